@@ -1,0 +1,287 @@
+//! The one error type: it names the rank, the operation, what was expected, what happened and what to do next.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The result of every fallible call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of error this is: a stable number that C, Python and Lua share. Numbers are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum Kind {
+    /// The caller asked for something wrong; nothing was changed.
+    Usage = 1,
+    /// A deadline passed.
+    Timeout = 2,
+    /// Another rank died or gave up.
+    PeerLost = 3,
+    /// The operating system refused something.
+    Io = 4,
+    /// This machine or this build cannot do it.
+    Unsupported = 5,
+    /// A bug in this library.
+    Internal = 6,
+    /// The user pressed Ctrl-C (or the caller's interrupt hook said stop).
+    Interrupted = 7,
+}
+
+/// A rank that others are waiting for, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The rank in the world.
+    pub rank: usize,
+    /// Its process, where known.
+    pub pid: Option<u32>,
+    /// What it was last doing and for how long, in words.
+    pub doing: String,
+    /// The source line it is at, where its language can tell.
+    pub location: Option<String>,
+}
+
+/// A rank that is gone, and how that was noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The rank in the world.
+    pub rank: usize,
+    /// Its process, where known.
+    pub pid: Option<u32>,
+    /// How it was lost, in words ("its process ended").
+    pub how: String,
+}
+
+/// What went wrong. Match on [`Error::kind`] for the stable classification.
+///
+/// ```
+/// use unisono::{Error, Kind};
+/// let error = Error::usage("all_reduce", "equal lengths", "10 and 20 elements", "pass the same length on every rank");
+/// assert_eq!(error.kind(), Kind::Usage);
+/// assert!(error.to_string().contains("expected equal lengths"));
+/// ```
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A call that cannot be right.
+    #[error("{}{operation}: expected {expected}, received {received}; {advice}", Rank(.rank))]
+    Usage {
+        /// The calling rank, where known.
+        rank: Option<usize>,
+        /// The operation that was called.
+        operation: String,
+        /// What it needs.
+        expected: String,
+        /// What it got.
+        received: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Ranks of one group made different calls.
+    #[error(
+        "rank {rank}: call #{number} on {group} differs between ranks: {}; every rank of a group must make the same calls in the same order with the same sizes",
+        Calls(.calls)
+    )]
+    Mismatch {
+        /// The calling rank.
+        rank: usize,
+        /// The group's name.
+        group: String,
+        /// The call's number in its group.
+        number: u64,
+        /// Each rank's call, in words.
+        calls: Vec<(usize, String)>,
+    },
+    /// The deadline passed before everybody arrived.
+    #[error(
+        "rank {rank}: {operation} #{number} on {group} timed out after {:.1} s waiting for {}; raise the limit with timeout= or UNISONO_TIMEOUT if they are only slow",
+        .waited.as_secs_f64(), Missings(.missing)
+    )]
+    Timeout {
+        /// The calling rank.
+        rank: usize,
+        /// The operation that waited.
+        operation: String,
+        /// Its number in the group.
+        number: u64,
+        /// The group's name.
+        group: String,
+        /// How long it waited.
+        waited: Duration,
+        /// The ranks that have not arrived.
+        missing: Vec<Missing>,
+    },
+    /// Another rank is gone.
+    #[error("rank {rank}: {operation} #{number} on {group} lost {}; look at that rank's own output for the cause, then start the job again", Losts(.lost))]
+    PeerLost {
+        /// The calling rank.
+        rank: usize,
+        /// The operation that noticed.
+        operation: String,
+        /// Its number in the group.
+        number: u64,
+        /// The group's name.
+        group: String,
+        /// Who is gone.
+        lost: Vec<Lost>,
+    },
+    /// The operating system said no.
+    #[error("{operation}: {what}: {source}; {advice}")]
+    Io {
+        /// The operation that failed.
+        operation: String,
+        /// On what.
+        what: String,
+        /// The system's reason.
+        source: Arc<std::io::Error>,
+        /// What to do.
+        advice: String,
+    },
+    /// Not available here.
+    #[error("{operation}: {what}; {advice}")]
+    Unsupported {
+        /// The operation that was asked for.
+        operation: String,
+        /// What is missing.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The caller's interrupt hook stopped the wait.
+    #[error("rank {rank}: {operation} #{number} on {group} was interrupted")]
+    Interrupted {
+        /// The calling rank.
+        rank: usize,
+        /// The operation that was stopped.
+        operation: String,
+        /// Its number in the group.
+        number: u64,
+        /// The group's name.
+        group: String,
+    },
+    /// A bug in this library.
+    #[error("{operation}: {what}; this is a bug in unisono, please report it")]
+    Internal {
+        /// The operation.
+        operation: String,
+        /// What was found.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The stable classification of this error.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Usage { .. } | Error::Mismatch { .. } => Kind::Usage,
+            Error::Timeout { .. } => Kind::Timeout,
+            Error::PeerLost { .. } => Kind::PeerLost,
+            Error::Io { .. } => Kind::Io,
+            Error::Unsupported { .. } => Kind::Unsupported,
+            Error::Interrupted { .. } => Kind::Interrupted,
+            Error::Internal { .. } => Kind::Internal,
+        }
+    }
+
+    /// A [`Error::Usage`] from its four sentences.
+    pub fn usage(
+        operation: impl Into<String>,
+        expected: impl Into<String>,
+        received: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Error {
+        Error::Usage {
+            rank: None,
+            operation: operation.into(),
+            expected: expected.into(),
+            received: received.into(),
+            advice: advice.into(),
+        }
+    }
+
+    /// A [`Error::Io`] with its context.
+    pub fn io(operation: &str, what: impl Into<String>, source: impl Into<std::io::Error>, advice: &str) -> Error {
+        Error::Io {
+            operation: operation.into(),
+            what: what.into(),
+            source: Arc::new(source.into()),
+            advice: advice.into(),
+        }
+    }
+
+    /// A [`Error::Unsupported`] with its advice.
+    pub fn unsupported(operation: &str, what: impl Into<String>, advice: impl Into<String>) -> Error {
+        Error::Unsupported { operation: operation.into(), what: what.into(), advice: advice.into() }
+    }
+
+    /// A [`Error::Internal`].
+    pub fn internal(operation: &str, what: impl Into<String>) -> Error {
+        Error::Internal { operation: operation.into(), what: what.into() }
+    }
+
+    /// The same error, with the calling rank filled in where it was not known.
+    pub fn at_rank(mut self, caller: usize) -> Error {
+        if let Error::Usage { rank, .. } = &mut self {
+            rank.get_or_insert(caller);
+        }
+        self
+    }
+}
+
+struct Rank<'a>(&'a Option<usize>);
+impl fmt::Display for Rank<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(rank) => write!(f, "rank {rank}: "),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Calls<'a>(&'a [(usize, String)]);
+impl fmt::Display for Calls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        join(f, self.0, |f, (rank, call)| write!(f, "rank {rank} called {call}"))
+    }
+}
+
+struct Missings<'a>(&'a [Missing]);
+impl fmt::Display for Missings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        join(f, self.0, |f, missing| {
+            write!(f, "rank {}", missing.rank)?;
+            f.write_str(" (")?;
+            if let Some(pid) = missing.pid {
+                write!(f, "process {pid}, ")?;
+            }
+            f.write_str(&missing.doing)?;
+            if let Some(location) = &missing.location {
+                write!(f, ", at {location}")?;
+            }
+            f.write_str(")")
+        })
+    }
+}
+
+struct Losts<'a>(&'a [Lost]);
+impl fmt::Display for Losts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        join(f, self.0, |f, lost| match lost.pid {
+            Some(pid) => write!(f, "rank {} (process {pid}: {})", lost.rank, lost.how),
+            None => write!(f, "rank {} ({})", lost.rank, lost.how),
+        })
+    }
+}
+
+fn join<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    mut each: impl FnMut(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            f.write_str(", ")?;
+        }
+        each(f, item)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! The Rust types behind each [`DType`], so that the typed door can lead to the untyped inside.
+
+use super::DType;
+
+/// A Rust type that may be an element of a buffer.
+pub trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+    /// Its type number.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:ident),* $(,)?) => {
+        $(impl Element for $type { const DTYPE: DType = DType::$dtype; })*
+    };
+}
+
+elements! {
+    f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
+    i8 => I8, u8 => U8, i32 => I32, i64 => I64,
+}

@@ -1,0 +1,52 @@
+//! Messages between two ranks: what to send, where to receive, and the envelope that travels in front.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::signature::Signature;
+
+/// Bytes for one peer.
+pub(crate) struct Outgoing<'a> {
+    /// The receiver's rank in the world.
+    pub to: usize,
+    pub bytes: &'a [u8],
+}
+
+/// Room for bytes of one peer; the message must have exactly this length.
+pub(crate) struct Incoming<'a> {
+    /// The sender's rank in the world.
+    pub from: usize,
+    pub bytes: &'a mut [u8],
+}
+
+/// Which messages belong together: those of one group, one tag; `signature` says what they must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// The group's number, the same on all its members.
+    pub context: u32,
+    /// The user's tag, or [`Slot::COLLECTIVE`].
+    pub tag: u32,
+    pub signature: Signature,
+}
+
+impl Slot {
+    /// The tag of messages inside collectives. Users' tags are smaller.
+    pub const COLLECTIVE: u32 = u32::MAX;
+}
+
+/// What travels in front of a message's bytes. Messages of one sender with equal `context` and `tag` arrive in order.
+#[derive(Clone, Copy, Debug, Pod, Zeroable, PartialEq)]
+#[repr(C)]
+pub(crate) struct Envelope {
+    pub context: u32,
+    pub tag: u32,
+    pub bytes: u64,
+    pub signature: Signature,
+}
+
+impl Envelope {
+    pub const SIZE: usize = std::mem::size_of::<Envelope>();
+
+    pub fn new(slot: &Slot, bytes: usize) -> Envelope {
+        Envelope { context: slot.context, tag: slot.tag, bytes: bytes as u64, signature: slot.signature }
+    }
+}

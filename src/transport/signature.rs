@@ -1,0 +1,127 @@
+//! What a call is, in 24 bytes: ranks compare these to notice that they are not making the same call.
+
+use std::fmt;
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::memory::{DType, ReduceOp};
+
+/// The verbs, as they travel in signatures. The numbers are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Verb {
+    Barrier = 1,
+    Broadcast = 2,
+    Scatter = 3,
+    Gather = 4,
+    AllGather = 5,
+    Reduce = 6,
+    AllReduce = 7,
+    ReduceScatter = 8,
+    AllToAll = 9,
+    Send = 10,
+    Group = 11,
+}
+
+impl Verb {
+    const ALL: [Verb; 11] = [
+        Verb::Barrier,
+        Verb::Broadcast,
+        Verb::Scatter,
+        Verb::Gather,
+        Verb::AllGather,
+        Verb::Reduce,
+        Verb::AllReduce,
+        Verb::ReduceScatter,
+        Verb::AllToAll,
+        Verb::Send,
+        Verb::Group,
+    ];
+
+    /// The name that users write.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verb::Barrier => "barrier",
+            Verb::Broadcast => "broadcast",
+            Verb::Scatter => "scatter",
+            Verb::Gather => "gather",
+            Verb::AllGather => "all_gather",
+            Verb::Reduce => "reduce",
+            Verb::AllReduce => "all_reduce",
+            Verb::ReduceScatter => "reduce_scatter",
+            Verb::AllToAll => "all_to_all",
+            Verb::Send => "send",
+            Verb::Group => "group",
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Verb> {
+        Verb::ALL.into_iter().find(|verb| *verb as u8 == number)
+    }
+}
+
+/// The part of a call that all ranks must agree on.
+#[derive(Clone, Copy, PartialEq, Eq, Pod, Zeroable, Default)]
+#[repr(C)]
+pub(crate) struct Signature {
+    verb: u8,
+    dtype: u8,
+    operation: u8,
+    reserved: u8,
+    root: u32,
+    /// Elements; [`Signature::VARIES`] where ranks may differ.
+    count: u64,
+    number: u64,
+}
+
+const NO_ROOT: u32 = u32::MAX;
+
+impl Signature {
+    /// The count of calls whose ranks may pass different lengths.
+    pub const VARIES: u64 = u64::MAX;
+
+    pub fn new(verb: Verb, number: u64) -> Signature {
+        Signature { verb: verb as u8, number, root: NO_ROOT, ..Signature::default() }
+    }
+
+    pub fn of(mut self, dtype: DType, count: u64) -> Signature {
+        (self.dtype, self.count) = (dtype as u8, count);
+        self
+    }
+
+    pub fn operation(mut self, operation: ReduceOp) -> Signature {
+        self.operation = operation as u8;
+        self
+    }
+
+    pub fn root(mut self, root: usize) -> Signature {
+        self.root = root as u32;
+        self
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Verb::from_number(self.verb).map_or("an unknown call", Verb::name))?;
+        write!(f, " #{}", self.number)?;
+        if let Some(operation) = ReduceOp::from_number(self.operation) {
+            write!(f, " ({operation})")?;
+        }
+        if let Some(dtype) = DType::from_number(self.dtype) {
+            match self.count {
+                Signature::VARIES => write!(f, " of {dtype}")?,
+                count => write!(f, " of {count} x {dtype}")?,
+            }
+        }
+        if self.root != NO_ROOT {
+            write!(f, " with root {}", self.root)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
