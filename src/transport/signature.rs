@@ -55,7 +55,7 @@ impl Verb {
         }
     }
 
-    fn from_number(number: u8) -> Option<Verb> {
+    pub fn from_number(number: u8) -> Option<Verb> {
         Verb::ALL.into_iter().find(|verb| *verb as u8 == number)
     }
 }

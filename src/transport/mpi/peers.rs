@@ -1,0 +1,123 @@
+//! Who the other ranks are: their host and process, told to each other once at the start, and whether they are alive.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::process;
+use crate::error::{Lost, Missing, Result};
+use crate::transport::Call;
+
+/// Tells what a rank was last doing; provided by the layer above.
+pub(crate) type Describe = Box<dyn Fn(usize) -> Missing + Send + Sync>;
+
+const NAME: usize = 64;
+
+/// What each rank tells the others about itself.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Identity {
+    started: u64,
+    /// The kernel's boot id: equal on ranks that share a kernel, whatever the host calls itself.
+    boot: [u8; NAME],
+    host: [u8; NAME],
+    pid: u32,
+    reserved: u32,
+}
+
+impl Identity {
+    pub fn own() -> Identity {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let pid = std::process::id();
+        Identity {
+            started: process::start_time(pid).unwrap_or_default(),
+            boot: text(&read("/proc/sys/kernel/random/boot_id")),
+            host: text(&read("/proc/sys/kernel/hostname")),
+            pid,
+            reserved: 0,
+        }
+    }
+}
+
+fn text(words: &str) -> [u8; NAME] {
+    let mut bytes = [0; NAME];
+    let words = words.trim().as_bytes();
+    let length = words.len().min(NAME);
+    bytes[..length].copy_from_slice(&words[..length]);
+    bytes
+}
+
+struct Peer {
+    host: String,
+    pid: u32,
+    started: u64,
+    same_kernel: bool,
+    /// Whether its process can be seen from here, so that its end can be noticed.
+    visible: bool,
+}
+
+/// All ranks of the world.
+pub(crate) struct Peers {
+    all: Vec<Peer>,
+    describe: Option<Describe>,
+}
+
+impl Peers {
+    pub(super) fn new(identities: &[Identity], rank: usize, describe: Option<Describe>) -> Peers {
+        let own = &identities[rank];
+        let peer = |identity: &Identity| {
+            let name = String::from_utf8_lossy(&identity.host);
+            let same_kernel = identity.boot == own.boot;
+            // Containers may share a kernel and not see each other's processes.
+            let visible = same_kernel && process::is_alive(identity.pid, identity.started);
+            Peer {
+                host: name.trim_end_matches('\0').to_owned(),
+                pid: identity.pid,
+                started: identity.started,
+                same_kernel,
+                visible,
+            }
+        };
+        Peers { all: identities.iter().map(peer).collect(), describe }
+    }
+
+    /// The host's name of each rank.
+    pub fn hosts(&self) -> Vec<String> {
+        self.all.iter().map(|peer| peer.host.clone()).collect()
+    }
+
+    /// Whether each rank runs on this host, under the same kernel.
+    pub fn on_this_host(&self) -> Vec<bool> {
+        self.all.iter().map(|peer| peer.same_kernel).collect()
+    }
+
+    /// Fails if a call that still needs the `awaited` ranks should stop waiting for them.
+    pub fn check(&self, call: &Call, awaited: &[usize]) -> Result<()> {
+        call.check_interrupt()?;
+        let lost: Vec<_> = awaited.iter().filter_map(|&rank| self.lost(rank)).collect();
+        if !lost.is_empty() {
+            return Err(call.lost(lost));
+        }
+        if call.remaining().is_zero() {
+            return Err(call.timeout(awaited.iter().map(|&rank| self.missing(rank)).collect()));
+        }
+        Ok(())
+    }
+
+    /// How a rank was lost, if it was. Only the end of processes of this host can be seen; the launcher watches the rest.
+    pub fn lost(&self, rank: usize) -> Option<Lost> {
+        let peer = &self.all[rank];
+        let ended = peer.visible && !process::is_alive(peer.pid, peer.started);
+        ended.then(|| Lost { rank, pid: Some(peer.pid), how: "its process ended".into() })
+    }
+
+    /// What is known of a rank that has not arrived.
+    pub fn missing(&self, rank: usize) -> Missing {
+        match &self.describe {
+            Some(describe) => describe(rank),
+            None => {
+                let Peer { host, pid, .. } = &self.all[rank];
+                let doing = format!("on host {host}, what it was doing is not known");
+                Missing { rank, pid: Some(*pid), doing, location: None }
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Facts about processes of this host: is it the same one, is it alive, is it stopped.
+
+use std::fs;
+
+/// This process's id.
+pub(crate) fn own() -> u32 {
+    std::process::id()
+}
+
+/// When a process started, in clock ticks since boot: tells a process from a later one with the same id.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, 19)?.parse().ok()
+}
+
+/// Whether the process that started at `started` still runs. A zombie does not.
+pub(crate) fn is_alive(pid: u32, started: u64) -> bool {
+    let Some(state) = stat_field(pid, 0) else { return false };
+    !matches!(state.as_str(), "Z" | "X") && start_time(pid) == Some(started)
+}
+
+/// Whether the process was stopped by a signal or a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    matches!(stat_field(pid, 0).as_deref(), Some("T" | "t"))
+}
+
+/// A field of /proc/PID/stat, counted from the one after the command's name (which may contain spaces).
+fn stat_field(pid: u32, index: usize) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = &text[text.rfind(')')? + 1..];
+    after_name.split_whitespace().nth(index).map(str::to_owned)
+}
