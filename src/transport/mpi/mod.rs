@@ -48,6 +48,7 @@ use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticke
 use binding::Mpi;
 use engine::{Engine, Failure};
 use peers::Identity;
+use search::Launcher;
 
 /// What [`MpiTransport::init`] needs to know.
 pub(crate) struct MpiOptions {
@@ -76,19 +77,25 @@ impl MpiTransport {
     /// Finds, loads and starts MPI. Collective: every rank of the job must call it.
     pub fn init(options: MpiOptions) -> Result<MpiTransport> {
         let deadline = Instant::now() + options.timeout;
-        let mpi = Mpi::start(library::load()?, deadline)?;
+        let library = library::load()?;
+        // Some libraries end the process when they find another MPI's launcher: see to it before they do.
+        if Launcher::detect().contradicts(&library.version()) {
+            let what = format!(
+                "{} was not started by its own launcher",
+                describe(&library.version(), &library.path)
+            );
+            return Err(different(what));
+        }
+        let mpi = Mpi::start(library, deadline)?;
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected
             && (launcher_rank, launcher_size) != (rank, size)
         {
-            let what = format!(
-                "the launcher says rank {launcher_rank} of {launcher_size}, but {version} ({}) says rank {rank} of \
-                 {size}: the library and the launcher belong to different MPIs",
-                mpi.path().display()
-            );
-            let advice = "start the job with the mpiexec of that library, or name the launcher's library in UNISONO_LIBMPI";
-            return Err(Error::unsupported("init", what, advice));
+            let library = describe(&version, mpi.path());
+            return Err(different(format!(
+                "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
+            )));
         }
         let all = mpi.all_gather(bytemuck::bytes_of(&Identity::own()), deadline)?;
         let identities: Vec<Identity> =
@@ -167,6 +174,17 @@ impl MpiTransport {
         };
         call.lost(vec![Lost { rank, pid: self.peers.missing(rank).pid, how: how.into() }])
     }
+}
+
+fn describe(version: &str, path: &std::path::Path) -> String {
+    format!("{version} ({})", path.display())
+}
+
+fn different(what: String) -> Error {
+    let what = format!("{what}: the library and the launcher belong to different MPIs");
+    let advice =
+        "start the job with the mpiexec of that library, or name the launcher's library in UNISONO_LIBMPI";
+    Error::unsupported("init", what, advice)
 }
 
 impl Transport for MpiTransport {

@@ -23,6 +23,11 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     matches!(stat_field(pid, 0).as_deref(), Some("T" | "t"))
 }
 
+/// The process that started this one, or took it over.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    stat_field(pid, 1)?.parse().ok().filter(|parent| *parent > 0)
+}
+
 /// A field of /proc/PID/stat, counted from the one after the command's name (which may contain spaces).
 fn stat_field(pid: u32, index: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

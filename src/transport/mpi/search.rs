@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::abi::Interface;
+use super::process;
 
 /// The library names that are tried, best first: the standard interface, Open MPI, MPICH (and Debian's name for it).
 const NAMES: [(&str, Interface); 5] = [
@@ -45,6 +46,17 @@ impl Launcher {
             Launcher::Mpich
         } else {
             Launcher::Unknown
+        }
+    }
+
+    /// Whether this launcher and a library are certainly of different MPIs, by the library's description of itself.
+    pub fn contradicts(self, version: &str) -> bool {
+        let is_open_mpi = version.contains("Open MPI");
+        match self {
+            Launcher::OpenMpi => !is_open_mpi,
+            // Slurm sets some of MPICH's variables for every MPI; only MPICH's own launcher sets this one.
+            Launcher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
+            Launcher::Unknown => false,
         }
     }
 
@@ -146,8 +158,10 @@ fn beside_launcher() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     folders.extend(env::var_os("OMPI_LIBDIR_LOC").map(PathBuf::from));
     folders.extend(env::var_os("OPAL_PREFIX").map(|prefix| Path::new(&prefix).join("lib")));
-    let parent = std::fs::read_link(format!("/proc/{}/exe", std::os::unix::process::parent_id()));
-    folders.extend(parent.ok().and_then(|program| library_folder(&program)));
+    // A shell or another wrapper may stand between the launcher and this process.
+    let ancestors = std::iter::successors(process::parent(std::process::id()), |pid| process::parent(*pid));
+    let programs = ancestors.take(6).filter_map(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
+    folders.extend(programs.filter_map(|program| library_folder(&program)));
     unique(folders)
 }
 

@@ -77,6 +77,19 @@ pub fn installations() -> Vec<Installation> {
     here
 }
 
+/// A path in the temporary folder that nobody else uses.
+fn unique(name: &str) -> PathBuf {
+    let thread = std::thread::current().id();
+    std::env::temp_dir().join(format!("unisono-mpi-{name}-{}-{thread:?}", std::process::id()))
+}
+
+/// An empty folder of our own.
+pub fn folder(name: &str) -> PathBuf {
+    let folder = unique(name);
+    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    folder
+}
+
 /// This program, to be started on some ranks.
 pub struct Job {
     command: Command,
@@ -94,10 +107,13 @@ impl Job {
         let mut command = Command::new(&installation.mpiexec);
         if installation.is_open_mpi {
             command.arg("--oversubscribe");
-        } else if case == "killed" {
-            command.arg("-disable-auto-cleanup");
         }
         command.args(["-n", &ranks.to_string()]);
+        if case == "killed" && !installation.is_open_mpi {
+            // A shell around each rank hides its death from MPICH's launcher, which would end the others before they can
+            // notice it themselves.
+            command.args(["-disable-auto-cleanup", "sh", "-c", "trap '' USR1; \"$0\" \"$@\"; true"]);
+        }
         command.arg(std::env::current_exe().expect("this program has a path"));
         command.args(["--exact", "transport::mpi::tests::rank_main", "--nocapture", "--test-threads=1"]);
         command.env("UNISONO_TEST_CASE", case);
@@ -112,11 +128,15 @@ impl Job {
         self
     }
 
+    /// Where ranks leave what must not get lost.
+    pub fn notes(mut self, folder: &Path) -> Job {
+        self.command.env("UNISONO_TEST_NOTES", folder);
+        self
+    }
+
     /// Runs it to its end, or ends it at the limit.
     pub fn run(mut self) -> End {
-        let folder = std::env::temp_dir();
-        let unique = format!("unisono-mpi-{}-{:?}", std::process::id(), std::thread::current().id());
-        let file = folder.join(unique);
+        let file = unique("output");
         let log = std::fs::File::create(&file).expect("the temporary folder is writable");
         let started = Instant::now();
         self.command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
