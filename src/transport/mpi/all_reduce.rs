@@ -16,9 +16,9 @@ use crate::memory::{DType, ReduceOp, reduce};
 use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket};
 
 /// Bytes of one piece for one rank: it stays in the second-level cache from its arrival to its folding.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 1 << 20;
 /// Pieces of the first step under way at once.
-const AHEAD: usize = 4;
+const AHEAD: usize = 3;
 
 /// One all_reduce: the buffer as a pointer, because pieces of it are sent, received and folded at the same time.
 struct Work<'a> {

@@ -56,7 +56,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub fn new(call: &Call) -> Watch {
-        Watch { next: Instant::now().min(call.deadline) }
+        Watch { next: call.started + CHECK_EVERY }
     }
 
     /// True when it is time to check on interrupt hook, peers and deadline.
