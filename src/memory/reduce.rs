@@ -43,6 +43,15 @@ pub(crate) unsafe fn combine(
     unsafe { combine_any(dtype, operation, &job) }
 }
 
+/// Divides every value; the last step of a mean whose sum was made in several places.
+pub(crate) fn divide(bytes: &mut [u8], dtype: DType, divisor: usize) {
+    let pointer = bytes.as_mut_ptr();
+    let job =
+        Job { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
+    // SAFETY: the source is the destination, and the count covers whole elements of `bytes`.
+    unsafe { combine_any(dtype, ReduceOp::Avg, &job) }
+}
+
 /// The same code, compiled for wider registers. It never fuses multiply and add, so results do not change.
 ///
 /// # Safety

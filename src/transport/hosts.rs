@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::mpi::{MpiTransport, Pause, Watch};
 use super::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 use crate::error::Result;
+use crate::memory::{DType, ReduceOp};
 
 /// Both ways together. Ranks are ranks of the world on both.
 pub(crate) struct HostsTransport {
@@ -79,6 +80,19 @@ impl Transport for HostsTransport {
             pause.once();
         }
         Ok(())
+    }
+
+    fn all_reduce(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        members: &[usize],
+        bytes: &mut [u8],
+        kind: (DType, ReduceOp),
+    ) -> Option<Result<()>> {
+        let own = self.rank();
+        let all_far = members.iter().all(|&member| member == own || !self.is_local[member]);
+        if all_far { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
     }
 }
 

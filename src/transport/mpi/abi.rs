@@ -28,9 +28,10 @@ pub(super) struct Status([i32; 16]);
 
 /// Whose binary interface a library speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interface {
+pub enum Interface {
     /// The interface that MPI 5 standardised (`libmpi_abi`), whoever made the library.
     Standard,
+    /// Open MPI's own.
     OpenMpi,
     /// MPICH and its relatives (Intel MPI, MVAPICH, Cray).
     Mpich,

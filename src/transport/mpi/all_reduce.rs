@@ -36,7 +36,7 @@ struct Work<'a> {
 
 impl MpiTransport {
     /// Combines `bytes` of all `members` (ranks of the world, in group order) and leaves the result on each of them.
-    pub fn all_reduce(
+    pub fn all_reduce_in_pieces(
         &self,
         call: &Call,
         slot: &Slot,

@@ -7,12 +7,13 @@ use super::matching::{Arrived, Body, Matching, Posted};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, Header, INLINE};
 use crate::error::{Error, Result};
+use crate::transport::mailbox::Surprise;
 use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
 
 /// Why an exchange cannot be completed.
 pub(super) enum Failure {
     /// A message came that is not the expected one.
-    Surprise { from: usize, expected: Envelope, received: Envelope },
+    Surprise(Surprise),
     /// The peer gave the message up.
     GaveUp(usize),
     /// MPI itself failed.
@@ -246,7 +247,7 @@ impl Engine {
         if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
             self.write(from, Header { kind: wire::REFUSE, tag: 0, message, envelope: expected }, &[], None);
         }
-        self.fail(Some(posted.ticket), Failure::Surprise { from, expected, received: *received });
+        self.fail(Some(posted.ticket), Failure::Surprise(Surprise { from, expected, received: *received }));
     }
 
     fn deliver(&mut self, posted: &Posted, bytes: &[u8]) {
@@ -323,7 +324,7 @@ impl Engine {
     fn refused(&mut self, from: usize, message: u64, received: Envelope) {
         let offer = self.offers.iter().find(|offer| (offer.to, offer.message) == (from, message));
         if let Some(Offer { ticket, envelope, .. }) = offer {
-            let failure = Failure::Surprise { from, expected: *envelope, received };
+            let failure = Failure::Surprise(Surprise { from, expected: *envelope, received });
             self.fail(Some(*ticket), failure);
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use super::abi::{Functions, Interface};
-use super::search::{self, Candidate, Launcher};
+use super::search::{self, Launcher, MpiLibrary};
 use crate::error::{Error, Result};
 
 /// How users get an MPI.
@@ -31,7 +31,7 @@ pub(super) fn load() -> Result<Loaded> {
         return open(&path).map_err(|problem| refused(&path, &problem));
     }
     let mut searched = Vec::new();
-    for Candidate { path, .. } in search::candidates(launcher) {
+    for MpiLibrary { path, .. } in search::candidates(launcher) {
         // A full path that is not there needs no answer from the loader.
         if path.is_absolute() && !path.exists() {
             searched.push(path.display().to_string());
@@ -111,7 +111,10 @@ impl Loaded {
     }
 }
 
-/// The version text of the library at `path`. It loads the library: call it in a process that does nothing else.
-pub(crate) fn version_of(path: &Path) -> Result<String> {
-    open(path).map(|loaded| loaded.version()).map_err(|problem| refused(path, &problem))
+impl MpiLibrary {
+    /// What the library says it is, in one line. This loads it, and two MPIs in one process disturb each other: ask in a
+    /// process that does nothing else.
+    pub fn version(&self) -> Result<String> {
+        open(&self.path).map(|loaded| loaded.version()).map_err(|problem| refused(&self.path, &problem))
+    }
 }

@@ -26,7 +26,6 @@ mod engine;
 mod library;
 mod matching;
 mod peers;
-mod process;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -37,14 +36,14 @@ mod wire;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use abi::Interface;
-pub(crate) use library::version_of;
+pub use abi::Interface as MpiInterface;
 pub(crate) use peers::{Describe, Peers};
-pub(crate) use search::{Candidate, installed};
+pub use search::{MpiLibrary, installed as mpi_libraries};
 pub(crate) use wait::{Pause, Watch};
 
 use crate::error::{Error, Lost, Result};
-use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+use crate::memory::{DType, ReduceOp};
+use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 use binding::Mpi;
 use engine::{Engine, Failure};
 use peers::Identity;
@@ -151,11 +150,7 @@ impl MpiTransport {
 
     fn error(&self, call: &Call, failure: Failure) -> Error {
         match failure {
-            Failure::Surprise { from, expected, received } => {
-                let words =
-                    |envelope: &Envelope| format!("{} ({} bytes)", envelope.signature, envelope.bytes);
-                call.mismatch(vec![(self.rank, words(&expected)), (from, words(&received))])
-            }
+            Failure::Surprise(surprise) => call.mismatch(surprise.calls(self.rank)),
             Failure::GaveUp(rank) => call.lost(vec![Lost {
                 rank,
                 pid: self.peers.missing(rank).pid,
@@ -202,6 +197,17 @@ impl Transport for MpiTransport {
 
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
         self.wait(call, ticket)
+    }
+
+    fn all_reduce(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        members: &[usize],
+        bytes: &mut [u8],
+        kind: (DType, ReduceOp),
+    ) -> Option<Result<()>> {
+        Some(self.all_reduce_in_pieces(call, slot, members, bytes, kind))
     }
 }
 

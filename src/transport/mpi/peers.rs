@@ -2,9 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::process;
 use crate::error::{Lost, Missing, Result};
 use crate::transport::Call;
+use crate::transport::arena::process;
 
 /// Tells what a rank was last doing; provided by the layer above.
 pub(crate) type Describe = Box<dyn Fn(usize) -> Missing + Send + Sync>;

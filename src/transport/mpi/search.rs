@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::abi::Interface;
-use super::process;
+use crate::transport::arena::process;
 
 /// The library names that are tried, best first: the standard interface, Open MPI, MPICH (and Debian's name for it).
 const NAMES: [(&str, Interface); 5] = [
@@ -71,24 +71,31 @@ impl Launcher {
     }
 }
 
-/// One library to try, and the interface that its name promises.
+/// A library that may be MPI, as [`mpi_libraries`](crate::transport::mpi_libraries) lists them.
+///
+/// ```
+/// for library in unisono::transport::mpi_libraries() {
+///     println!("{}: {}", library.interface, library.path.display());
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
+pub struct MpiLibrary {
     /// A full path, or a bare name for the loader's own search.
     pub path: PathBuf,
+    /// The interface that its name promises.
     pub interface: Interface,
 }
 
 /// What to try, in order: first what fits the launcher, beside the launcher, by the loader, in the environment's folders;
 /// then everything else.
-pub(super) fn candidates(launcher: Launcher) -> Vec<Candidate> {
+pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
     let folders = [beside_launcher(), vec![PathBuf::new()], environment(), system()];
-    let mut found: Vec<Candidate> = Vec::new();
+    let mut found: Vec<MpiLibrary> = Vec::new();
     for fitting in [true, false] {
         for folders in &folders {
             for (name, interface) in NAMES.into_iter().filter(|(_, i)| launcher.fits(*i) == fitting) {
                 for folder in folders {
-                    let candidate = Candidate { path: folder.join(name), interface };
+                    let candidate = MpiLibrary { path: folder.join(name), interface };
                     if !found.contains(&candidate) {
                         found.push(candidate);
                     }
@@ -100,19 +107,19 @@ pub(super) fn candidates(launcher: Launcher) -> Vec<Candidate> {
 }
 
 /// The MPI libraries that are already part of this process (an imported mpi4py brings one).
-pub(super) fn loaded(launcher: Launcher) -> Vec<Candidate> {
+pub(super) fn loaded(launcher: Launcher) -> Vec<MpiLibrary> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut found = in_maps(&maps);
     found.sort_by_key(|candidate| !launcher.fits(candidate.interface));
     found
 }
 
-fn in_maps(maps: &str) -> Vec<Candidate> {
-    let mut found: Vec<Candidate> = Vec::new();
+fn in_maps(maps: &str) -> Vec<MpiLibrary> {
+    let mut found: Vec<MpiLibrary> = Vec::new();
     for path in maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..]))) {
         let Some(interface) = interface_of(path) else { continue };
         if !found.iter().any(|candidate| candidate.path == path) {
-            found.push(Candidate { path: path.into(), interface });
+            found.push(MpiLibrary { path: path.into(), interface });
         }
     }
     found
@@ -137,10 +144,10 @@ pub(super) fn interface_of(path: &Path) -> Option<Interface> {
 
 /// Every MPI library on this machine, each file once. Only file names are looked at: nothing is loaded, because two MPIs
 /// in one process disturb each other. To ask one for its version, load it in a process of its own.
-pub(crate) fn installed() -> Vec<Candidate> {
+pub fn installed() -> Vec<MpiLibrary> {
     let launcher = Launcher::detect();
     let named = env::var_os("UNISONO_LIBMPI").map(PathBuf::from);
-    let named = named.and_then(|path| interface_of(&path).map(|interface| Candidate { path, interface }));
+    let named = named.and_then(|path| interface_of(&path).map(|interface| MpiLibrary { path, interface }));
     let mut files: Vec<PathBuf> = Vec::new();
     let mut found = Vec::new();
     for candidate in loaded(launcher).into_iter().chain(named).chain(candidates(launcher)) {

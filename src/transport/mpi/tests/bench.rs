@@ -63,7 +63,9 @@ pub fn bench() {
     let ours = |values: &mut [f32]| {
         let (call, slot) = (call(&transport, 60.0), slot(0, Slot::COLLECTIVE, values.len() as u64));
         let bytes = bytemuck::cast_slice_mut(values);
-        transport.all_reduce(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum)).expect("all_reduce");
+        transport
+            .all_reduce_in_pieces(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
+            .expect("all_reduce");
     };
     for (count, rounds) in [(1000, 2000), (250_000, 200), (2_500_000, 30), (25_000_000, 10)] {
         let mut values = vec![1.0f32; count];

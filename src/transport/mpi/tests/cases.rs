@@ -137,7 +137,9 @@ fn all_reduces(transport: &MpiTransport) {
         let mut values: Vec<f32> = (0..count).map(|index| (index % 1000) as f32 + rank as f32).collect();
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let call = call(transport, 30.0);
-        transport.all_reduce(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum)).expect("all_reduce");
+        transport
+            .all_reduce_in_pieces(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
+            .expect("all_reduce");
         let ranks = (size * (size - 1) / 2) as f32;
         for (index, value) in values.iter().enumerate() {
             assert_eq!(*value, (index % 1000) as f32 * size as f32 + ranks, "element {index} of {count}");
@@ -148,7 +150,9 @@ fn all_reduces(transport: &MpiTransport) {
         let mut values = vec![1i64 << rank; 100_000];
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let (call, slot) = (call(transport, 30.0), slot(2, Slot::COLLECTIVE, 100_000));
-        transport.all_reduce(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max)).expect("in a group");
+        transport
+            .all_reduce_in_pieces(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
+            .expect("in a group");
         let expected = if rank == 3 { 8 } else { 4 };
         assert!(values.iter().all(|value| *value == expected));
     }
