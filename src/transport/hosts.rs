@@ -75,7 +75,7 @@ impl Transport for HostsTransport {
         let mut watch = Watch::new(call);
         while !self.poll(call, ticket)? {
             if pause.is_slow() && watch.is_due(call) {
-                self.remote.peers.check(call, &self.awaited(ticket))?;
+                self.remote.peers.check(call, self, ticket)?;
             }
             pause.once();
         }

@@ -3,8 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Lost, Missing, Result};
-use crate::transport::Call;
 use crate::transport::arena::process;
+use crate::transport::{Call, Progress, Ticket};
 
 /// Tells what a rank was last doing; provided by the layer above.
 pub(crate) type Describe = Box<dyn Fn(usize) -> Missing + Send + Sync>;
@@ -89,15 +89,21 @@ impl Peers {
         self.all.iter().map(|peer| peer.same_kernel).collect()
     }
 
-    /// Fails if a call that still needs the `awaited` ranks should stop waiting for them.
-    pub fn check(&self, call: &Call, awaited: &[usize]) -> Result<()> {
+    /// Fails if a call should stop waiting for this exchange: interrupted, a rank that it needs is gone, or too late.
+    pub fn check(&self, call: &Call, transport: &dyn Progress, ticket: &Ticket) -> Result<()> {
         call.check_interrupt()?;
-        let lost: Vec<_> = awaited.iter().filter_map(|&rank| self.lost(rank)).collect();
-        if !lost.is_empty() {
-            return Err(call.lost(lost));
+        let lost =
+            || transport.awaited(ticket).into_iter().filter_map(|rank| self.lost(rank)).collect::<Vec<_>>();
+        // What a lost rank had sent before may still arrive: look once more before giving up.
+        if !lost().is_empty() && !transport.poll(call, ticket)? {
+            let lost = lost();
+            if !lost.is_empty() {
+                return Err(call.lost(lost));
+            }
         }
-        if call.remaining().is_zero() {
-            return Err(call.timeout(awaited.iter().map(|&rank| self.missing(rank)).collect()));
+        if call.remaining().is_zero() && !transport.poll(call, ticket)? {
+            let awaited = transport.awaited(ticket);
+            return Err(call.timeout(awaited.into_iter().map(|rank| self.missing(rank)).collect()));
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl MpiTransport {
         let mut watch = Watch::new(call);
         while !self.poll(call, ticket)? {
             if pause.is_slow() && watch.is_due(call) {
-                self.peers.check(call, &self.awaited(ticket))?;
+                self.peers.check(call, self, ticket)?;
             }
             pause.once();
         }

@@ -1,7 +1,7 @@
 //! Which MPIs this machine has, and how to start this test program under one of them, with a deadline.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest that one job may take.
@@ -141,28 +141,33 @@ impl Job {
         let started = Instant::now();
         self.command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
         let mut launcher = self.command.spawn().expect("the launcher starts");
-        let mut success = None;
-        while success.is_none() && started.elapsed() < LIMIT {
-            success =
-                launcher.try_wait().expect("the launcher can be waited for").map(|status| status.success());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if success.is_none() {
+        let mut ended = ended_before(&mut launcher, started + LIMIT);
+        let hung = !ended;
+        if hung {
             // A launcher that is asked politely ends its ranks too.
             let id = rustix::process::Pid::from_child(&launcher);
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
-            let patience = Instant::now() + Duration::from_secs(5);
-            while matches!(launcher.try_wait(), Ok(None)) && Instant::now() < patience {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let _ = launcher.kill();
-            let _ = launcher.wait();
+            ended = ended_before(&mut launcher, Instant::now() + Duration::from_secs(5));
         }
+        if !ended {
+            let _ = launcher.kill();
+        }
+        let success = launcher.wait().expect("the launcher can be waited for").success() && !hung;
         let mut output = String::from_utf8_lossy(&std::fs::read(&file).unwrap_or_default()).into_owned();
         let _ = std::fs::remove_file(&file);
-        if success.is_none() {
+        if hung {
             output.push_str("\nthe job hung and was ended");
         }
-        End { success: success == Some(true), seconds: started.elapsed().as_secs_f64(), output }
+        End { success, seconds: started.elapsed().as_secs_f64(), output }
     }
+}
+
+fn ended_before(launcher: &mut Child, deadline: Instant) -> bool {
+    while Instant::now() < deadline {
+        if !matches!(launcher.try_wait(), Ok(None)) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
 }

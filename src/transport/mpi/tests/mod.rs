@@ -7,6 +7,7 @@
 mod bench;
 mod cases;
 mod failures;
+mod hosts;
 mod jobs;
 
 use jobs::{Job, installations};
@@ -19,6 +20,7 @@ fn rank_main() {
         Ok("killed") => failures::killed(),
         Ok("stopped") => failures::stopped(),
         Ok("wrong size") => failures::wrong_size(),
+        Ok("hosts") => hosts::two_pretended_hosts(),
         Ok("bench") => bench::bench(),
         Ok(other) => panic!("no such case: {other}"),
         Err(_) => {}
@@ -81,6 +83,15 @@ fn a_library_of_another_mpi_is_refused() {
     // MPICH's library under Open MPI's launcher sees a world of one.
     let end = Job::new(open_mpi, 2, "wrong size").library(&mpich.library).run();
     assert!(end.output.contains("belong to different MPIs"), "{}", end.output);
+}
+
+#[test]
+fn shared_memory_and_mpi_work_side_by_side() {
+    for installation in installations() {
+        let end = Job::new(&installation, 4, "hosts").run();
+        assert!(end.success, "{}:\n{}", installation.name, end.output);
+        assert_eq!(end.output.matches("both ways arrived").count(), 4, "{}", end.output);
+    }
 }
 
 /// Prints how all_reduce compares with MPI_Allreduce of the same library; run with `--release -- --ignored bench`.
