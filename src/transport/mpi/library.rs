@@ -118,3 +118,17 @@ impl MpiLibrary {
         open(&self.path).map(|loaded| loaded.version()).map_err(|problem| refused(&self.path, &problem))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_mpi_library_is_refused_with_advice() {
+        let missing = MpiLibrary { path: "/nowhere/libmpi.so.40".into(), interface: Interface::OpenMpi };
+        let error = missing.version().expect_err("it is not there");
+        assert_eq!(error.kind(), crate::Kind::Unsupported);
+        assert!(error.to_string().contains("/nowhere/libmpi.so.40"), "{error}");
+        assert!(error.to_string().contains("pip install mpich"), "{error}");
+    }
+}

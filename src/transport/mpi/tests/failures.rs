@@ -1,10 +1,13 @@
 //! Ranks that are killed, stopped, or started by the wrong launcher.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::cases::{call, ring, slot, start};
-use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Incoming, Outgoing, Transport};
+use crate::error::Error;
+use crate::memory::{DType, ReduceOp};
+use crate::transport::mpi::{MpiOptions, MpiTransport, library};
+use crate::transport::{Incoming, Outgoing, Slot, Transport};
 
 fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
     let pid = transport.peers.missing(1).pid.expect("its process is known");
@@ -12,13 +15,10 @@ fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("the signal is sent");
 }
 
-/// Rank 1 dies in the middle of an exchange with everybody.
+/// Rank 1 dies while the others wait for it.
 pub fn killed() {
     let transport = start();
-    // After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.
-    for _ in 0..transport.size() {
-        ring(&transport, 100, 0).expect("the ring");
-    }
+    meet(&transport);
     if transport.rank() == 1 {
         signal_rank_1(&transport, rustix::process::Signal::KILL);
     }
@@ -26,21 +26,58 @@ pub fn killed() {
     let mut buffer = vec![0; 1 << 20];
     let receives = &mut [Incoming { from: 1, bytes: &mut buffer }];
     let outcome = transport.exchange(&call(&transport, 20.0), &slot(1, 0, 1 << 20), &[], receives);
+    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+}
+
+/// Rank 1 dies while bytes of an all_reduce are under way; later calls must fail at once, too.
+pub fn killed_midway() {
+    let transport = start();
+    meet(&transport);
+    std::thread::scope(|scope| {
+        if transport.rank() == 1 {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                signal_rank_1(&transport, rustix::process::Signal::KILL);
+            });
+        }
+        let mut bytes = vec![0; 30 << 20];
+        loop {
+            let began = Instant::now();
+            let (call, slot) = (call(&transport, 20.0), slot(1, Slot::COLLECTIVE, 30 << 20));
+            let kind = (DType::U8, ReduceOp::Sum);
+            if let Err(error) = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
+                let again = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind);
+                assert!(again.is_err(), "rank 1 is still dead");
+                return leave_a_note(&transport, &error, began);
+            }
+        }
+    });
+}
+
+/// After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.
+fn meet(transport: &MpiTransport) {
+    for _ in 0..transport.size() {
+        ring(transport, 100, 0).expect("the ring");
+    }
+}
+
+/// Writes down what happened, waits for the other survivor, and ends the process.
+fn leave_a_note(transport: &MpiTransport, error: &Error, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
-    let error = outcome.expect_err("rank 1 is dead");
     // A launcher that ends a job does not always pass on its last lines.
-    let folder =
-        std::path::PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));
-    let note = format!("{error} after {seconds:.2} s");
-    std::fs::write(folder.join(transport.rank().to_string()), &note).expect("the folder is writable");
+    let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));
+    let note = format!("{error} after {seconds:.2} s{}", if seconds > 2.0 { ", hung" } else { "" });
+    println!("{note}");
+    // Written and then renamed, so that nobody reads half of it.
+    let name = transport.rank().to_string();
+    std::fs::write(folder.join("part").with_extension(&name), &note).expect("the folder is writable");
+    std::fs::rename(folder.join("part").with_extension(&name), folder.join(&name))
+        .expect("the note is renamed");
     // Leaving first would end the other before it has noticed.
     let patience = Instant::now() + Duration::from_secs(5);
-    while [0, 2].iter().any(|rank: &usize| !folder.join(rank.to_string()).exists())
-        && Instant::now() < patience
-    {
+    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(10));
     }
-    println!("{note}{}", if seconds > 2.0 { ", hung" } else { "" });
     std::process::exit(3);
 }
 
@@ -69,4 +106,32 @@ pub fn wrong_size() {
     let outcome = MpiTransport::init(MpiOptions { expected: Some((rank, 2)), timeout, describe: None });
     println!("{}", outcome.err().expect("the worlds differ"));
     std::process::exit(3);
+}
+
+/// Somebody else (mpi4py, say) has started MPI already, with or without threads.
+pub fn already_started() {
+    let functions = library::load().expect("an MPI").functions;
+    let mut level = 0;
+    let wanted = match std::env::var("UNISONO_TEST_LEVEL").as_deref() {
+        Ok("single") => 0,
+        _ => functions.constants.thread_multiple,
+    };
+    let nothing = std::ptr::null_mut();
+    // SAFETY: MPI has not been started in this process.
+    unsafe { (functions.init_thread)(nothing, std::ptr::null_mut(), wanted, &mut level) };
+    let timeout = Duration::from_secs(30);
+    match MpiTransport::init(MpiOptions { expected: None, timeout, describe: None }) {
+        Err(error) => println!("{error}"),
+        Ok(transport) => {
+            ring(&transport, 100_000, 0).expect("the ring");
+            transport.shutdown(timeout).expect("the end of our use");
+            let mut finalized = 0;
+            // SAFETY: may be asked at any time.
+            unsafe { (functions.finalized)(&mut finalized) };
+            assert_eq!(finalized, 0, "MPI belongs to whoever started it");
+            println!("used and left");
+        }
+    }
+    // SAFETY: MPI was started above and is still running.
+    unsafe { (functions.finalize)() };
 }

@@ -1,5 +1,6 @@
 //! Which MPIs this machine has, and how to start this test program under one of them, with a deadline.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -109,7 +110,7 @@ impl Job {
             command.arg("--oversubscribe");
         }
         command.args(["-n", &ranks.to_string()]);
-        if case == "killed" && !installation.is_open_mpi {
+        if case.starts_with("killed") && !installation.is_open_mpi {
             // A shell around each rank hides its death from MPICH's launcher, which would end the others before they can
             // notice it themselves.
             command.args(["-disable-auto-cleanup", "sh", "-c", "trap '' USR1; \"$0\" \"$@\"; true"]);
@@ -123,15 +124,18 @@ impl Job {
         if installation.found { job } else { job.library(&installation.library) }
     }
 
-    pub fn library(mut self, path: &Path) -> Job {
-        self.command.env("UNISONO_LIBMPI", path);
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
+        self.command.env(name, value);
         self
     }
 
+    pub fn library(self, path: &Path) -> Job {
+        self.variable("UNISONO_LIBMPI", path)
+    }
+
     /// Where ranks leave what must not get lost.
-    pub fn notes(mut self, folder: &Path) -> Job {
-        self.command.env("UNISONO_TEST_NOTES", folder);
-        self
+    pub fn notes(self, folder: &Path) -> Job {
+        self.variable("UNISONO_TEST_NOTES", folder)
     }
 
     /// Runs it to its end, or ends it at the limit.

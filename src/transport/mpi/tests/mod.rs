@@ -18,6 +18,8 @@ fn rank_main() {
     match std::env::var("UNISONO_TEST_CASE").as_deref() {
         Ok("messages") => cases::messages(),
         Ok("killed") => failures::killed(),
+        Ok("killed midway") => failures::killed_midway(),
+        Ok("already started") => failures::already_started(),
         Ok("stopped") => failures::stopped(),
         Ok("wrong size") => failures::wrong_size(),
         Ok("hosts") => hosts::two_pretended_hosts(),
@@ -42,19 +44,35 @@ fn messages_arrive_on_1_to_4_ranks() {
 #[test]
 fn a_killed_rank_ends_the_job_or_is_named() {
     for installation in installations() {
-        let notes = jobs::folder("notes");
-        let end = Job::new(&installation, 3, "killed").notes(&notes).run();
-        let noticed =
-            [0, 2].map(|rank| std::fs::read_to_string(notes.join(rank.to_string())).unwrap_or_default());
-        let _ = std::fs::remove_dir_all(&notes);
-        let told = format!("{}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
-        assert!(end.seconds < 15.0 && !end.output.contains("hung"), "{told}");
-        if installation.is_open_mpi {
-            // Its launcher ends the job by itself.
-            assert!(!end.success, "{told}");
-        } else {
-            assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+        for case in ["killed", "killed midway"] {
+            let notes = jobs::folder("notes");
+            let end = Job::new(&installation, 3, case).notes(&notes).run();
+            let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
+            let noticed = ["0", "2"].map(read);
+            let _ = std::fs::remove_dir_all(&notes);
+            let told =
+                format!("{}, {case}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
+            assert!(end.seconds < 15.0 && !end.output.contains("hung"), "{told}");
+            if installation.is_open_mpi {
+                // Its launcher ends the job by itself.
+                assert!(!end.success, "{told}");
+            } else {
+                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+            }
         }
+    }
+}
+
+#[test]
+fn an_mpi_that_somebody_else_started_is_used_and_left_running() {
+    for installation in installations() {
+        let end = Job::new(&installation, 2, "already started").run();
+        assert!(end.success, "{}:\n{}", installation.name, end.output);
+        assert_eq!(end.output.matches("used and left").count(), 2, "{}:\n{}", installation.name, end.output);
+        let end =
+            Job::new(&installation, 2, "already started").variable("UNISONO_TEST_LEVEL", "single").run();
+        let refused = end.output.matches("does not allow calls from several threads").count();
+        assert_eq!(refused, 2, "{}:\n{}", installation.name, end.output);
     }
 }
 
