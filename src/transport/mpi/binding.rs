@@ -42,8 +42,7 @@ impl Mpi {
         mpi.check("MPI_Comm_rank", unsafe { (functions.comm_rank)(world, &mut rank) })?;
         // SAFETY: as above.
         mpi.check("MPI_Comm_size", unsafe { (functions.comm_size)(world, &mut size) })?;
-        // MPI writes the new handle while the request is in flight, so the cell must not move: if the deadline passes, it
-        // is leaked.
+        // MPI writes the new handle while the request is in flight, which may be after the deadline: the cell is leaked.
         let cell: &'static mut Handle = Box::leak(Box::new(0));
         let mut request = Request(0);
         // SAFETY: both cells are live; the one for the communicator lives forever.
@@ -102,7 +101,7 @@ impl Mpi {
     /// Every rank's `own` bytes, in rank order.
     pub fn all_gather(&self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         let functions = &self.library.functions;
-        // Leaked if the deadline passes: MPI may still write to them then.
+        // Leaked, a little once in a process: MPI may still use them after the deadline.
         let own: &'static mut [u8] = Box::leak(own.into());
         let all: &'static mut [u8] = Box::leak(vec![0; own.len() * self.size].into());
         let (count, byte) = (own.len() as c_int, functions.constants.byte);

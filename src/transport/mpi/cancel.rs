@@ -16,19 +16,21 @@ use crate::error::Result;
 use crate::transport::{Envelope, Signature, Slot, Ticket};
 
 /// How long chunks under way may take to arrive after their call gave up.
-pub(super) const GRACE: Duration = Duration::from_millis(250);
+const GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Closes a ticket, whatever its state; afterwards MPI does not hold its buffers. `grace` is zero when its peer is
-    /// known to be dead.
-    pub fn cancel(&mut self, ticket: Ticket, grace: Duration) {
+    /// Closes a ticket, whatever its state; afterwards MPI does not hold its buffers. `dead` is a peer known to be dead:
+    /// nothing is waited for then, and the others are told of it.
+    pub fn cancel(&mut self, ticket: Ticket, dead: Option<usize>) {
         if !self.is_open(ticket) {
             return;
         }
         self.matching.forget(ticket);
         if self.broken.is_none() {
-            let suspect = self.awaited(ticket).first().copied();
-            let let_go = self.take_back(ticket, Instant::now() + grace);
+            let suspect = dead.or_else(|| self.awaited(ticket).first().copied());
+            let grace = if dead.is_some() { Duration::ZERO } else { GRACE };
+            self.abandon(ticket, dead);
+            let let_go = self.let_go(ticket, Instant::now() + grace);
             if !matches!(let_go, Ok(true)) {
                 self.broken = Some(suspect.unwrap_or(self.mpi.rank));
             }
@@ -36,14 +38,8 @@ impl Engine {
         self.close(ticket);
     }
 
-    /// False when MPI still holds a buffer at `until`.
-    fn take_back(&mut self, ticket: Ticket, until: Instant) -> Result<bool> {
-        for index in 0..self.inbound.len() {
-            let transfer = &mut self.inbound[index];
-            if transfer.ticket == Some(ticket) && !transfer.let_go(&self.mpi, until)? {
-                return Ok(false);
-            }
-        }
+    /// Tells the receivers of a ticket's messages that no more will come than was sent.
+    fn abandon(&mut self, ticket: Ticket, dead: Option<usize>) {
         let mut abandoned: Vec<(usize, u64, usize)> = Vec::new();
         self.offers.retain(|offer| {
             let mine = offer.ticket == ticket;
@@ -58,10 +54,22 @@ impl Engine {
                 transfer.length = transfer.sent;
             }
         }
+        let reason = dead.map_or(wire::NO_RANK, |rank| rank as u32);
         for (to, message, sent) in abandoned {
             let slot = Slot { context: 0, tag: 0, signature: Signature::default() };
             let envelope = Envelope::new(&slot, sent);
-            self.write(to, Header { kind: wire::ABANDON, tag: 0, message, envelope }, &[], None);
+            self.write(to, Header { kind: wire::ABANDON, tag: reason, message, envelope }, &[], None);
+        }
+    }
+
+    /// Frees the buffers of what is moving; false when MPI still holds one at `until`.
+    fn let_go(&mut self, ticket: Ticket, until: Instant) -> Result<bool> {
+        // Receives first: what both sides still send then has somewhere to go.
+        for index in 0..self.inbound.len() {
+            let transfer = &mut self.inbound[index];
+            if transfer.ticket == Some(ticket) && !transfer.let_go(&self.mpi, until)? {
+                return Ok(false);
+            }
         }
         let mut pause = Pause::new(false);
         while self.outbound.iter().any(|transfer| transfer.ticket == ticket) {

@@ -14,8 +14,8 @@ use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
 pub(super) enum Failure {
     /// A message came that is not the expected one.
     Surprise(Surprise),
-    /// The peer gave the message up.
-    GaveUp(usize),
+    /// The peer gave the message up, perhaps because another rank is dead.
+    GaveUp { from: usize, dead: Option<usize> },
     /// MPI itself failed.
     Mpi(Error),
 }
@@ -214,7 +214,7 @@ impl Engine {
             wire::MESSAGE => self.message_came(from, message, header.envelope, Some(bytes)),
             wire::OFFER => self.message_came(from, message, header.envelope, None),
             wire::READY => self.asked_for(from, message, header.tag as u16),
-            wire::ABANDON => self.abandoned(from, message, header.envelope.bytes as usize),
+            wire::ABANDON => self.abandoned(from, header),
             wire::REFUSE => self.refused(from, message, header.envelope),
             _ => tracing::warn!(from, kind = header.kind, "a letter of unknown kind"),
         }
@@ -310,14 +310,17 @@ impl Engine {
         }
     }
 
-    fn abandoned(&mut self, from: usize, message: u64, sent: usize) {
+    fn abandoned(&mut self, from: usize, letter: &Header) {
+        let Header { message, tag, envelope, .. } = *letter;
         self.matching.withdraw(from, message);
-        let transfer =
-            self.inbound.iter_mut().find(|transfer| (transfer.from, transfer.message) == (from, message));
-        if let Some(transfer) = transfer {
-            transfer.length = sent;
+        let mut transfers = self.inbound.iter_mut();
+        if let Some(transfer) =
+            transfers.find(|transfer| (transfer.from, transfer.message) == (from, message))
+        {
+            transfer.length = envelope.bytes as usize;
             let ticket = transfer.ticket;
-            self.fail(ticket, Failure::GaveUp(from));
+            let dead = (tag != wire::NO_RANK).then_some(tag as usize);
+            self.fail(ticket, Failure::GaveUp { from, dead });
         }
     }
 

@@ -75,13 +75,11 @@ impl Matching {
         self.arrived.remove(index)
     }
 
-    /// Forgets a message that its sender gave up; false if there is none.
-    pub fn withdraw(&mut self, from: usize, message: u64) -> bool {
-        let before = self.arrived.len();
+    /// Forgets an offer that its sender gave up.
+    pub fn withdraw(&mut self, from: usize, message: u64) {
         self.arrived.retain(|arrived| {
             (arrived.from, arrived.message) != (from, message) || !matches!(arrived.body, Body::Offered)
         });
-        self.arrived.len() < before
     }
 
     /// Forgets the receives of a ticket.

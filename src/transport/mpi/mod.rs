@@ -151,23 +151,48 @@ impl MpiTransport {
     fn error(&self, call: &Call, failure: Failure) -> Error {
         match failure {
             Failure::Surprise(surprise) => call.mismatch(surprise.calls(self.rank)),
-            Failure::GaveUp(rank) => call.lost(vec![Lost {
-                rank,
-                pid: self.peers.missing(rank).pid,
-                how: "it gave this call up".into(),
-            }]),
-            Failure::Mpi(error) => error,
+            Failure::GaveUp { from, dead } => {
+                // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
+                let mut lost = self.peers.all_lost();
+                if lost.is_empty() {
+                    let (rank, how) = match dead {
+                        Some(rank) => (rank, format!("its process ended, says rank {from}")),
+                        None => (from, "it gave this call up".into()),
+                    };
+                    lost.push(Lost { rank, pid: Some(self.peers.pid(rank)), how });
+                }
+                call.lost(lost)
+            }
+            Failure::Mpi(error) => self.cause(call, error),
+        }
+    }
+
+    /// An MPI call fails when its peer has just died: say that, rather than what MPI made of it.
+    fn cause(&self, call: &Call, error: Error) -> Error {
+        // A dying process loses its memory a little before its name.
+        let until = Instant::now() + Duration::from_millis(200);
+        loop {
+            let lost = self.peers.all_lost();
+            if !lost.is_empty() {
+                return call.lost(lost);
+            }
+            if Instant::now() >= until {
+                return error;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     /// The error of every call after a transfer that MPI would not let go of.
     fn broken(&self, call: &Call, rank: usize) -> Error {
         let how = if rank == self.rank {
-            "this rank has shut MPI down"
+            "this rank cannot use MPI any more: it has shut it down, or MPI failed"
         } else {
             "a transfer with it stopped half-way, so MPI cannot be used any more"
         };
-        call.lost(vec![Lost { rank, pid: self.peers.missing(rank).pid, how: how.into() }])
+        let known = self.peers.lost(rank);
+        let lost = known.unwrap_or_else(|| Lost { rank, pid: Some(self.peers.pid(rank)), how: how.into() });
+        call.lost(vec![lost])
     }
 }
 
@@ -223,8 +248,10 @@ impl Progress for MpiTransport {
             Some(rank) => Err(self.broken(call, rank)),
             None => match engine.progress() {
                 Err(error) => {
+                    let error = self.cause(call, error);
                     // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
-                    engine.broken = Some(engine.awaited(*ticket).first().copied().unwrap_or(self.rank));
+                    let dead = self.peers.all_lost().first().map(|lost| lost.rank);
+                    engine.broken = Some(dead.unwrap_or(self.rank));
                     Err(error)
                 }
                 Ok(()) => engine.state(*ticket).map_err(|failure| self.error(call, failure)),
@@ -233,15 +260,15 @@ impl Progress for MpiTransport {
         match outcome {
             Ok(true) => engine.close(*ticket),
             Ok(false) => {}
-            Err(_) => engine.cancel(*ticket, cancel::GRACE),
+            Err(_) => engine.cancel(*ticket, None),
         }
         outcome
     }
 
     fn cancel(&self, ticket: Ticket) {
         let mut engine = self.engine();
-        let dead = engine.awaited(ticket).into_iter().any(|rank| self.peers.lost(rank).is_some());
-        engine.cancel(ticket, if dead { Duration::ZERO } else { cancel::GRACE });
+        let dead = engine.awaited(ticket).into_iter().find(|&rank| self.peers.lost(rank).is_some());
+        engine.cancel(ticket, dead);
     }
 
     fn awaited(&self, ticket: &Ticket) -> Vec<usize> {

@@ -1,5 +1,7 @@
 //! Who the other ranks are: their host and process, told to each other once at the start, and whether they are alive.
 
+use std::sync::OnceLock;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Lost, Missing, Result};
@@ -57,7 +59,7 @@ struct Peer {
 /// All ranks of the world.
 pub(crate) struct Peers {
     all: Vec<Peer>,
-    describe: Option<Describe>,
+    describe: OnceLock<Describe>,
 }
 
 impl Peers {
@@ -76,6 +78,7 @@ impl Peers {
                 visible,
             }
         };
+        let describe = describe.map_or_else(OnceLock::new, OnceLock::from);
         Peers { all: identities.iter().map(peer).collect(), describe }
     }
 
@@ -115,15 +118,31 @@ impl Peers {
         ended.then(|| Lost { rank, pid: Some(peer.pid), how: "its process ended".into() })
     }
 
+    /// All ranks that are known to be lost.
+    pub fn all_lost(&self) -> Vec<Lost> {
+        (0..self.all.len()).filter_map(|rank| self.lost(rank)).collect()
+    }
+
+    /// From now on asks `describe` what a missing rank was doing; only the first one counts.
+    pub fn describe_with(&self, describe: Describe) {
+        let _ = self.describe.set(describe);
+    }
+
+    /// A rank's process, on its own host.
+    pub fn pid(&self, rank: usize) -> u32 {
+        self.all[rank].pid
+    }
+
     /// What is known of a rank that has not arrived.
     pub fn missing(&self, rank: usize) -> Missing {
-        match &self.describe {
-            Some(describe) => describe(rank),
-            None => {
-                let Peer { host, pid, .. } = &self.all[rank];
-                let doing = format!("on host {host}, what it was doing is not known");
-                Missing { rank, pid: Some(*pid), doing, location: None }
-            }
+        if let Some(describe) = self.describe.get() {
+            return describe(rank);
         }
+        let Peer { host, pid, visible, .. } = &self.all[rank];
+        let doing = match *visible && process::is_stopped(*pid) {
+            true => format!("on host {host}, stopped by a signal or a debugger"),
+            false => format!("on host {host}, what it was doing is not known"),
+        };
+        Missing { rank, pid: Some(*pid), doing, location: None }
     }
 }

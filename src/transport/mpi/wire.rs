@@ -25,16 +25,21 @@ pub(super) const MESSAGE: u32 = 1;
 pub(super) const OFFER: u32 = 2;
 /// Receiver: send the bytes under this tag.
 pub(super) const READY: u32 = 3;
-/// Sender: I gave the message up after sending `envelope.bytes` of it.
+/// Sender: I gave the message up after sending `envelope.bytes` of it, because the rank in `tag` is dead or for my own
+/// reasons ([`NO_RANK`]).
 pub(super) const ABANDON: u32 = 4;
 /// Receiver: I am making another call, the one in the envelope.
 pub(super) const REFUSE: u32 = 5;
+
+/// Nobody in particular.
+pub(super) const NO_RANK: u32 = u32::MAX;
 
 /// The front of every letter.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Header {
     pub kind: u32,
+    /// The MPI tag for the bytes, or what the kind of letter says.
     pub tag: u32,
     /// The message's number at its sender.
     pub message: u64,

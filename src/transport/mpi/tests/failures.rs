@@ -10,8 +10,7 @@ use crate::transport::mpi::{MpiOptions, MpiTransport, library};
 use crate::transport::{Incoming, Outgoing, Slot, Transport};
 
 fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
-    let pid = transport.peers.missing(1).pid.expect("its process is known");
-    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
+    let pid = rustix::process::Pid::from_raw(transport.peers.pid(1) as i32).expect("a process id");
     rustix::process::kill_process(pid, signal).expect("the signal is sent");
 }
 
