@@ -1,0 +1,96 @@
+//! `unsafe` has an address list, and each use of it says why it is sound.
+
+use crate::lexer::code_only;
+use crate::tree::{Breach, Source};
+
+/// Files and folders whose business `unsafe` is.
+const ADDRESSES: &[&str] = &["src/memory/"];
+
+/// How far above an `unsafe` its reason may end, in lines: a statement may begin before the block does.
+const NEAR: usize = 4;
+
+fn uses(file: &Source) -> Vec<(usize, String)> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let code = code_only(&file.text);
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        for (at, _) in line.match_indices("unsafe") {
+            let before = line[..at].chars().next_back();
+            let after = &line[at + "unsafe".len()..];
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            if !before.is_some_and(is_word) && !after.chars().next().is_some_and(is_word) {
+                found.push((number + 1, after.trim_start().to_string()));
+            }
+        }
+    }
+    found
+}
+
+pub fn check_address(file: &Source) -> Vec<Breach> {
+    if ADDRESSES.iter().any(|address| file.path.starts_with(address)) {
+        return Vec::new();
+    }
+    let advice =
+        "`unsafe` outside the address list; use a safe module, or add this one to tests/tidy/unsafety.rs";
+    uses(file).into_iter().map(|(line, _)| Breach::new(line, advice)).collect()
+}
+
+/// Addresses that no longer hold any `unsafe`.
+pub fn unused_addresses(files: &[Source]) -> Vec<&'static str> {
+    let used =
+        |address: &&str| files.iter().any(|file| file.path.starts_with(*address) && !uses(file).is_empty());
+    ADDRESSES.iter().copied().filter(|address| !used(address)).collect()
+}
+
+pub fn check_reason(file: &Source) -> Vec<Breach> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let unreasoned = |&(line, ref after): &(usize, String)| needs_reason(after) && !has_reason(&lines, line);
+    let found: Vec<_> = uses(file).into_iter().filter(unreasoned).collect();
+    let what = |after: &str| match after.split([' ', '(', '{']).next() {
+        Some(word @ ("fn" | "impl" | "trait" | "extern")) => format!("`unsafe {word}`"),
+        _ => "an `unsafe` block".to_string(),
+    };
+    let message =
+        |after: &str| format!("{} without a `SAFETY:` comment or a `# Safety` section above it", what(after));
+    found.iter().map(|(line, after)| Breach::new(*line, message(after))).collect()
+}
+
+/// Function pointer types promise nothing themselves, and attributes are reasoned about where they are listed.
+fn needs_reason(after: &str) -> bool {
+    let signature = after.strip_prefix("extern").unwrap_or(after).trim_start();
+    let is_type = signature.strip_prefix("fn").is_some_and(|rest| rest.trim_start().starts_with('('));
+    !is_type && !after.starts_with('(')
+}
+
+fn has_reason(lines: &[&str], line: usize) -> bool {
+    let says = |text: &&str| text.contains("SAFETY:") || text.contains("# Safety");
+    let is_note = |text: &&str| text.trim_start().starts_with("//") || text.trim_start().starts_with('#');
+    let above = &lines[..line - 1];
+    let near = above.iter().rev().take(NEAR).any(|text| says(text));
+    let mut rest = above.iter().rev().skip_while(|text| !is_note(text) && !text.trim().is_empty());
+    near || says(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(|text| says(text))
+}
+
+#[test]
+fn unsafe_elsewhere_is_a_breach() {
+    let file = Source::new("src/collectives/barrier.rs", "//! Waits.\nfn f() {\n    unsafe { g() }\n}\n");
+    assert_eq!(check_address(&file).len(), 1);
+    assert_eq!(
+        check_address(&Source::new("src/collectives/barrier.rs", "// unsafe\nlet x = \"unsafe\";")),
+        []
+    );
+}
+
+#[test]
+fn unsafe_needs_a_reason() {
+    let bare = Source::new(
+        "src/memory/copy.rs",
+        "//! Copies.\n\nfn f() {\n    unsafe { g() }\n}\nunsafe impl Send for X {}\n",
+    );
+    assert_eq!(check_reason(&bare).len(), 2);
+    let reasoned = "//! Copies.\n/// Copies.\n///\n/// # Safety\n/// Both are valid.\n#[inline]\npub unsafe fn f() {\n    \
+                    // SAFETY: the caller says so.\n    unsafe { g() }\n}\ntype F = unsafe extern \"C\" fn(i32);\n";
+    assert_eq!(check_reason(&Source::new("src/memory/copy.rs", reasoned)), []);
+}
