@@ -3,8 +3,19 @@
 use crate::lexer::code_only;
 use crate::tree::{Breach, Source};
 
-/// Files and folders whose business `unsafe` is.
-const ADDRESSES: &[&str] = &["src/memory/"];
+/// Files and folders whose business `unsafe` is, and why.
+const ADDRESSES: &[(&str, &str)] = &[
+    ("src/memory/reduce.rs", "kernels over memory that other ranks see"),
+    ("src/transport/arena/", "memory that all ranks of a host share"),
+    ("src/transport/mailbox.rs", "buffers that are filled while their owner waits"),
+    ("src/transport/progress.rs", "the contract on such buffers"),
+    ("src/transport/mpi/", "functions of a C library found at run time"),
+    ("cli/src/launcher/rank.rs", "code between fork and exec"),
+    ("bindings/python/src/array.rs", "memory that Python owns"),
+    ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),
+    ("bindings/python/src/fork.rs", "what a forked child must not drop"),
+    ("bindings/python/src/memory.rs", "arena memory lent to Python"),
+];
 
 /// How far above an `unsafe` its reason may end, in lines: a statement may begin before the block does.
 const NEAR: usize = 4;
@@ -29,7 +40,7 @@ fn uses(file: &Source) -> Vec<(usize, String)> {
 }
 
 pub fn check_address(file: &Source) -> Vec<Breach> {
-    if ADDRESSES.iter().any(|address| file.path.starts_with(address)) {
+    if ADDRESSES.iter().any(|(address, _)| file.path.starts_with(address)) {
         return Vec::new();
     }
     let advice =
@@ -41,12 +52,16 @@ pub fn check_address(file: &Source) -> Vec<Breach> {
 pub fn unused_addresses(files: &[Source]) -> Vec<&'static str> {
     let used =
         |address: &&str| files.iter().any(|file| file.path.starts_with(*address) && !uses(file).is_empty());
-    ADDRESSES.iter().copied().filter(|address| !used(address)).collect()
+    ADDRESSES.iter().map(|(address, _)| *address).filter(|address| !used(address)).collect()
 }
 
 pub fn check_reason(file: &Source) -> Vec<Breach> {
     let lines: Vec<&str> = file.text.lines().collect();
-    let unreasoned = |&(line, ref after): &(usize, String)| needs_reason(after) && !has_reason(&lines, line);
+    let unreasoned = |&(line, ref after): &(usize, String)| {
+        needs_reason(after)
+            && !has_reason(&lines, line)
+            && !(after.starts_with("fn ") && keeps_a_trait(&lines, line))
+    };
     let found: Vec<_> = uses(file).into_iter().filter(unreasoned).collect();
     let what = |after: &str| match after.split([' ', '(', '{']).next() {
         Some(word @ ("fn" | "impl" | "trait" | "extern")) => format!("`unsafe {word}`"),
@@ -73,6 +88,13 @@ fn has_reason(lines: &[&str], line: usize) -> bool {
     near || says(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(|text| says(text))
 }
 
+/// A trait states the contract of its unsafe functions once, not again in every `impl Trait for Type`.
+fn keeps_a_trait(lines: &[&str], line: usize) -> bool {
+    let is_outer = |text: &&&str| !text.is_empty() && !text.starts_with([' ', '}']);
+    let outer = lines[..line].iter().rev().find(is_outer).copied().unwrap_or_default();
+    outer.contains("impl") && outer.contains(" for ")
+}
+
 #[test]
 fn unsafe_elsewhere_is_a_breach() {
     let file = Source::new("src/collectives/barrier.rs", "//! Waits.\nfn f() {\n    unsafe { g() }\n}\n");
@@ -93,4 +115,13 @@ fn unsafe_needs_a_reason() {
     let reasoned = "//! Copies.\n/// Copies.\n///\n/// # Safety\n/// Both are valid.\n#[inline]\npub unsafe fn f() {\n    \
                     // SAFETY: the caller says so.\n    unsafe { g() }\n}\ntype F = unsafe extern \"C\" fn(i32);\n";
     assert_eq!(check_reason(&Source::new("src/memory/copy.rs", reasoned)), []);
+}
+
+#[test]
+fn the_trait_speaks_for_its_implementations() {
+    let function = "\n    fn g() {}\n\n    unsafe fn f() {}\n}\n";
+    let check = |head: &str| {
+        check_reason(&Source::new("src/memory/copy.rs", &format!("//! A.\n\n{head} {{{function}"))).len()
+    };
+    assert_eq!((check("impl Trait for X"), check("impl X"), check("trait Trait")), (0, 1, 1));
 }
