@@ -1,14 +1,15 @@
 # The two commands of the README, and the rest; `make` alone lists them.
-# Everything is installed inside this folder: .venv, .venv-openmpi, target.
+# Everything is installed inside this folder: .venv, .venv-openmpi, .tools, target.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find src cli bindings/python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) \
 	-not -path '*/tests/*' 2>/dev/null) Cargo.toml Cargo.lock
+CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check deny bench bench-peers soak docs clean
+.PHONY: help demo test check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 
 help: ## Lists these targets.
@@ -20,16 +21,13 @@ demo: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours ever
 test: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them.
 	@$(BIN)/python scripts/test.py
 
-check: .venv/.check ## Formatting, lints, the repository's rules and, where cargo-deny is installed, the dependencies.
+check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the repository's rules, the licences and sources of dependencies.
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	cargo test --quiet --test tidy
-	@scripts/deny --if-installed
-
-deny: ## Checks licences and sources of the dependencies; installs cargo-deny into .tools first (minutes).
-	@scripts/deny
+	.tools/bin/cargo-deny --log-level error check bans licenses sources
 
 bench: .venv/.wheel ## Measures the collectives with real processes against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
@@ -48,6 +46,10 @@ clean: ## Removes everything that was built or installed here.
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each thing that is installed; a second run finds them newer than what they were made from.
+
+.tools/.cargo-deny-$(CARGO_DENY):
+	@echo "installing cargo-deny into .tools (minutes, once)"
+	@cargo install --quiet --locked --root .tools cargo-deny@$(CARGO_DENY) && touch $@
 
 .venv/.demo: requirements/demo.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv requirements/demo.txt && touch $@
