@@ -126,7 +126,8 @@ def visit(stop: Callable) -> None:
                 f"rank {rank}: {stop.__name__} gave {result!r}, expected {expected!r}" if not good else 1
             )
         fastest = min(fastest, uni.all_reduce(np.array([seconds]), op="max")[0])
-    speed = "" if stop in (barrier, scatter) else f"{ELEMENTS * 4 / fastest / 1e9:.2f}"
+    moves_arrays = size > 1 and stop not in (barrier, scatter)
+    speed = f"{ELEMENTS * 4 / fastest / 1e9:.2f}" if moves_arrays else ""
     say(f"{stop.__name__:<18} {stop.__doc__:<53} right {fastest * 1e3:9.3f} {speed:>7}")
 
 
@@ -136,7 +137,9 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-say(f"{size} ranks, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank")
+say(
+    f"{size} {'ranks' if size > 1 else 'rank'}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank"
+)
 say(f"{'verb':<18} {'what it does':<53} {'check':<5} {'ms':>9} {'GB/s':>7}")
 for stop in STOPS:
     visit(stop)

@@ -26,7 +26,7 @@ def run(command: list[str], ranks: int, **variables: str) -> str:
         command, capture_output=True, text=True, timeout=180, env={**os.environ, **variables}
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{ranks} ranks, transport" in result.stdout
+    assert f"{ranks} {'ranks' if ranks > 1 else 'rank'}, transport" in result.stdout
     assert result.stdout.count(" right ") == 13, result.stdout
     return result.stdout
 
