@@ -137,9 +137,8 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-say(
-    f"{size} {'ranks' if size > 1 else 'rank'}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank"
-)
+ranks = f"{size} {'ranks' if size > 1 else 'rank'}"
+say(f"{ranks}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every rank")
 say(f"{'verb':<18} {'what it does':<53} {'check':<5} {'ms':>9} {'GB/s':>7}")
 for stop in STOPS:
     visit(stop)
