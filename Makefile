@@ -11,6 +11,7 @@ RANKS ?= 4
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

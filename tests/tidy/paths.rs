@@ -44,7 +44,7 @@ fn tree(
 ) {
     while tokens.get(*at).is_some_and(|token| token.0 == "::") {
         *at += 1;
-        let Some((word, line)) = tokens.get(*at) else { break };
+        let Some((word, _)) = tokens.get(*at) else { break };
         match word.as_str() {
             "{" => return group(tokens, at, &base, found),
             "super" => drop(base.pop()),
@@ -53,7 +53,6 @@ fn tree(
             _ => break, // `::<`: a turbofish
         }
         *at += 1;
-        let _ = line;
     }
     found.push(Named { line, segments: base });
 }

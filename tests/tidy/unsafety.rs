@@ -83,9 +83,9 @@ fn has_reason(lines: &[&str], line: usize) -> bool {
     let says = |text: &&str| text.contains("SAFETY:") || text.contains("# Safety");
     let is_note = |text: &&str| text.trim_start().starts_with("//") || text.trim_start().starts_with('#');
     let above = &lines[..line - 1];
-    let near = above.iter().rev().take(NEAR).any(|text| says(text));
+    let near = above.iter().rev().take(NEAR).any(&says);
     let mut rest = above.iter().rev().skip_while(|text| !is_note(text) && !text.trim().is_empty());
-    near || says(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(|text| says(text))
+    near || says(&lines[line - 1]) || rest.by_ref().take_while(|text| is_note(text)).any(says)
 }
 
 /// A trait states the contract of its unsafe functions once, not again in every `impl Trait for Type`.
