@@ -6,6 +6,9 @@ use crate::tree::{Breach, Source};
 /// Files and folders whose business `unsafe` is, and why.
 const ADDRESSES: &[(&str, &str)] = &[
     ("src/memory/reduce.rs", "kernels over memory that other ranks see"),
+    ("src/collectives/", "other ranks' memory and background buffers, for one call"),
+    ("src/transport/mod.rs", "an exchange lends its buffers until it ends"),
+    ("src/transport/hosts.rs", "the same, passed on to two transports"),
     ("src/transport/arena/", "memory that all ranks of a host share"),
     ("src/transport/mailbox.rs", "buffers that are filled while their owner waits"),
     ("src/transport/progress.rs", "the contract on such buffers"),
@@ -13,6 +16,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("cli/src/launcher/rank.rs", "code between fork and exec"),
     ("bindings/python/src/array.rs", "memory that Python owns"),
     ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),
+    ("bindings/python/src/exchange.rs", "the C interface itself"),
     ("bindings/python/src/fork.rs", "what a forked child must not drop"),
     ("bindings/python/src/memory.rs", "arena memory lent to Python"),
 ];
