@@ -103,10 +103,7 @@ fn keeps_a_trait(lines: &[&str], line: usize) -> bool {
 fn unsafe_elsewhere_is_a_breach() {
     let file = Source::new("src/error.rs", "//! Fails.\nfn f() {\n    unsafe { g() }\n}\n");
     assert_eq!(check_address(&file).len(), 1);
-    assert_eq!(
-        check_address(&Source::new("src/error.rs", "// unsafe\nlet x = \"unsafe\";")),
-        []
-    );
+    assert_eq!(check_address(&Source::new("src/error.rs", "// unsafe\nlet x = \"unsafe\";")), []);
 }
 
 #[test]
