@@ -31,12 +31,13 @@ class Stage:
     folder: str = "."
 
 
+CARGO = ["cargo", "test", "--no-fail-fast"]
 PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
-    Stage("Rust", ["cargo", "test", "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
+    Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
     Stage("Python", [*PYTEST, "tests"], PACKAGE),
     Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
