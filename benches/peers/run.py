@@ -118,7 +118,7 @@ def rounds(contenders: list[Contender], ranks: int, sizes: list[int], options: a
         for contender in contenders:
             if contender.name in failed:
                 continue
-            print(f"\r{ranks} ranks, round {number + 1}: {contender.name:<24}", end="", file=sys.stderr)
+            progress(f"{ranks} ranks, round {number + 1}: {contender.name}")
             try:
                 found = start(contender, ranks, sizes, options.budget)
             except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -127,8 +127,14 @@ def rounds(contenders: list[Contender], ranks: int, sizes: list[int], options: a
                 continue
             for size, values in found.items():
                 times.setdefault(contender.name, {}).setdefault(size, []).extend(values)
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+    progress("")
     return times
+
+
+def progress(text: str) -> None:
+    """Shows what is running in one line, where somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
 
 
 def report(title: str, times: dict, sizes: list[int], ours: list[str]) -> None:
