@@ -36,8 +36,8 @@ bench: .venv/.wheel ## Measures the collectives with real processes against this
 bench-peers: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
 
-soak: .venv/.wheel ## Kills ranks at random moments for 10 minutes (SOAK=seconds for another time).
-	UNISONO_TEST_SOAK=$(or $(SOAK),600) cargo test --release --workspace --exclude unisono-python soak -- --nocapture
+soak: ## Kills ranks at random moments for 10 minutes (SOAK=seconds for another time).
+	UNISONO_TEST_SOAK=$(or $(SOAK),600) cargo test --release --test soak -- --nocapture
 
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
