@@ -5,7 +5,7 @@ use crate::tree::{Breach, Source};
 
 /// Files and folders whose business `unsafe` is, and why.
 const ADDRESSES: &[(&str, &str)] = &[
-    ("src/memory/reduce.rs", "kernels over memory that other ranks see"),
+    ("src/memory/", "kernels over memory that other ranks see"),
     ("src/collectives/", "other ranks' memory and background buffers, for one call"),
     ("src/transport/mod.rs", "an exchange lends its buffers until it ends"),
     ("src/transport/hosts.rs", "the same, passed on to two transports"),
