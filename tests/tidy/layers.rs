@@ -38,7 +38,8 @@ pub fn reexports(library: &Source) -> Vec<(String, String)> {
 
 pub fn check(file: &Source, reexports: &[(String, String)]) -> Vec<Breach> {
     let own = module_of(&file.path);
-    if !file.is_rust() || !file.path.starts_with("src/") || own.is_empty() {
+    let is_test = own.iter().any(|module| module == "tests");
+    if !file.is_rust() || !file.path.starts_with("src/") || own.is_empty() || is_test {
         return Vec::new();
     }
     let mut breaches = Vec::new();
@@ -129,6 +130,7 @@ fn looking_down_is_fine_and_testing_sees_all() {
     );
     assert_eq!(breaches("src/testing/mod.rs", "use crate::collectives;"), [""; 0]);
     assert_eq!(breaches("src/world/mod.rs", "use crate::testing::spawn;").len(), 1);
+    assert_eq!(breaches("src/world/tests/mod.rs", "use crate::testing::spawn;"), [""; 0]);
     assert_eq!(
         breaches(
             "src/world/mod.rs",
