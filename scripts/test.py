@@ -38,6 +38,8 @@ STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
+    # Loom tries every order in which threads can meet at a flag; it replaces the atomics, so it builds apart.
+    Stage("loom", ["env", "RUSTFLAGS=--cfg loom", *CARGO, "--lib", "--target-dir", "target/loom", "flag"]),
     Stage("Python", [*PYTEST, "tests"], PACKAGE),
     Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
