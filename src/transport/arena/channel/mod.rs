@@ -127,7 +127,7 @@ impl Channel {
     }
 
     fn new(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base % 4096 == 0);
+        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base.is_multiple_of(4096));
         let me =
             members.iter().position(|&member| member == seat.index).expect("only members open a channel");
         Channel { seat: seat.clone(), base, members, me, step: AtomicU32::new(0), founded: false }
