@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn signals_have_their_names_and_shell_statuses() {
         for signal in [Signal::HUP, Signal::INT, Signal::KILL, Signal::SEGV, Signal::TERM, Signal::SYS] {
-            assert!(format!("{signal:?}").ends_with(&signal_name(signal.as_raw())[3..]), "{signal:?}");
+            assert!(format!("{signal:?}").contains(&signal_name(signal.as_raw())[3..]), "{signal:?}");
         }
         assert_eq!(signal_name(40), "signal 40");
         assert_eq!(Ending::Signal(9).exit_status(), 137);
