@@ -1,5 +1,6 @@
 //! The program `unisono` as a library: `run` starts ranks, `doctor` examines the machine, `bench` measures it.
 
+mod bandwidth;
 mod bench;
 mod doctor;
 mod json;

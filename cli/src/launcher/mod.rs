@@ -5,6 +5,7 @@
 
 mod ending;
 pub(crate) mod keeper;
+mod listener;
 mod processes;
 mod rank;
 mod signals;
@@ -15,6 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 pub(crate) use ending::{Ending, signal_name};
+pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
 use rustix::process::Signal;
 pub(crate) use signals::Signals;
