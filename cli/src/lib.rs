@@ -6,7 +6,6 @@ mod doctor;
 mod json;
 mod launcher;
 mod run;
-mod standin;
 
 use std::ffi::OsString;
 

@@ -30,9 +30,18 @@ fn a_failing_rank_is_named_with_its_last_lines_and_ends_the_others() {
     assert_eq!(output.status.code(), Some(3));
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let summary = text(&output.stderr);
-    assert!(summary.contains("rank 1 (process ") && summary.contains("failed first: exit status 3"), "{summary}");
-    assert!(summary.contains("    30\n") && summary.contains("    wrong\n") && !summary.contains("    10\n"), "{summary}");
-    assert!(summary.contains("rank 0") && summary.contains("ended by the launcher with SIGTERM"), "{summary}");
+    assert!(
+        summary.contains("rank 1 (process ") && summary.contains("failed first: exit status 3"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("    30\n") && summary.contains("    wrong\n") && !summary.contains("    10\n"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("rank 0") && summary.contains("ended by the launcher with SIGTERM"),
+        "{summary}"
+    );
     assert_eq!(marked(&mark), []);
 }
 
@@ -57,7 +66,8 @@ fn a_rank_that_does_not_listen_is_killed() {
 
 #[test]
 fn a_rank_that_ends_well_does_not_disturb_the_others() {
-    let output = finish(run_shell(&["-n", "2", "--grace", "0"], "[ $UNISONO_RANK = 0 ] || sleep 0.3; echo done"));
+    let output =
+        finish(run_shell(&["-n", "2", "--grace", "0"], "[ $UNISONO_RANK = 0 ] || sleep 0.3; echo done"));
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(sorted_lines(&output), ["[0] done", "[1] done"]);
     assert!(output.stderr.is_empty());
@@ -71,7 +81,8 @@ fn quiet_prints_only_what_ranks_print() {
 
 #[test]
 fn a_killed_rank_gives_its_signal() {
-    let output = finish(run_shell(&["-n", "2", "--grace", "0.1"], "[ $UNISONO_RANK = 0 ] && kill -9 $$; sleep 1000"));
+    let output =
+        finish(run_shell(&["-n", "2", "--grace", "0.1"], "[ $UNISONO_RANK = 0 ] && kill -9 $$; sleep 1000"));
     assert_eq!(output.status.code(), Some(137));
     assert!(text(&output.stderr).contains("rank 0"), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("failed first: SIGKILL"), "{}", text(&output.stderr));
@@ -80,10 +91,14 @@ fn a_killed_rank_gives_its_signal() {
 #[test]
 fn the_time_limit_ends_the_job_and_tells_what_ranks_did() {
     let mark = mark();
-    let output = finish(run_shell(&["-n", "2", "--timeout", "0.3", "--env", &mark], "sleep 1000 & sleep 1000"));
+    let output =
+        finish(run_shell(&["-n", "2", "--timeout", "0.3", "--env", &mark], "sleep 1000 & sleep 1000"));
     assert_eq!(output.status.code(), Some(124));
     let summary = text(&output.stderr);
-    assert!(summary.contains("--timeout 0.30 s") && summary.contains("rank 0") && summary.contains("rank 1"), "{summary}");
+    assert!(
+        summary.contains("--timeout 0.30 s") && summary.contains("rank 0") && summary.contains("rank 1"),
+        "{summary}"
+    );
     assert_eq!(marked(&mark), []);
 }
 
@@ -131,7 +146,8 @@ fn terminate_and_hang_up_are_passed_on() {
 fn what_ranks_leave_behind_is_ended() {
     let mark = mark();
     // One child in the rank's group, one in a session of its own, one that does not listen.
-    let script = "sleep 1000 & setsid sleep 1000 & (trap '' TERM; setsid sh -c 'while true; do sleep 1; done') &";
+    let script =
+        "sleep 1000 & setsid sleep 1000 & (trap '' TERM; setsid sh -c 'while true; do sleep 1; done') &";
     let output = finish(run_shell(&["-n", "2", "--env", &mark], script));
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(marked(&mark), []);

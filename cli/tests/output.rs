@@ -76,7 +76,10 @@ fn logs_hold_everything_without_prefixes() {
     assert!(output.status.success());
     for rank in 0..2 {
         let log = std::fs::read_to_string(logs.join(format!("rank-{rank}.log"))).unwrap();
-        assert!(log.contains(&format!("out {rank}\n")) && log.contains("error\n") && log.contains("no end"), "{log}");
+        assert!(
+            log.contains(&format!("out {rank}\n")) && log.contains("error\n") && log.contains("no end"),
+            "{log}"
+        );
         assert!(!log.contains('['), "{log}");
     }
 }

@@ -33,7 +33,8 @@ pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
         Ok(signals) => signals,
         Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
     };
-    let others: Vec<Verb> = Verb::value_variants().iter().copied().filter(|verb| *verb != options.verb).collect();
+    let others: Vec<Verb> =
+        Verb::value_variants().iter().copied().filter(|verb| *verb != options.verb).collect();
     let mut all = Vec::new();
     for &ranks in &options.ranks {
         let mut measure = |sizes: &[Size], verbs: &[Verb]| {

@@ -1,7 +1,6 @@
 //! Times several things in turn, so that what disturbs the machine disturbs all of them alike.
 
-use std::time::Instant;
-
+use rustix::time::{ClockId, clock_gettime};
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::verb::Work;
@@ -26,25 +25,25 @@ impl Case {
         Case::Limit(kernel, vec![0.0; elements], vec![1.0; elements])
     }
 
-    /// Times `calls` calls, all ranks starting together; the result is checked.
-    fn time(&mut self, group: &Group, calls: usize) -> Result<f64> {
+    /// When `calls` calls began and ended, all ranks starting together; the result is checked.
+    fn time(&mut self, group: &Group, calls: usize) -> Result<(f64, f64)> {
         if let Case::Verb(work) = self {
             work.prepare();
         }
         group.barrier()?;
-        let start = Instant::now();
+        let start = now();
         for _ in 0..calls {
             match self {
                 Case::Verb(work) => work.call()?,
                 Case::Limit(kernel, y, x) => kernel.run(std::hint::black_box(y), std::hint::black_box(x)),
             }
         }
-        let seconds = start.elapsed().as_secs_f64();
+        let end = now();
         match self {
             Case::Verb(work) if !work.is_right(calls) => {
                 Err(Error::internal("bench", format!("wrong result at rank {}", group.rank())))
             }
-            _ => Ok(seconds / calls as f64),
+            _ => Ok((start, end)),
         }
     }
 
@@ -56,7 +55,13 @@ impl Case {
     }
 }
 
-/// What came out for one case: seconds a call, of the slowest rank in each repetition.
+/// Seconds on a clock that all processes of this host share.
+fn now() -> f64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// What came out for one case: seconds a call.
 pub(crate) struct Times {
     pub(crate) minimum: f64,
     pub(crate) median: f64,
@@ -69,9 +74,13 @@ pub(crate) fn measure(group: &Group, cases: &mut [Case], seconds: f64) -> Result
     let mut once = Vec::new();
     let mut round = [0.0];
     for _ in 0..2 {
-        let start = Instant::now();
-        once = cases.iter_mut().map(|case| case.time(group, 1)).collect::<Result<Vec<f64>>>()?;
-        round = [start.elapsed().as_secs_f64()];
+        let start = now();
+        once.clear();
+        for case in cases.iter_mut() {
+            let (start, end) = case.time(group, 1)?;
+            once.push(end - start);
+        }
+        round = [now() - start];
     }
     group.all_reduce(&mut once, ReduceOp::Max)?;
     group.all_reduce(&mut round, ReduceOp::Max)?;
@@ -83,17 +92,31 @@ pub(crate) fn measure(group: &Group, cases: &mut [Case], seconds: f64) -> Result
     let longer: f64 = once.iter().zip(&calls).map(|(once, calls)| once * (calls - 1) as f64).sum();
     let repetitions = (seconds / (round[0] + longer)).clamp(FEWEST, MOST) as usize;
 
-    let mut times = Vec::with_capacity(repetitions * cases.len());
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
         for (case, &calls) in cases.iter_mut().zip(&calls) {
-            times.push(case.time(group, calls)?);
+            let (start, end) = case.time(group, calls)?;
+            starts.push(start);
+            ends.push(end);
         }
     }
-    group.all_reduce(&mut times, ReduceOp::Max)?;
-    let of_case = |case: usize| {
-        let mut own: Vec<f64> = times.iter().skip(case).step_by(cases.len()).copied().collect();
-        own.sort_by(f64::total_cmp);
-        Times { minimum: own[0], median: own[own.len() / 2], repetitions }
+    let mut slowest: Vec<f64> = starts.iter().zip(&ends).map(|(start, end)| end - start).collect();
+    group.all_reduce(&mut slowest, ReduceOp::Max)?;
+    group.all_reduce(&mut starts, ReduceOp::Min)?;
+    group.all_reduce(&mut ends, ReduceOp::Max)?;
+    let of_case = |(number, case): (usize, &Case)| {
+        let mut times: Vec<f64> = (number..slowest.len())
+            .step_by(cases.len())
+            .map(|i| match case {
+                // A collective lasts for each rank until the others have come.
+                Case::Verb(_) => slowest[i],
+                // A kernel does not wait: with more ranks than cores, one may end before another begins.
+                Case::Limit(..) => ends[i] - starts[i],
+            })
+            .map(|time| time / calls[number] as f64)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        Times { minimum: times[0], median: times[times.len() / 2], repetitions }
     };
-    Ok((0..cases.len()).map(of_case).collect())
+    Ok(cases.iter().enumerate().map(of_case).collect())
 }

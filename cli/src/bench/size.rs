@@ -7,8 +7,15 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) usize);
 
-const UNITS: [(&str, usize); 7] =
-    [("GiB", 1 << 30), ("GB", 1_000_000_000), ("MiB", 1 << 20), ("MB", 1_000_000), ("KiB", 1 << 10), ("KB", 1000), ("B", 1)];
+const UNITS: [(&str, usize); 7] = [
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("B", 1),
+];
 
 impl FromStr for Size {
     type Err = String;
@@ -20,7 +27,10 @@ impl FromStr for Size {
             .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
             .unwrap_or((text, 1));
         let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.filter(|bytes| *bytes > 0).map(Size).ok_or_else(|| "expected a size such as 64KiB or 100MB".into())
+        bytes
+            .filter(|bytes| *bytes > 0)
+            .map(Size)
+            .ok_or_else(|| "expected a size such as 64KiB or 100MB".into())
     }
 }
 

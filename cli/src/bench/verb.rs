@@ -154,7 +154,9 @@ impl Work {
             Verb::AllToAll => {
                 let values: &[f32] = bytemuck::cast_slice(self.output.bytes());
                 let mut parts = values.chunks(part.max(1)).enumerate();
-                parts.all(|(from, values)| matches(bytemuck::cast_slice(values), rank * part, (from + 1) as f32))
+                parts.all(|(from, values)| {
+                    matches(bytemuck::cast_slice(values), rank * part, (from + 1) as f32)
+                })
             }
             Verb::SendRecv => whole(&self.input, (rank & !1) as f32 + 1.0),
         }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::standin::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use unisono::launch::Job;
 
 use super::keeper::Keeper;
 use super::rank::Rank;
