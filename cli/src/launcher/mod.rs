@@ -3,6 +3,7 @@
 //! One thread does everything in one `poll` loop ([`supervisor`]). Three nets catch what a killed launcher would leave:
 //! each rank has a parent-death signal, the launcher adopts orphaned grandchildren, and a [`keeper`] outlives it.
 
+mod aftermath;
 mod ending;
 pub(crate) mod keeper;
 mod listener;

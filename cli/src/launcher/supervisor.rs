@@ -4,23 +4,19 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{Signal, WaitOptions, wait};
 use unisono::launch::Job;
 
 use super::keeper::Keeper;
 use super::rank::Rank;
-use super::{Audience, Cause, Ending, JOB_VARIABLE, Outcome, Plan, RankReport, Signals, Stream, processes};
+use super::{Audience, Cause, Ending, JOB_VARIABLE, Outcome, Plan, Signals, Stream, processes};
 
 /// From SIGTERM to SIGKILL.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long to look after processes that ranks left behind, at most.
-const LEFTOVERS: Duration = Duration::from_secs(5);
-/// How often to look whether those are gone.
-const GLANCE: Duration = Duration::from_millis(10);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How far the ending of the job has gone.
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+pub(super) enum Phase {
     Running,
     /// Ranks may end by themselves until then.
     Grace(Instant),
@@ -29,16 +25,16 @@ enum Phase {
     Killing,
 }
 
-struct Supervisor<'a> {
+pub(super) struct Supervisor<'a> {
     plan: &'a Plan<'a>,
-    audience: &'a mut dyn Audience,
+    pub(super) audience: &'a mut dyn Audience,
     signals: &'a mut Signals,
     job: Job,
-    keeper: Option<Keeper>,
-    ranks: Vec<Rank>,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) ranks: Vec<Rank>,
     start: Instant,
-    phase: Phase,
-    cause: Option<Cause>,
+    pub(super) phase: Phase,
+    pub(super) cause: Option<Cause>,
     /// Somebody has already sent the launcher a signal to pass on.
     asked: bool,
     buffer: Vec<u8>,
@@ -114,7 +110,7 @@ impl Supervisor<'_> {
     }
 
     /// Waits for anything to happen, and deals with it.
-    fn wait(&mut self, until: Option<Instant>) {
+    pub(super) fn wait(&mut self, until: Option<Instant>) {
         let mut sources: Vec<Option<(usize, Stream)>> = Vec::new();
         let mut polled = Vec::new();
         for descriptor in self.signals.descriptors().chain(self.audience.news()) {
@@ -147,7 +143,7 @@ impl Supervisor<'_> {
     }
 
     /// Reads once from a pipe, so that no rank can hold up the others; tells whether there was anything.
-    fn read(&mut self, rank: usize, stream: Stream) -> bool {
+    pub(super) fn read(&mut self, rank: usize, stream: Stream) -> bool {
         match self.ranks[rank].read(stream, &mut self.buffer) {
             Some(0) => self.audience.end(rank, stream),
             Some(count) => self.audience.hear(rank, stream, &self.buffer[..count]),
@@ -251,61 +247,5 @@ impl Supervisor<'_> {
 
     fn tell(&mut self, signal: Signal) {
         self.ranks.iter_mut().for_each(|rank| rank.tell(signal));
-    }
-
-    /// Ends what ranks have started and left. Orphans become the launcher's own children, so their numbers stay theirs
-    /// until they are waited for.
-    fn end_leftovers(&mut self, relatives: HashSet<i32>) {
-        let mut spared = relatives;
-        spared.extend(self.keeper.as_ref().map(|keeper| keeper.pid().as_raw_nonzero().get()));
-        let start = Instant::now();
-        let mut asked: HashSet<Pid> = HashSet::new();
-        while start.elapsed() < LEFTOVERS {
-            let left = processes::descendants(&spared);
-            if left.is_empty() {
-                break;
-            }
-            let patient = self.phase != Phase::Killing && start.elapsed() < LAST_WORDS;
-            for pid in left {
-                if !patient {
-                    let _ = kill_process(pid, Signal::KILL);
-                } else if asked.insert(pid) {
-                    let _ = kill_process(pid, Signal::TERM);
-                    let _ = kill_process(pid, Signal::CONT);
-                }
-            }
-            self.wait(Some(Instant::now() + GLANCE));
-        }
-    }
-
-    /// Reads what is left in the pipes, without waiting for pipes that an escaped process may hold open.
-    fn drain(&mut self) {
-        loop {
-            while !self.audience.has_room() && self.phase != Phase::Killing {
-                self.wait(None);
-            }
-            let open: Vec<(usize, Stream)> = (0..self.ranks.len())
-                .flat_map(|rank| self.ranks[rank].open_pipes().map(move |(stream, _)| (rank, stream)))
-                .collect();
-            let mut heard = false;
-            for (rank, stream) in open {
-                heard |= self.read(rank, stream);
-            }
-            if !heard {
-                break;
-            }
-        }
-        for (number, rank) in self.ranks.iter().enumerate() {
-            rank.open_pipes().for_each(|(stream, _)| self.audience.end(number, stream));
-        }
-    }
-
-    fn outcome(self) -> Outcome {
-        let report = |rank: Rank| {
-            let (ending, after) = rank.ended?;
-            let pid = rank.pid.as_raw_nonzero().get();
-            Some(RankReport { pid, ending, after, told: rank.told, activity: rank.activity })
-        };
-        Outcome { cause: self.cause, ranks: self.ranks.into_iter().filter_map(report).collect() }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
         }
         Cause::OutputGone => {
             note(&mut text, format_args!("nobody reads the output any more, so the job was ended"));
-            None
+            return text;
         }
     };
     for (rank, report) in outcome.ranks.iter().enumerate().filter(|(rank, _)| Some(*rank) != first) {
