@@ -3,18 +3,22 @@
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// No test may take longer than this.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// `unisono` with these arguments, in a plain environment.
+/// `unisono` with these arguments, in a plain environment. Signals have their default actions, also where the tests
+/// themselves run in a shell's background, which ignores some; there, the launcher would ignore them too.
 pub fn unisono<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,HUP,TERM", env!("CARGO_BIN_EXE_unisono")]);
     command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
     command
 }
@@ -88,15 +92,24 @@ pub fn marked(mark: &str) -> Vec<u32> {
     .collect()
 }
 
-/// Reads lines from a child's standard output until `count` of them satisfy `wanted`.
+/// Reads lines from a child's standard output until `count` of them satisfy `wanted`, or fails at the deadline.
 pub fn await_lines(child: &mut Child, count: usize, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut reader = BufReader::new(child.stdout.as_mut().unwrap());
-    let mut found = Vec::new();
+    let pipe = child.stdout.as_mut().unwrap();
+    let (start, mut found, mut line) = (Instant::now(), Vec::new(), Vec::new());
     while found.len() < count {
-        let mut line = String::new();
-        assert!(reader.read_line(&mut line).unwrap() > 0, "the output ended after {found:?}");
-        if wanted(&line) {
-            found.push(line.trim_end().to_string());
+        let mut polled = [PollFd::new(pipe, PollFlags::IN)];
+        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut polled, Some(&limit)).unwrap() == 0 {
+            assert!(start.elapsed() < DEADLINE, "no more lines after {found:?}");
+            continue;
+        }
+        // One byte at a time, so that what follows stays in the pipe.
+        let mut byte = [0];
+        assert_eq!(pipe.read(&mut byte).unwrap(), 1, "the output ended after {found:?}");
+        line.push(byte[0]);
+        if byte[0] == b'\n' {
+            let text = text(&std::mem::take(&mut line));
+            found.extend(Some(text).filter(|text| wanted(text)));
         }
     }
     found
