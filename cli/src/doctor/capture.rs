@@ -46,8 +46,12 @@ impl Helper<'_> {
             Err(error) => Some(error.to_string()),
         };
         // The first lines name the cause; what follows is mostly the launchers' commentary.
-        let cause: Vec<String> =
-            errors.into_iter().filter(|line| line.contains(char::is_alphanumeric)).take(4).collect();
+        let mut cause: Vec<String> = Vec::new();
+        for line in errors.into_iter().filter(|line| line.contains(char::is_alphanumeric)) {
+            if cause.len() < 4 && !cause.contains(&line) {
+                cause.push(line);
+            }
+        }
         let problem =
             problem.map(|problem| std::iter::once(problem).chain(cause).collect::<Vec<_>>().join("\n"));
         Captured { output, problem }

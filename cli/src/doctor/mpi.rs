@@ -39,7 +39,7 @@ pub(super) struct Mpi {
 }
 
 impl Mpi {
-    /// "libmpi.so.40 (/usr/lib)": short enough for a column.
+    /// What it is, short enough for a column.
     pub(super) fn name(&self) -> String {
         match self.kind {
             Kind::Standard => "MPI standard ABI",
@@ -67,9 +67,10 @@ pub(super) fn find(this_program: &[OsString]) -> Vec<Mpi> {
     for library in named.chain(in_folders) {
         let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let kind = LIBRARIES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| *kind);
-        if let (Some(kind), Ok(file)) = (kind, library.canonicalize())
-            && !files.contains(&file)
-        {
+        let (Some(kind), Ok(file)) = (kind, library.canonicalize()) else { continue };
+        // Wheels have no links: in a folder of one, a library lies there once for each of its names.
+        let is_copy = |mpi: &Mpi| mpi.kind == kind && mpi.library.parent() == library.parent();
+        if !files.contains(&file) && !found.iter().any(is_copy) {
             files.push(file);
             found.push(Mpi { launcher: launcher(&library, kind), library, kind });
         }

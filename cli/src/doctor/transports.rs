@@ -83,7 +83,7 @@ pub(super) fn section(helper: &mut Helper, found: &[Mpi]) -> Section {
             Some(launcher) => words(under(helper, mpi, launcher.into()), start),
             None => (Mark::Missing, "no mpiexec beside it".into()),
         };
-        section.add(mark, mpi.name(), format!("{text} ({})", mpi.library.display()));
+        section.add(mark, mpi.name(), format!("{}: {text}", mpi.library.display()));
     }
     section
 }
