@@ -44,7 +44,7 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
     show(machine::machine());
     show(memory::bandwidth());
     show(machine::shared_memory());
-    let found = mpi::find(this_program);
+    let found = mpi::find();
     show(mpi::section(&found));
     show(python::section(&mut helper));
     let transports = transports::section(&mut helper, &found);

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use unisono::transport::MpiInterface;
 use unisono::{Error, Group, ReduceOp, Result, World};
 
 use super::capture::Helper;
-use super::mpi::{Kind, Mpi};
+use super::mpi::Mpi;
 use super::report::{Mark, Section};
 
 const RANKS: usize = 2;
@@ -83,7 +84,7 @@ pub(super) fn section(helper: &mut Helper, found: &[Mpi]) -> Section {
             Some(launcher) => words(under(helper, mpi, launcher.into()), start),
             None => (Mark::Missing, "no mpiexec beside it".into()),
         };
-        section.add(mark, mpi.name(), format!("{}: {text}", mpi.library.display()));
+        section.add(mark, mpi.interface.to_string(), format!("{}: {text}", mpi.library.display()));
     }
     section
 }
@@ -123,7 +124,7 @@ fn under(helper: &mut Helper, mpi: &Mpi, launcher: OsString) -> Result<f64, Stri
         ("UNISONO_TRANSPORT".into(), "mpi".into()),
         ("UNISONO_LIBMPI".into(), mpi.library.clone().into_os_string()),
     ];
-    if mpi.kind == Kind::OpenMpi {
+    if mpi.interface == MpiInterface::OpenMpi {
         // This is a test on a machine with perhaps one core, perhaps in a container as root.
         let allowed =
             ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"];
