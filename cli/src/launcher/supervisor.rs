@@ -186,6 +186,7 @@ impl Supervisor<'_> {
         for (number, ending) in ended {
             let pid = self.ranks[number].pid;
             self.ranks[number].ended = Some((ending, now - self.start));
+            self.job.rank_ended(number);
             if let Some(keeper) = &mut self.keeper {
                 keeper.ended(pid);
             }
