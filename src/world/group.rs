@@ -8,9 +8,9 @@ use super::background::{self, Background};
 use super::pending::{Pending, pending};
 use super::turn::{Turn, Turns};
 use crate::error::{Error, Kind, Result};
+use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
-use crate::transport::arena::{Seat, process};
-use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb, process};
 
 /// What all groups of one world have in common.
 pub(crate) struct Common {
@@ -24,6 +24,13 @@ pub(crate) struct Common {
     pub pid: u32,
     /// For the context numbers of groups that this rank leads.
     pub contexts: AtomicU32,
+}
+
+impl Common {
+    pub fn new(transport: Arc<dyn Transport>, seat: Option<Arc<Seat>>, hosts: Vec<usize>) -> Common {
+        let (closed, contexts) = (AtomicBool::new(false), AtomicU32::new(0));
+        Common { transport, seat, hosts, closed, pid: process::own(), contexts }
+    }
 }
 
 /// The group itself, shared by all its handles.
