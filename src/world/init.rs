@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::join::{Joined, alone, on_one_host, over_mpi};
 use super::launcher;
 use super::locator::Locator;
+use super::log;
 use super::{Common, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::channel::Channel;
@@ -45,7 +46,9 @@ impl World {
         };
         let pretended = number_from_environment("UNISONO_HOSTS")?.unwrap_or(1);
         let wish = wish()?;
-        tracing::debug!(?placement, ?timeout, pretended, ?wish, "joining the world");
+        log::tell(format_args!(
+            "joining as {placement:?}, deadline {timeout:?}, wish {wish:?}, {pretended} hosts"
+        ));
         let launcher = placement.launcher;
         let one_host = placement.local_size == Some(placement.size) && pretended <= 1;
         let deadline = Instant::now() + timeout;
@@ -71,7 +74,12 @@ impl World {
             None => world.group.clone(),
         };
         joining.with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
-        tracing::debug!(rank = world.rank(), size = world.size(), transport = world.transport(), "joined");
+        log::tell(format_args!(
+            "rank {} of {} joined over {}",
+            world.rank(),
+            world.size(),
+            world.transport()
+        ));
         Ok(world)
     }
 

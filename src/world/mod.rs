@@ -7,6 +7,7 @@ mod init;
 mod join;
 mod launcher;
 mod locator;
+mod log;
 mod pending;
 mod subgroup;
 mod turn;
