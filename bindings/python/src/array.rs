@@ -6,6 +6,7 @@ use numpy::npyffi::{
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::dlpack;
 use crate::engine::{DType, Error, Result};
@@ -162,5 +163,7 @@ fn contiguous_copy<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if x.hasattr(intern!(py, "contiguous"))? {
         return x.call_method0(intern!(py, "contiguous"));
     }
-    py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "array"), (x,))
+    let order = PyDict::new(py);
+    order.set_item(intern!(py, "order"), "C")?;
+    py.import(intern!(py, "numpy"))?.call_method(intern!(py, "array"), (x,), Some(&order))
 }

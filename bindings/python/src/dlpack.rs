@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_void};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,6 +11,7 @@ use pyo3::types::PyDict;
 use crate::array::Lent;
 use crate::engine::{DType, Error};
 use crate::errors::raise;
+use crate::exchange;
 
 const PROCESSOR: i32 = 1;
 /// Pinned memory of an accelerator's driver: the processor may use it like its own.
@@ -69,48 +71,64 @@ pub(crate) struct VersionedTensor {
 /// What an array that speaks DLPack says of its memory. Its capsule stays ours: when it goes, so does the loan.
 pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
     let py = x.py();
-    let Ok(device) = x.call_method0(intern!(py, "__dlpack_device__")) else {
-        return Err(wrong(
-            x,
-            operation,
-            format!("an object of type {}", x.get_type().name()?),
-            "wrap it: np.array(x)",
-        ));
-    };
-    let device = device.get_item(0)?.extract::<i32>()?;
-    if device != PROCESSOR && device != PINNED {
-        let what = "the array is on an accelerator, and this build moves the processor's memory only";
-        return Err(raise(py, Error::unsupported(operation, what, "pass x.cpu()")));
+    let kind = x.get_type();
+    if !kind.hasattr(intern!(py, "__dlpack__"))? {
+        let received = format!("an object of type {}", kind.name()?);
+        return Err(wrong(py, operation, received, "wrap it: np.array(x)"));
     }
-    let capsule = export(x).map_err(|error| {
-        let usage =
-            wrong(x, operation, format!("one that cannot be lent: {}", error.value(py)), "detach or copy it");
-        usage.set_cause(py, Some(error));
-        usage
-    })?;
+    let exported = match exchange::export(x, &kind) {
+        Some(answer) => answer,
+        None => on_processor(x, operation).and_then(|()| export(x)),
+    };
+    let capsule = exported.map_err(|error| refuse(py, operation, error))?;
     // JAX lends memory that it promises to others never to change.
-    let immutable = x.get_type().module().is_ok_and(|name| name.to_string().starts_with("jax"));
-    // SAFETY: a capsule of these names holds such a struct, alive as long as the capsule (the DLPack contract);
-    // GetPointer checks the name.
+    let immutable = kind.module().is_ok_and(|name| name.to_string_lossy().starts_with("jax"));
+    // SAFETY: a capsule of these names holds such a struct, alive as long as the capsule (the DLPack contract).
     unsafe {
-        if pyo3::ffi::PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) != 0 {
-            let held = pyo3::ffi::PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr())
-                .cast::<VersionedTensor>();
+        if PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) != 0 {
+            let held = PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<VersionedTensor>();
             if (*held).version[0] == 1 {
                 let writable = (*held).flags & READ_ONLY == 0 && !immutable;
-                return Ok(describe(&(*held).tensor, capsule, writable, operation));
+                return describe(&(*held).tensor, capsule, writable, operation);
             }
-        } else if pyo3::ffi::PyCapsule_IsValid(capsule.as_ptr(), PLAIN.as_ptr()) != 0 {
-            let held =
-                pyo3::ffi::PyCapsule_GetPointer(capsule.as_ptr(), PLAIN.as_ptr()).cast::<PlainTensor>();
-            return Ok(describe(&(*held).tensor, capsule, !immutable, operation));
+        } else if PyCapsule_IsValid(capsule.as_ptr(), PLAIN.as_ptr()) != 0 {
+            let held = PyCapsule_GetPointer(capsule.as_ptr(), PLAIN.as_ptr()).cast::<PlainTensor>();
+            return describe(&(*held).tensor, capsule, !immutable, operation);
         }
     }
-    Err(wrong(x, operation, "a tensor in a newer DLPack format".into(), "update unisono"))
+    Err(wrong(py, operation, "a tensor in a newer DLPack format".into(), "update unisono"))
 }
 
-fn wrong(x: &Bound<'_, PyAny>, operation: &str, received: String, advice: &str) -> PyErr {
-    raise(x.py(), Error::usage(operation, "a NumPy array or a tensor", received, advice))
+/// The error for an array that its library will not lend.
+fn refuse(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
+    if error.is_instance_of::<PyNotImplementedError>(py) {
+        return error;
+    }
+    // PyTorch appends a C++ trace; its first line says it all.
+    let reason = error.value(py).to_string();
+    let received =
+        format!("one that cannot be lent: {}", reason.lines().next().unwrap_or("for no given reason"));
+    let usage = wrong(py, operation, received, "pass a dense copy of it");
+    usage.set_cause(py, Some(error));
+    usage
+}
+
+/// Fails for memory that only an accelerator can use; asked first, because some libraries would copy it.
+fn on_processor(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<()> {
+    let device = x.call_method0(intern!(x.py(), "__dlpack_device__"))?;
+    check_device(x.py(), device.get_item(0)?.extract::<i32>()?, operation)
+}
+
+fn check_device(py: Python<'_>, device: i32, operation: &str) -> PyResult<()> {
+    if device == PROCESSOR || device == PINNED {
+        return Ok(());
+    }
+    let what = "the array is on an accelerator, and this build moves the processor's memory only";
+    Err(raise(py, Error::unsupported(operation, what, "pass x.cpu()")))
+}
+
+fn wrong(py: Python<'_>, operation: &str, received: String, advice: &str) -> PyErr {
+    raise(py, Error::usage(operation, "a NumPy array or a tensor", received, advice))
 }
 
 /// Asks for the capsule, in the new form where the library knows it. A parameter that records gradients is lent
@@ -134,7 +152,8 @@ unsafe fn describe<'a>(
     capsule: Bound<'_, PyAny>,
     is_writable: bool,
     operation: &'a str,
-) -> Lent<'a> {
+) -> PyResult<Lent<'a>> {
+    check_device(capsule.py(), tensor.device.kind, operation)?;
     let dimensions = tensor.dimensions.max(0) as usize;
     let list = |pointer: *mut i64| match pointer.is_null() || dimensions == 0 {
         true => Vec::new(),
@@ -143,7 +162,7 @@ unsafe fn describe<'a>(
     };
     let (shape, strides) = (list(tensor.shape), list(tensor.strides));
     let pointer = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
-    Lent {
+    Ok(Lent {
         operation,
         pointer,
         elements: shape.iter().product::<i64>() as usize,
@@ -153,7 +172,7 @@ unsafe fn describe<'a>(
         dtype: element(tensor.dtype),
         is_writable,
         owner: capsule.unbind(),
-    }
+    })
 }
 
 /// Whether the elements lie in C order without gaps; no strides mean that they do.

@@ -94,6 +94,15 @@ impl Group {
     ) -> Pending<R> {
         Pending(Some(f(self)))
     }
+    pub fn start_beside<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Group) -> Result<R> + Send + 'static,
+    ) -> Pending<R> {
+        self.start(f)
+    }
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(300)
+    }
     pub fn raw(&self) -> Raw<'_> {
         Raw(self)
     }
@@ -103,8 +112,8 @@ impl<R> Pending<R> {
     pub fn wait(mut self) -> Result<R> {
         self.0.take().unwrap()
     }
-    pub fn wait_timeout(&mut self, t: Duration) -> Result<bool> {
-        Ok(true)
+    pub fn wait_timeout(&self, t: Duration) -> bool {
+        true
     }
     pub fn is_done(&self) -> bool {
         true

@@ -77,7 +77,8 @@ impl Group {
         };
         let group = changed.as_ref().unwrap_or(&self.group);
         if !call.wait {
-            let started = group.start(move |group| guard(operation, || job(group)));
+            let work = move |group: &engine::Group| guard(operation, || job(group));
+            let started = if call.is_message { group.start_beside(work) } else { group.start(work) };
             return Ok(Py::new(py, Pending::new(operation, started))?.into_any());
         }
         // The job keeps the caller's arrays and is dropped after the interpreter is back.
@@ -92,11 +93,21 @@ struct Call {
     wait: bool,
     timeout: Option<f64>,
     deterministic: bool,
+    /// Messages are not part of the group's order: a pending one holds up no other call.
+    is_message: bool,
 }
 
 impl Call {
     fn new(wait: bool, timeout: Option<f64>) -> Call {
-        Call { wait, timeout, deterministic: false }
+        Call { wait, timeout, deterministic: false, is_message: false }
+    }
+
+    fn message(wait: bool, timeout: Option<f64>) -> Call {
+        Call { is_message: true, ..Call::new(wait, timeout) }
+    }
+
+    fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
+        Call { deterministic, ..Call::new(wait, timeout) }
     }
 }
 
@@ -199,7 +210,7 @@ impl Group {
         self.begin(x.py(), "all_reduce")?;
         let op = operation_named(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
         let job = in_place::all_reduce(View::in_place(x, "all_reduce")?, op);
-        self.run(x.py(), "all_reduce", Call { wait, timeout, deterministic }, job)
+        self.run(x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -216,7 +227,7 @@ impl Group {
         self.begin_at(x.py(), "reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
         let job = in_place::reduce(View::in_place(x, "reduce")?, op, root);
-        self.run(x.py(), "reduce", Call { wait, timeout, deterministic }, job)
+        self.run(x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
     fn gather(
@@ -277,7 +288,7 @@ impl Group {
         self.begin(x.py(), "reduce_scatter")?;
         let op = operation_named(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
         let job = producing::reduce_scatter(View::input(x, "reduce_scatter")?, op);
-        let call = Call { wait, timeout, deterministic };
+        let call = Call::reduction(wait, timeout, deterministic);
         self.run(x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
     }
 
@@ -310,7 +321,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         self.begin_at(x.py(), "send", to)?;
         let job = in_place::send(View::input(x, "send")?, to, tag);
-        self.run(x.py(), "send", Call::new(wait, timeout), job)
+        self.run(x.py(), "send", Call::message(wait, timeout), job)
     }
 
     fn recv(
@@ -323,7 +334,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         self.begin_at(x.py(), "recv", source)?;
         let job = in_place::recv(View::in_place(x, "recv")?, source, tag);
-        self.run(x.py(), "recv", Call::new(wait, timeout), job)
+        self.run(x.py(), "recv", Call::message(wait, timeout), job)
     }
 }
 

@@ -4,6 +4,7 @@ mod array;
 mod dlpack;
 mod engine;
 mod errors;
+mod exchange;
 mod fork;
 mod group;
 mod header;

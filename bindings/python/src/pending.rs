@@ -65,17 +65,12 @@ impl Pending {
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = seconds(timeout, self.operation).map_err(|error| raise(py, error))?;
-        let mut running = self.take().map_err(|error| raise(py, error))?;
+        let running = self.take().map_err(|error| raise(py, error))?;
         let started = Instant::now();
         loop {
             let left = limit.map_or(SLICE, |limit| limit.saturating_sub(started.elapsed()).min(SLICE));
-            match py.detach(|| guard(self.operation, || running.wait_timeout(left))) {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(error) => {
-                    *self.state() = State::Over;
-                    return Err(raise(py, error));
-                }
+            if py.detach(|| running.wait_timeout(left)) {
+                break;
             }
             if let Err(raised) = py.check_signals() {
                 self.put_back(running);

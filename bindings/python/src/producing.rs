@@ -1,5 +1,7 @@
 //! The verbs whose result is a new array: sizes are agreed upon where they are unknown, then the data travels.
 
+use std::time::{Duration, Instant};
+
 use crate::array::View;
 use crate::engine::{DType, Error, Group, ReduceOp, Result};
 use crate::group::Outcome;
@@ -18,6 +20,12 @@ fn with_rows(shape: &[usize], rows: usize) -> Vec<usize> {
 
 fn scaled(rows: &[usize], row: usize) -> Vec<usize> {
     rows.iter().map(|&rows| rows * row).collect()
+}
+
+/// A handle for a call's second step: what its first step took is gone from its time.
+fn rest(group: &Group, started: Instant) -> Group {
+    const LEAST: Duration = Duration::from_millis(1);
+    group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
 }
 
 fn need_axis(x: &View, operation: &str) -> Result<()> {
@@ -41,9 +49,12 @@ pub(crate) fn gather(
     }
     let header = Header::new(x.dtype, if varied { &x.shape } else { &[] }, operation)?;
     Ok(move |group: &Group| {
+        let mut group = group.clone();
         let (shape, counts) = if varied {
-            let headers = Header::all_gather(std::slice::from_ref(&header), group, operation)?;
-            same_rows(&headers, group, operation)?;
+            let started = Instant::now();
+            let headers = Header::all_gather(std::slice::from_ref(&header), &group, operation)?;
+            same_rows(&headers, &group, operation)?;
+            group = rest(&group, started);
             let rows = headers.iter().map(|one| one.shape[0]).sum();
             (with_rows(&x.shape, rows), headers.iter().map(Header::elements).collect())
         } else {
@@ -97,7 +108,9 @@ pub(crate) fn scatter(
         None => None,
     };
     Ok(move |group: &Group| {
+        let started = Instant::now();
         let whole = Header::broadcast(mine.as_ref(), group, root, "scatter")?;
+        let group = rest(group, started);
         let rows = even(whole.shape[0], group.size());
         let counts = scaled(&rows, whole.shape[1..].iter().product());
         let mut result = Memory::on_heap(whole.dtype, with_rows(&whole.shape, rows[group.rank()]))?;
@@ -152,8 +165,10 @@ pub(crate) fn all_to_all_varied(
     let headers = parts.iter().map(|part| Header::new(part.dtype, &part.shape, "all_to_all"));
     let mine = headers.collect::<Result<Vec<_>>>()?;
     Ok(move |group: &Group| {
+        let started = Instant::now();
         let headers = Header::all_gather(&mine, group, "all_to_all")?;
         let dtype = same_type(&headers, group)?;
+        let group = rest(group, started);
         let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
         let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();

@@ -16,7 +16,7 @@ class Pending(Generic[T]):
     """What a call with ``wait=False`` returns.
 
     Do not touch the arrays of the call before `wait` has returned. The calls of one group run in the order in
-    which they were made.
+    which they were made, whether in the background or not; messages (`send`, `recv`) run beside them.
 
     Example:
         >>> import numpy as np, unisono as uni

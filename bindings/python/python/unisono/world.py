@@ -85,7 +85,7 @@ def init(timeout: float | None = None) -> World:
             if _default.size > 1:
                 raise UsageError(
                     "init: expected a process of its own for each rank, received a child that was forked "
-                    f"from rank {_default.rank}; start ranks with a launcher, such as: unisono run -n 4 program.py"
+                    f"from rank {_default.rank}; start ranks with a launcher: unisono run -n 4 -- program.py"
                 )
             _default = None
         if _default is None:
