@@ -61,6 +61,18 @@ impl View {
     }
 }
 
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl AsMut<[u8]> for View {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
 /// What an array says of its memory, before a view is made of it.
 pub(crate) struct Lent<'a> {
     pub(crate) operation: &'a str,

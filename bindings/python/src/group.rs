@@ -11,7 +11,7 @@ use crate::engine::{self, Error, ReduceOp, Result};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::memory::Memory;
-use crate::pending::Pending;
+use crate::pending::{Pending, Running};
 use crate::{in_place, interrupt, producing};
 
 /// What a verb leaves behind.
@@ -60,6 +60,30 @@ impl Group {
         ))
     }
 
+    /// Starts a message: it is on its way in the order of the calls, and a late one holds up no verb.
+    fn start_message(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+        start: impl FnOnce(engine::Raw<'_>) -> Result<engine::Pending<View>>,
+    ) -> PyResult<Py<PyAny>> {
+        let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
+        let group = changed.as_ref().unwrap_or(&self.group);
+        let started = guard(operation, || start(group.raw())).map_err(|error| raise(py, error))?;
+        Ok(Py::new(py, Pending::new(operation, Running::Message(started)))?.into_any())
+    }
+
+    /// The handle for a call that wants something else than usual.
+    fn changed(&self, operation: &str, call: Call) -> Result<Option<engine::Group>> {
+        Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
+            (None, false) => None,
+            (Some(limit), false) => Some(self.group.with_timeout(limit)),
+            (None, true) => Some(self.group.deterministic(true)),
+            (Some(limit), true) => Some(self.group.with_timeout(limit).deterministic(true)),
+        })
+    }
+
     /// Runs a verb here, or in the background if `call.wait` is false.
     fn run(
         &self,
@@ -68,18 +92,11 @@ impl Group {
         call: Call,
         mut job: impl FnMut(&engine::Group) -> Result<Outcome> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
-        let limit = seconds(call.timeout, operation).map_err(|error| raise(py, error))?;
-        let changed = match (limit, call.deterministic) {
-            (None, false) => None,
-            (Some(limit), false) => Some(self.group.with_timeout(limit)),
-            (None, true) => Some(self.group.deterministic(true)),
-            (Some(limit), true) => Some(self.group.with_timeout(limit).deterministic(true)),
-        };
+        let changed = self.changed(operation, call).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);
         if !call.wait {
-            let work = move |group: &engine::Group| guard(operation, || job(group));
-            let started = if call.is_message { group.start_beside(work) } else { group.start(work) };
-            return Ok(Py::new(py, Pending::new(operation, started))?.into_any());
+            let started = group.start(move |group| guard(operation, || job(group)));
+            return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
         }
         // The job keeps the caller's arrays and is dropped after the interpreter is back.
         let outcome = py.detach(|| guard(operation, || job(group)));
@@ -93,17 +110,11 @@ struct Call {
     wait: bool,
     timeout: Option<f64>,
     deterministic: bool,
-    /// Messages are not part of the group's order: a pending one holds up no other call.
-    is_message: bool,
 }
 
 impl Call {
     fn new(wait: bool, timeout: Option<f64>) -> Call {
-        Call { wait, timeout, deterministic: false, is_message: false }
-    }
-
-    fn message(wait: bool, timeout: Option<f64>) -> Call {
-        Call { is_message: true, ..Call::new(wait, timeout) }
+        Call { wait, timeout, deterministic: false }
     }
 
     fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
@@ -320,8 +331,13 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         self.begin_at(x.py(), "send", to)?;
-        let job = in_place::send(View::input(x, "send")?, to, tag);
-        self.run(x.py(), "send", Call::message(wait, timeout), job)
+        let view = View::input(x, "send")?;
+        if !wait {
+            let dtype = view.dtype;
+            return self.start_message(x.py(), "send", timeout, |raw| raw.start_send(view, dtype, to, tag));
+        }
+        let job = in_place::send(view, to, tag);
+        self.run(x.py(), "send", Call::new(wait, timeout), job)
     }
 
     fn recv(
@@ -333,8 +349,14 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         self.begin_at(x.py(), "recv", source)?;
-        let job = in_place::recv(View::in_place(x, "recv")?, source, tag);
-        self.run(x.py(), "recv", Call::message(wait, timeout), job)
+        let view = View::in_place(x, "recv")?;
+        if !wait {
+            let dtype = view.dtype;
+            return self
+                .start_message(x.py(), "recv", timeout, |raw| raw.start_recv(view, dtype, source, tag));
+        }
+        let job = in_place::recv(view, source, tag);
+        self.run(x.py(), "recv", Call::new(wait, timeout), job)
     }
 }
 

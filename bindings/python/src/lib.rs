@@ -2,7 +2,7 @@
 
 mod array;
 mod dlpack;
-mod engine;
+use unisono as engine;
 mod errors;
 mod exchange;
 mod fork;

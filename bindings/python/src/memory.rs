@@ -25,8 +25,18 @@ pub(crate) struct Memory {
 /// Who owns the bytes; they are freed when the last array over them is gone.
 enum Store {
     Heap(Heap),
-    Arena(OwnProcess<ArenaBuffer>),
+    Arena(Arena),
 }
+
+struct Arena {
+    pointer: *mut u8,
+    _buffer: OwnProcess<ArenaBuffer>,
+}
+
+// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
 
 struct Heap {
     pointer: *mut u8,
@@ -66,8 +76,9 @@ impl Memory {
     }
 
     /// Memory in the job's arena.
-    pub(crate) fn in_arena(buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
-        Memory { store: Arc::new(Store::Arena(OwnProcess::new(buffer))), offset: 0, dtype, shape }
+    pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
+        let arena = Arena { pointer: buffer.as_mut_ptr(), _buffer: OwnProcess::new(buffer) };
+        Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
     /// A part of the same memory, `offset` elements from its start.
@@ -86,7 +97,7 @@ impl Memory {
     fn pointer(&self) -> *mut u8 {
         match &*self.store {
             Store::Heap(heap) => heap.pointer.wrapping_add(self.offset),
-            Store::Arena(buffer) => buffer.as_mut_ptr().wrapping_add(self.offset),
+            Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
         }
     }
 }

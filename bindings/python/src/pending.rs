@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
+use crate::array::View;
 use crate::engine::{self, Error, Result};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
@@ -12,6 +13,35 @@ use crate::group::{Outcome, seconds};
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);
+
+/// What runs: a verb, or a message that gives its array back.
+pub(crate) enum Running {
+    Verb(engine::Pending<Outcome>),
+    Message(engine::Pending<View>),
+}
+
+impl Running {
+    fn is_done(&self) -> bool {
+        match self {
+            Running::Verb(pending) => pending.is_done(),
+            Running::Message(pending) => pending.is_done(),
+        }
+    }
+
+    fn wait_timeout(&self, limit: Duration) -> bool {
+        match self {
+            Running::Verb(pending) => pending.wait_timeout(limit),
+            Running::Message(pending) => pending.wait_timeout(limit),
+        }
+    }
+
+    fn wait(self) -> Result<Outcome> {
+        match self {
+            Running::Verb(pending) => pending.wait(),
+            Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
+        }
+    }
+}
 
 /// A started call; `wait` gives its outcome, once.
 #[pyclass(frozen, module = "unisono._native")]
@@ -22,7 +52,7 @@ pub(crate) struct Pending {
 }
 
 enum State {
-    Running(OwnProcess<engine::Pending<Outcome>>),
+    Running(OwnProcess<Running>),
     /// A thread has taken it out and waits.
     Waiting,
     /// Its outcome has been handed out.
@@ -30,7 +60,7 @@ enum State {
 }
 
 impl Pending {
-    pub(crate) fn new(operation: &'static str, running: engine::Pending<Outcome>) -> Pending {
+    pub(crate) fn new(operation: &'static str, running: Running) -> Pending {
         Pending { operation, state: Mutex::new(State::Running(OwnProcess::new(running))) }
     }
 
@@ -39,7 +69,7 @@ impl Pending {
     }
 
     /// Takes the running call out, to wait for it.
-    fn take(&self) -> Result<engine::Pending<Outcome>> {
+    fn take(&self) -> Result<Running> {
         let received = match std::mem::replace(&mut *self.state(), State::Waiting) {
             State::Running(running) => match running.into_inner() {
                 Some(running) => return Ok(running),
@@ -54,7 +84,7 @@ impl Pending {
         Err(Error::usage(self.operation, "a running call", received, "wait once, in one place"))
     }
 
-    fn put_back(&self, running: engine::Pending<Outcome>) {
+    fn put_back(&self, running: Running) {
         *self.state() = State::Running(OwnProcess::new(running));
     }
 }

@@ -42,7 +42,7 @@ impl World {
         let options = InitOptions { timeout, interrupt: Some(interrupt::hook()), ..InitOptions::default() };
         let made = py.detach(|| guard("init", || engine::World::init_with(options)));
         let world = made.map_err(|error| raise(py, error))?;
-        world.set_locator(Box::new(locate::where_is_main));
+        world.set_locator(locate::where_is_main);
         Ok(World {
             life: Arc::new(Life::new(world.rank())),
             rank: world.rank(),

@@ -14,7 +14,7 @@ FOLDS = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np
 
 def part(rank, shape, dtype):
     """Small whole numbers, different on every rank: exact in every type."""
-    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 + rank % 2 + 1).astype(dtype)
+    return np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 + rank % 2 + 1, dtype=dtype)
 
 
 def same(actual, expected):
