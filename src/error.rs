@@ -199,7 +199,12 @@ impl Error {
     }
 
     /// A [`Error::Io`] with its context.
-    pub fn io(operation: &str, what: impl Into<String>, source: impl Into<std::io::Error>, advice: &str) -> Error {
+    pub fn io(
+        operation: &str,
+        what: impl Into<String>,
+        source: impl Into<std::io::Error>,
+        advice: &str,
+    ) -> Error {
         Error::Io {
             operation: operation.into(),
             what: what.into(),

@@ -1,8 +1,25 @@
 //! Unisono spreads the training of a model over many processes: share its parameters, split its batch, split its space.
+//!
+//! This is the ground floor: a [`World`] of ranks, [`Group`]s of them, and the verbs that they call together.
+//!
+//! ```
+//! use unisono::{ReduceOp, World};
+//! let world = World::init()?;
+//! let mut gradient = vec![world.rank() as f32; 1000];
+//! world.group().all_reduce(&mut gradient, ReduceOp::Avg)?;
+//! # Ok::<(), unisono::Error>(())
+//! ```
 
+mod collectives;
 pub mod error;
+pub mod launch;
 pub mod memory;
+pub mod testing;
 pub mod transport;
+mod world;
 
+pub use collectives::Raw;
 pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
+pub use transport::{ArenaBuffer, Interrupt};
+pub use world::{Group, InitOptions, Pending, World};

@@ -19,16 +19,8 @@ pub enum DType {
 
 impl DType {
     /// All types, for loops in tests and tools.
-    pub const ALL: [DType; 8] = [
-        DType::F32,
-        DType::F64,
-        DType::F16,
-        DType::BF16,
-        DType::I8,
-        DType::U8,
-        DType::I32,
-        DType::I64,
-    ];
+    pub const ALL: [DType; 8] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
 
     /// Bytes of one element.
     pub const fn size(self) -> usize {

@@ -20,7 +20,8 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// All operations, for loops in tests and tools.
-    pub const ALL: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
+    pub const ALL: [ReduceOp; 5] =
+        [ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
     /// The name that users write.
     pub const fn name(self) -> &'static str {

@@ -1,1 +1,257 @@
-//! t
+//! The reduction kernel: folds several buffers into one, in the order given, and writes the result to several places.
+//!
+//! The order is part of the contract: ranks pass their buffers in rank order, so every rank gets the same bits.
+//! Sources are read once and destinations written once, block by block, with the running values in the first-level cache.
+
+use half::{bf16, f16};
+
+use super::numbers::{Number, Stored};
+use super::{DType, ReduceOp};
+
+/// Elements in one block: small enough to stay in the first-level cache, large enough to hide the loop's overhead.
+const BLOCK: usize = 1024;
+
+/// Where to read, where to write, how many elements.
+struct Job<'a> {
+    count: usize,
+    sources: &'a [*const u8],
+    destinations: &'a [*mut u8],
+    divisor: usize,
+}
+
+/// Folds `sources` in order with `operation` and stores the result in every destination. `Avg` divides by the number of
+/// sources.
+///
+/// # Safety
+/// Every pointer is valid for `count` elements of `dtype` (any alignment). A destination may be one of the sources, but
+/// must not overlap one otherwise. Nobody else writes to any of this memory meanwhile.
+pub(crate) unsafe fn combine(
+    dtype: DType,
+    operation: ReduceOp,
+    count: usize,
+    sources: &[*const u8],
+    destinations: &[*mut u8],
+) {
+    let divisor = if operation == ReduceOp::Avg { sources.len() } else { 1 };
+    let job = Job { count, sources, destinations, divisor };
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c") {
+        // SAFETY: the features were just detected; the caller vouches for the pointers.
+        return unsafe { combine_avx2(dtype, operation, &job) };
+    }
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { combine_any(dtype, operation, &job) }
+}
+
+/// Divides every value; the last step of a mean whose sum was made in several places.
+pub(crate) fn divide(bytes: &mut [u8], dtype: DType, divisor: usize) {
+    let pointer = bytes.as_mut_ptr();
+    let job =
+        Job { count: bytes.len() / dtype.size(), sources: &[pointer], destinations: &[pointer], divisor };
+    // SAFETY: the source is the destination, and the count covers whole elements of `bytes`.
+    unsafe { combine_any(dtype, ReduceOp::Avg, &job) }
+}
+
+/// The same code, compiled for wider registers. It never fuses multiply and add, so results do not change.
+///
+/// # Safety
+/// As [`combine`], and the processor has AVX2 and F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn combine_avx2(dtype: DType, operation: ReduceOp, job: &Job) {
+    // SAFETY: passed on from the caller.
+    unsafe { combine_any(dtype, operation, job) }
+}
+
+/// # Safety
+/// As [`combine`].
+#[inline(always)]
+unsafe fn combine_any(dtype: DType, operation: ReduceOp, job: &Job) {
+    // SAFETY: passed on from the caller; `dtype` names the element type of the pointers.
+    unsafe {
+        match dtype {
+            DType::F32 => by_operation::<f32>(operation, job),
+            DType::F64 => by_operation::<f64>(operation, job),
+            DType::F16 => by_operation::<f16>(operation, job),
+            DType::BF16 => by_operation::<bf16>(operation, job),
+            DType::I8 => by_operation::<i8>(operation, job),
+            DType::U8 => by_operation::<u8>(operation, job),
+            DType::I32 => by_operation::<i32>(operation, job),
+            DType::I64 => by_operation::<i64>(operation, job),
+        }
+    }
+}
+
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match operation {
+            ReduceOp::Sum | ReduceOp::Avg => fold::<T>(job, T::Wide::add),
+            ReduceOp::Prod => fold::<T>(job, T::Wide::multiply),
+            ReduceOp::Min => fold::<T>(job, T::Wide::minimum),
+            ReduceOp::Max => fold::<T>(job, T::Wide::maximum),
+        }
+    }
+}
+
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+    // SAFETY: every index is below `job.count`, for which the caller vouches.
+    unsafe {
+        match (job.sources, job.destinations, job.divisor) {
+            ([first, second], [one], 1) => {
+                let (a, b, out) = (first.cast::<T>(), second.cast::<T>(), one.cast::<T>());
+                for i in 0..job.count {
+                    out.add(i).write_unaligned(pair(a, b, i, &operation));
+                }
+            }
+            ([first, second], [one, other], 1) => {
+                let (a, b) = (first.cast::<T>(), second.cast::<T>());
+                let (out, copy) = (one.cast::<T>(), other.cast::<T>());
+                for i in 0..job.count {
+                    let value = pair(a, b, i, &operation);
+                    out.add(i).write_unaligned(value);
+                    copy.add(i).write_unaligned(value);
+                }
+            }
+            _ => fold_blocks::<T>(job, operation),
+        }
+    }
+}
+
+/// # Safety
+/// Both pointers are valid for reading element `i`.
+#[inline(always)]
+unsafe fn pair<T: Stored>(
+    a: *const T,
+    b: *const T,
+    i: usize,
+    operation: &impl Fn(T::Wide, T::Wide) -> T::Wide,
+) -> T {
+    // SAFETY: passed on from the caller.
+    unsafe { T::narrow(operation(a.add(i).read_unaligned().widen(), b.add(i).read_unaligned().widen())) }
+}
+
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn fold_blocks<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+    let Some((first, others)) = job.sources.split_first() else { return };
+    let mut running = [T::Wide::default(); BLOCK];
+    let mut start = 0;
+    while start < job.count {
+        let running = &mut running[..BLOCK.min(job.count - start)];
+        // SAFETY: `start + i` is below `job.count`, for which the caller vouches.
+        unsafe {
+            let source = first.cast::<T>().add(start);
+            for (i, value) in running.iter_mut().enumerate() {
+                *value = source.add(i).read_unaligned().widen();
+            }
+            for other in others {
+                let source = other.cast::<T>().add(start);
+                for (i, value) in running.iter_mut().enumerate() {
+                    *value = operation(*value, source.add(i).read_unaligned().widen());
+                }
+            }
+            if job.divisor > 1 {
+                running.iter_mut().for_each(|value| *value = value.divide(job.divisor));
+            }
+            for destination in job.destinations {
+                let destination = destination.cast::<T>().add(start);
+                for (i, value) in running.iter().enumerate() {
+                    destination.add(i).write_unaligned(T::narrow(*value));
+                }
+            }
+        }
+        start += running.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<T: bytemuck::Pod>(
+        dtype: DType,
+        operation: ReduceOp,
+        rows: &[Vec<T>],
+        outputs: usize,
+    ) -> Vec<Vec<T>> {
+        let count = rows[0].len();
+        let mut results = vec![rows[0].clone(); outputs];
+        let sources: Vec<_> = rows.iter().map(|row| row.as_ptr().cast()).collect();
+        let destinations: Vec<_> = results.iter_mut().map(|row| row.as_mut_ptr().cast()).collect();
+        // SAFETY: all vectors have `count` elements and do not overlap.
+        unsafe { combine(dtype, operation, count, &sources, &destinations) };
+        results
+    }
+
+    #[test]
+    fn folds_in_order_for_any_number_of_sources_and_destinations() {
+        for sources in 1..=5 {
+            for outputs in 1..=4 {
+                for count in [0, 1, 7, 1024, 2500] {
+                    let rows: Vec<Vec<f32>> = (0..sources)
+                        .map(|s| (0..count).map(|i| (i * 31 + s * 17) as f32 * 0.1).collect())
+                        .collect();
+                    let expected: Vec<f32> = (0..count)
+                        .map(|i| rows[1..].iter().fold(rows[0][i], |sum, row| sum + row[i]))
+                        .collect();
+                    for result in run(DType::F32, ReduceOp::Sum, &rows, outputs) {
+                        assert_eq!(result, expected);
+                    }
+                    let mean: Vec<f32> = expected.iter().map(|sum| sum / sources as f32).collect();
+                    assert_eq!(run(DType::F32, ReduceOp::Avg, &rows, 1)[0], mean);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn minimum_and_maximum_keep_nan_from_either_side() {
+        let rows = vec![vec![1.0f64, f64::NAN, 3.0], vec![f64::NAN, 2.0, 4.0]];
+        let low = &run(DType::F64, ReduceOp::Min, &rows, 1)[0];
+        let high = &run(DType::F64, ReduceOp::Max, &rows, 1)[0];
+        assert!(low[0].is_nan() && low[1].is_nan() && high[0].is_nan() && high[1].is_nan());
+        assert_eq!((low[2], high[2]), (3.0, 4.0));
+    }
+
+    #[test]
+    fn half_types_are_summed_in_single_precision_and_rounded_once() {
+        // 2048 + 1 + 1 is 2050 in f16, but 2048 when each step is rounded.
+        let rows: Vec<Vec<f16>> = [2048.0, 1.0, 1.0].map(|x| vec![f16::from_f32(x); 3]).to_vec();
+        assert_eq!(run(DType::F16, ReduceOp::Sum, &rows, 1)[0][0].to_f32(), 2050.0);
+        let rows: Vec<Vec<bf16>> = [256.0, 1.0, 1.0].map(|x| vec![bf16::from_f32(x); 3]).to_vec();
+        assert_eq!(run(DType::BF16, ReduceOp::Sum, &rows, 1)[0][0].to_f32(), 258.0);
+    }
+
+    #[test]
+    fn bfloat16_rounds_as_the_half_crate_does() {
+        for bits in (0..=u32::MAX).step_by(65_521) {
+            let wide = f32::from_bits(bits);
+            let (ours, theirs) = (bf16::narrow(wide), bf16::from_f32(wide));
+            assert!(ours == theirs || (ours.is_nan() && theirs.is_nan()), "{wide} gave {ours} and {theirs}");
+        }
+    }
+
+    #[test]
+    fn integers_wrap_around() {
+        assert_eq!(run(DType::U8, ReduceOp::Sum, &[vec![200u8], vec![100]], 1)[0], [44]);
+        assert_eq!(run(DType::I8, ReduceOp::Prod, &[vec![64i8], vec![4], vec![1]], 1)[0], [0]);
+    }
+
+    #[test]
+    fn a_destination_may_be_a_source() {
+        let mut rows = [vec![1i64, 2, 3], vec![10, 20, 30], vec![5, 5, 5]];
+        let destination: *mut u8 = rows[1].as_mut_ptr().cast();
+        let sources = [rows[0].as_ptr().cast(), destination.cast_const(), rows[2].as_ptr().cast()];
+        // SAFETY: all vectors have three elements; the destination is exactly the second source.
+        unsafe { combine(DType::I64, ReduceOp::Sum, 3, &sources, &[destination]) };
+        assert_eq!(rows[1], [16, 27, 38]);
+    }
+}

@@ -34,13 +34,18 @@ impl Call<'_> {
     /// Fails if the caller wants to stop.
     pub fn check_interrupt(&self) -> Result<()> {
         match self.interrupt {
-            Some(hook) if hook() => Err(Error::Interrupted {
-                rank: self.rank,
-                operation: self.operation.into(),
-                number: self.number,
-                group: self.group.into(),
-            }),
+            Some(hook) if hook() => Err(self.interrupted()),
             _ => Ok(()),
+        }
+    }
+
+    /// The error for a wait that the caller stopped.
+    pub fn interrupted(&self) -> Error {
+        Error::Interrupted {
+            rank: self.rank,
+            operation: self.operation.into(),
+            number: self.number,
+            group: self.group.into(),
         }
     }
 

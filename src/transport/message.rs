@@ -31,6 +31,12 @@ pub(crate) struct Slot {
 impl Slot {
     /// The tag of messages inside collectives. Users' tags are smaller.
     pub const COLLECTIVE: u32 = u32::MAX;
+
+    /// The tag of messages that found a group.
+    pub const FOUNDING: u32 = u32::MAX - 1;
+
+    /// Users' tags are below this.
+    pub const TAGS: u32 = 1 << 31;
 }
 
 /// What travels in front of a message's bytes. Messages of one sender with equal `context` and `tag` arrive in order.

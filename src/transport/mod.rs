@@ -1,20 +1,28 @@
 //! Layer 2: bytes between ranks. `local` (threads) and `shm` (processes of one host) are one engine over one arena;
 //! `mpi` connects hosts; `hosts` puts the two together.
 
+pub(crate) mod arena;
 mod call;
+pub(crate) mod local;
+mod mailbox;
 mod message;
+mod progress;
+pub(crate) mod shm;
 mod signature;
 
-pub use call::Interrupt;
+pub use arena::ArenaBuffer;
+
 pub(crate) use call::Call;
+pub use call::Interrupt;
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
+pub(crate) use progress::{Progress, Ticket};
 pub(crate) use signature::{Signature, Verb};
 
 use crate::error::Result;
 
 /// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
-pub(crate) trait Transport: Send + Sync {
-    /// The name that users see: "local", "shm", "mpi", "shm+mpi".
+pub(crate) trait Transport: Progress + Send + Sync {
+    /// The name that users see: "alone", "local", "shm", "mpi", "shm+mpi".
     fn name(&self) -> &'static str;
 
     /// This process's (or thread's) rank.
@@ -23,11 +31,27 @@ pub(crate) trait Transport: Send + Sync {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// Does all of these and returns when all are done: everything received is in its buffer, everything sent may be
-    /// overwritten. Several threads may exchange at once. A message to oneself is allowed.
+    /// Waits until all of an exchange is done. The caller cancels the ticket afterwards, whatever came of it.
     ///
     /// Fails with Timeout at `call.deadline`, PeerLost when a peer that is still needed is gone, Mismatch when a message
     /// arrives whose signature or length is not the expected one (that message stays queued), Interrupted when
-    /// `call.interrupt` says so. After an error the buffers are no longer referenced.
-    fn exchange(&self, call: &Call, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Result<()>;
+    /// `call.interrupt` says so.
+    fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()>;
+
+    /// Does all of these and returns when all are done: everything received is in its buffer, everything sent may be
+    /// overwritten. Several threads may exchange at once. A message to oneself is allowed. Errors as in `complete`;
+    /// after one the buffers are no longer referenced.
+    fn exchange(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        sends: &[Outgoing],
+        receives: &mut [Incoming],
+    ) -> Result<()> {
+        // SAFETY: the buffers are borrowed for this whole function, and the ticket is cancelled before it ends.
+        let ticket = unsafe { self.begin(slot, sends, receives) };
+        let outcome = self.complete(call, &ticket);
+        self.cancel(ticket);
+        outcome
+    }
 }

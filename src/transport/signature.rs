@@ -21,10 +21,11 @@ pub(crate) enum Verb {
     AllToAll = 9,
     Send = 10,
     Group = 11,
+    Recv = 12,
 }
 
 impl Verb {
-    const ALL: [Verb; 11] = [
+    const ALL: [Verb; 12] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -36,6 +37,7 @@ impl Verb {
         Verb::AllToAll,
         Verb::Send,
         Verb::Group,
+        Verb::Recv,
     ];
 
     /// The name that users write.
@@ -52,10 +54,11 @@ impl Verb {
             Verb::AllToAll => "all_to_all",
             Verb::Send => "send",
             Verb::Group => "group",
+            Verb::Recv => "recv",
         }
     }
 
-    fn from_number(number: u8) -> Option<Verb> {
+    pub fn from_number(number: u8) -> Option<Verb> {
         Verb::ALL.into_iter().find(|verb| *verb as u8 == number)
     }
 }
@@ -103,7 +106,9 @@ impl Signature {
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(Verb::from_number(self.verb).map_or("an unknown call", Verb::name))?;
-        write!(f, " #{}", self.number)?;
+        if self.number > 0 {
+            write!(f, " #{}", self.number)?;
+        }
         if let Some(operation) = ReduceOp::from_number(self.operation) {
             write!(f, " ({operation})")?;
         }

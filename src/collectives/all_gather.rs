@@ -1,0 +1,80 @@
+//! all_gather: everybody gets everybody's values, one after another in rank order.
+//!
+//! Over messages: every rank sends its values to all others at once.
+
+use super::{Raw, ranges};
+use crate::error::Result;
+use crate::memory::{DType, Element};
+use crate::transport::arena::channel::Piece;
+use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::world::Group;
+
+impl Group {
+    /// Collects the members' values, all of the same length, in rank order.
+    pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let counts = vec![input.len(); self.size()];
+        self.all_gather_varied(input, output, &counts)
+    }
+
+    /// Collects the members' values in rank order; `counts` says how many each has.
+    pub fn all_gather_varied<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+    ) -> Result<()> {
+        self.raw().all_gather(bytemuck::cast_slice(input), bytemuck::cast_slice_mut(output), counts, T::DTYPE)
+    }
+
+    /// all_gather as part of a call: part `rank` of `bytes` is in its place already.
+    pub(super) fn all_gather_by_messages(
+        &self,
+        call: &Call,
+        signature: Signature,
+        bytes: &mut [u8],
+        counts: &[usize],
+        element: usize,
+    ) -> Result<()> {
+        let mut mine: &[u8] = &[];
+        let mut receives = Vec::with_capacity(self.size());
+        let mut rest = bytes;
+        for (rank, &count) in counts.iter().enumerate() {
+            let (part, after) = rest.split_at_mut(count * element);
+            rest = after;
+            match rank == self.rank() {
+                true => mine = part,
+                false => receives.push(Incoming { from: rank, bytes: part }),
+            }
+        }
+        let others = (0..self.size()).filter(|&rank| rank != self.rank());
+        let sends = others.map(|to| Outgoing { to, bytes: mine }).collect();
+        self.exchange(call, &self.slot(signature), sends, receives)
+    }
+}
+
+impl Raw<'_> {
+    /// Collects the members' values in rank order; `counts` says how many each has.
+    pub fn all_gather(&self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
+        let group = self.group;
+        let total = self.check_counts(Verb::AllGather, counts)?;
+        self.check_length(Verb::AllGather, "an input", input.len(), counts[group.rank()], dtype)?;
+        self.check_length(Verb::AllGather, "an output", output.len(), total, dtype)?;
+        let places = ranges(counts, dtype.size());
+        group.call(Verb::AllGather, |call| {
+            let signature = group.signature(Verb::AllGather, call).of(dtype, total as u64);
+            let Some(channel) = &group.core.channel else {
+                output[places[group.rank()].clone()].copy_from_slice(input);
+                return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
+            };
+            let copy = |start: usize, pieces: &[Piece]| {
+                for (piece, place) in pieces.iter().zip(&places).filter(|(piece, _)| piece.bytes > 0) {
+                    // SAFETY: members show pieces of valid memory, and never of this member's output.
+                    let piece_bytes = unsafe { std::slice::from_raw_parts(piece.pointer, piece.bytes) };
+                    output[place.start + start..][..piece.bytes].copy_from_slice(piece_bytes);
+                }
+            };
+            // SAFETY: `input` is borrowed by this function and not written to.
+            unsafe { channel.share(call, signature, Piece::of(input), |member| places[member].len(), copy) }
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! broadcast: everybody gets the root's values.
+//!
+//! Over messages: a binomial tree; ranks are counted from the root.
+
+use super::Raw;
+use crate::error::Result;
+use crate::memory::{DType, Element};
+use crate::transport::arena::channel::{Channel, Piece};
+use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::world::Group;
+
+impl Group {
+    /// Copies the root's values to every member.
+    pub fn broadcast<T: Element>(&self, values: &mut [T], root: usize) -> Result<()> {
+        self.raw().broadcast(bytemuck::cast_slice_mut(values), T::DTYPE, root)
+    }
+
+    /// Broadcast as part of a call.
+    pub(super) fn broadcast_by_messages(
+        &self,
+        call: &Call,
+        signature: Signature,
+        bytes: &mut [u8],
+        root: usize,
+    ) -> Result<()> {
+        let slot = self.slot(signature);
+        let size = self.size();
+        let position = (self.rank() + size - root) % size;
+        let rank_at = |position: usize| (position + root) % size;
+        // The highest bit of my position says who tells me; higher bits say whom I tell.
+        let mut bit = 1;
+        while bit <= position {
+            bit *= 2;
+        }
+        if position > 0 {
+            let from = rank_at(position - bit / 2);
+            self.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])?;
+        }
+        let children =
+            std::iter::successors(Some(bit), |bit| Some(bit * 2)).take_while(|bit| position + bit < size);
+        let sends = children.map(|bit| Outgoing { to: rank_at(position + bit), bytes }).collect();
+        self.exchange(call, &slot, sends, Vec::new())
+    }
+}
+
+impl Raw<'_> {
+    /// Copies the root's values to every member.
+    pub fn broadcast(&self, bytes: &mut [u8], dtype: DType, root: usize) -> Result<()> {
+        let group = self.group;
+        self.check_root(Verb::Broadcast, root)?;
+        let count = self.elements(Verb::Broadcast, bytes.len(), dtype)?;
+        group.call(Verb::Broadcast, |call| {
+            let signature = group.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
+            match (&group.core.channel, group.hierarchy(call)?) {
+                (Some(channel), _) => through(channel, call, signature, bytes, root, group.rank()),
+                (None, Some(floors)) => {
+                    // The root's host hears it first, then the other hosts' leaders, then their hosts.
+                    let home = floors.host_of[root];
+                    let at_home = floors.host_of[group.rank()] == home;
+                    if at_home {
+                        let root =
+                            floors.local.members().iter().position(|&rank| rank == group.members()[root]);
+                        floors.local.raw().broadcast(bytes, dtype, root.unwrap_or(0))?;
+                    }
+                    if let Some(leaders) = &floors.leaders {
+                        leaders.raw().broadcast(bytes, dtype, home)?;
+                    }
+                    if at_home { Ok(()) } else { floors.local.raw().broadcast(bytes, dtype, 0) }
+                }
+                (None, None) => group.broadcast_by_messages(call, signature, bytes, root),
+            }
+        })
+    }
+}
+
+fn through(
+    channel: &Channel,
+    call: &Call,
+    signature: Signature,
+    bytes: &mut [u8],
+    root: usize,
+    rank: usize,
+) -> Result<()> {
+    let (length, target) = (bytes.len(), bytes.as_mut_ptr());
+    let input = if rank == root { Piece::of(bytes) } else { Piece::of(&[]) };
+    let copy = |start: usize, pieces: &[Piece]| {
+        if rank != root {
+            // SAFETY: the root's piece is valid, and the window lies inside the target, which has the root's length.
+            unsafe { target.add(start).copy_from_nonoverlapping(pieces[root].pointer, pieces[root].bytes) };
+        }
+    };
+    // SAFETY: `bytes` is borrowed by this function; the root does not write to it.
+    unsafe { channel.share(call, signature, input, |member| if member == root { length } else { 0 }, copy) }
+}

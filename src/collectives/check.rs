@@ -1,0 +1,88 @@
+//! What every verb looks at before it talks to anybody: roots, lengths, counts, types.
+
+use super::Raw;
+use crate::error::{Error, Result};
+use crate::memory::{DType, ReduceOp};
+use crate::transport::Verb;
+
+impl Raw<'_> {
+    pub(super) fn refuse(
+        &self,
+        verb: Verb,
+        expected: impl Into<String>,
+        received: impl Into<String>,
+        advice: &str,
+    ) -> Error {
+        let rank = self.group.members()[self.group.rank()];
+        Error::usage(verb.name(), expected, received, advice).at_rank(rank)
+    }
+
+    pub(super) fn check_root(&self, verb: Verb, root: usize) -> Result<()> {
+        match root < self.group.size() {
+            true => Ok(()),
+            false => Err(self.refuse(
+                verb,
+                format!("a root below {}", self.group.size()),
+                root.to_string(),
+                "ranks count from 0",
+            )),
+        }
+    }
+
+    /// The number of whole elements in `bytes`.
+    pub(super) fn elements(&self, verb: Verb, bytes: usize, dtype: DType) -> Result<usize> {
+        match bytes % dtype.size() {
+            0 => Ok(bytes / dtype.size()),
+            _ => Err(self.refuse(
+                verb,
+                format!("whole elements of {dtype} ({} bytes each)", dtype.size()),
+                format!("{bytes} bytes"),
+                "pass the right type",
+            )),
+        }
+    }
+
+    /// One count for each member, and their sum.
+    pub(super) fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
+        match counts.len() == self.group.size() {
+            true => Ok(counts.iter().sum()),
+            false => Err(self.refuse(
+                verb,
+                format!("{} counts, one for each member", self.group.size()),
+                counts.len().to_string(),
+                "give every member a count; zero is allowed",
+            )),
+        }
+    }
+
+    pub(super) fn check_length(
+        &self,
+        verb: Verb,
+        what: &str,
+        bytes: usize,
+        count: usize,
+        dtype: DType,
+    ) -> Result<()> {
+        match Some(bytes) == count.checked_mul(dtype.size()) {
+            true => Ok(()),
+            false => Err(self.refuse(
+                verb,
+                format!("{what} of {count} x {dtype}"),
+                format!("{bytes} bytes"),
+                "pass a buffer of that length",
+            )),
+        }
+    }
+
+    pub(super) fn check_operation(&self, verb: Verb, dtype: DType, operation: ReduceOp) -> Result<()> {
+        match operation == ReduceOp::Avg && !dtype.is_float() {
+            false => Ok(()),
+            true => Err(self.refuse(
+                verb,
+                "a floating type for avg",
+                dtype.name(),
+                "use sum and divide as you see fit, or convert to a floating type",
+            )),
+        }
+    }
+}

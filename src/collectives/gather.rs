@@ -1,0 +1,102 @@
+//! gather: the root gets everybody's values, one after another in rank order.
+//!
+//! Over messages: everybody sends to the root.
+
+use super::{Raw, ranges};
+use crate::error::Result;
+use crate::memory::{DType, Element};
+use crate::transport::arena::channel::Piece;
+use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
+use crate::world::Group;
+
+impl Group {
+    /// Collects the members' values, all of the same length, at the root; the others pass no output.
+    pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: usize) -> Result<()> {
+        let counts = vec![input.len(); self.size()];
+        self.gather_varied(input, output, &counts, root)
+    }
+
+    /// Collects the members' values at the root; `counts` says how many each has.
+    pub fn gather_varied<T: Element>(
+        &self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        counts: &[usize],
+        root: usize,
+    ) -> Result<()> {
+        let output = output.map(bytemuck::cast_slice_mut);
+        self.raw().gather(bytemuck::cast_slice(input), output, counts, T::DTYPE, root)
+    }
+
+    fn gather_by_messages(
+        &self,
+        call: &Call,
+        signature: Signature,
+        input: &[u8],
+        output: Option<&mut [u8]>,
+        counts: &[usize],
+        (element, root): (usize, usize),
+    ) -> Result<()> {
+        let slot = self.slot(signature);
+        let Some(mut rest) = output else {
+            return self.exchange(call, &slot, vec![Outgoing { to: root, bytes: input }], Vec::new());
+        };
+        let mut receives = Vec::with_capacity(self.size());
+        for (from, &count) in counts.iter().enumerate() {
+            let (bytes, after) = rest.split_at_mut(count * element);
+            rest = after;
+            match from == root {
+                true => bytes.copy_from_slice(input),
+                false => receives.push(Incoming { from, bytes }),
+            }
+        }
+        self.exchange(call, &slot, Vec::new(), receives)
+    }
+}
+
+impl Raw<'_> {
+    /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
+    pub fn gather(
+        &self,
+        input: &[u8],
+        output: Option<&mut [u8]>,
+        counts: &[usize],
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        let group = self.group;
+        self.check_root(Verb::Gather, root)?;
+        let total = self.check_counts(Verb::Gather, counts)?;
+        self.check_length(Verb::Gather, "an input", input.len(), counts[group.rank()], dtype)?;
+        let mut output = output.filter(|_| group.rank() == root);
+        if group.rank() == root {
+            let bytes = output.as_ref().map_or(0, |output| output.len());
+            self.check_length(Verb::Gather, "an output at the root", bytes, total, dtype)?;
+            output.get_or_insert_default();
+        }
+        let places = ranges(counts, dtype.size());
+        group.call(Verb::Gather, |call| {
+            let signature = group.signature(Verb::Gather, call).of(dtype, total as u64).root(root);
+            let Some(channel) = &group.core.channel else {
+                return group.gather_by_messages(
+                    call,
+                    signature,
+                    input,
+                    output,
+                    counts,
+                    (dtype.size(), root),
+                );
+            };
+            let copy = |start: usize, pieces: &[Piece]| {
+                let Some(output) = output.as_deref_mut() else { return };
+                for (piece, place) in pieces.iter().zip(&places).filter(|(piece, _)| piece.bytes > 0) {
+                    // SAFETY: members show pieces of valid memory, and never of the root's output.
+                    let piece_bytes = unsafe { std::slice::from_raw_parts(piece.pointer, piece.bytes) };
+                    output[place.start + start..][..piece.bytes].copy_from_slice(piece_bytes);
+                }
+            };
+            // SAFETY: `input` is borrowed by this function and not written to.
+            unsafe { channel.share(call, signature, Piece::of(input), |member| places[member].len(), copy) }
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! send and recv: a message from one member to another. Messages with the same tag between two members arrive in order.
+
+use super::Raw;
+use crate::error::Result;
+use crate::memory::{DType, Element};
+use crate::transport::{Incoming, Outgoing, Signature, Slot, Ticket, Verb};
+use crate::world::{Group, Pending};
+
+impl Group {
+    /// Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other
+    /// side receives them.
+    pub fn send<T: Element>(&self, values: &[T], to: usize, tag: u32) -> Result<()> {
+        self.raw().send(bytemuck::cast_slice(values), T::DTYPE, to, tag)
+    }
+
+    /// Receives values from a member; type and length must be the sender's.
+    pub fn recv<T: Element>(&self, values: &mut [T], from: usize, tag: u32) -> Result<()> {
+        self.raw().recv(bytemuck::cast_slice_mut(values), T::DTYPE, from, tag)
+    }
+}
+
+impl Raw<'_> {
+    /// Sends bytes to a member.
+    pub fn send(&self, bytes: &[u8], dtype: DType, to: usize, tag: u32) -> Result<()> {
+        let slot = self.message_slot(bytes.len(), dtype, to, tag)?;
+        self.group.message_call(Verb::Send, |call| {
+            self.group.exchange(call, &slot, vec![Outgoing { to, bytes }], Vec::new())
+        })
+    }
+
+    /// Receives bytes from a member; type and length must be the sender's.
+    pub fn recv(&self, bytes: &mut [u8], dtype: DType, from: usize, tag: u32) -> Result<()> {
+        let slot = self.message_slot(bytes.len(), dtype, from, tag)?;
+        self.group.message_call(Verb::Recv, |call| {
+            self.group.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])
+        })
+    }
+
+    /// Sends in the background and gives the buffer back when it may be overwritten.
+    pub fn start_send<B>(&self, buffer: B, dtype: DType, to: usize, tag: u32) -> Result<Pending<B>>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let buffer = Box::new(buffer);
+        let bytes = (*buffer).as_ref();
+        let slot = self.message_slot(bytes.len(), dtype, to, tag)?;
+        let to = self.group.members()[to];
+        // SAFETY: the buffer is boxed and moves into the work below, which keeps it until the ticket is cancelled.
+        let ticket = unsafe { self.begin(&slot, &[Outgoing { to, bytes }], &mut [])? };
+        Ok(self.finish(Verb::Send, buffer, ticket))
+    }
+
+    /// Receives in the background and gives the buffer back when it is filled.
+    pub fn start_recv<B>(&self, buffer: B, dtype: DType, from: usize, tag: u32) -> Result<Pending<B>>
+    where
+        B: AsMut<[u8]> + Send + 'static,
+    {
+        let mut buffer = Box::new(buffer);
+        let bytes = (*buffer).as_mut();
+        let slot = self.message_slot(bytes.len(), dtype, from, tag)?;
+        let from = self.group.members()[from];
+        // SAFETY: as in `start_send`.
+        let ticket = unsafe { self.begin(&slot, &[], &mut [Incoming { from, bytes }])? };
+        Ok(self.finish(Verb::Recv, buffer, ticket))
+    }
+
+    /// # Safety
+    /// The buffers stay valid and untouched until the ticket is cancelled.
+    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Result<Ticket> {
+        self.group.check_usable(Verb::Send.name())?;
+        // SAFETY: passed on from the caller.
+        Ok(unsafe { self.group.core.common.transport.begin(slot, sends, receives) })
+    }
+
+    fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
+        self.group.start_beside(move |group| {
+            let transport = &group.core.common.transport;
+            let outcome = group.message_call(verb, |call| transport.complete(call, &ticket));
+            transport.cancel(ticket);
+            outcome.map(|()| *buffer)
+        })
+    }
+
+    fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
+        let count = self.elements(Verb::Send, bytes, dtype)? as u64;
+        if peer >= self.group.size() {
+            let expected = format!("a rank below {}", self.group.size());
+            return Err(self.refuse(Verb::Send, expected, peer.to_string(), "ranks count from 0"));
+        }
+        if tag >= Slot::TAGS {
+            return Err(self.refuse(
+                Verb::Send,
+                format!("a tag below {}", Slot::TAGS),
+                tag.to_string(),
+                "use a smaller one",
+            ));
+        }
+        let signature = Signature::new(Verb::Send, 0).of(dtype, count);
+        Ok(Slot { context: self.group.core.context, tag, signature })
+    }
+}

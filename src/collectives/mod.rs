@@ -1,0 +1,65 @@
+//! Layer 4: the verbs. One verb, one file: its typed form, its untyped form, and the algorithm over messages that serves
+//! every transport. Groups that share memory take the faster way through their channel.
+
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod barrier;
+mod broadcast;
+mod check;
+mod gather;
+mod message;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
+
+use std::ops::Range;
+
+use crate::transport::{Call, Signature, Slot, Verb};
+use crate::world::Group;
+
+/// The verbs on bytes, for bindings: every count is in elements and explicit.
+///
+/// ```
+/// use unisono::{DType, ReduceOp, testing};
+/// testing::spawn(2, |group| {
+///     let mut bytes = 1.5f32.to_le_bytes();
+///     group.raw().all_reduce(&mut bytes, DType::F32, ReduceOp::Sum).unwrap();
+///     assert_eq!(f32::from_le_bytes(bytes), 3.0);
+/// });
+/// ```
+pub struct Raw<'a> {
+    group: &'a Group,
+}
+
+impl Group {
+    /// The same verbs on bytes.
+    pub fn raw(&self) -> Raw<'_> {
+        Raw { group: self }
+    }
+
+    /// The signature of one of this group's calls.
+    fn signature(&self, verb: Verb, call: &Call) -> Signature {
+        Signature::new(verb, call.number)
+    }
+
+    /// Where the messages of a collective with this signature meet.
+    fn slot(&self, signature: Signature) -> Slot {
+        Slot { context: self.core.context, tag: Slot::COLLECTIVE, signature }
+    }
+}
+
+/// The bytes of each rank's part, one after another, for parts of so many elements.
+fn ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let range = |count: &usize| {
+        let end = start + count * element;
+        std::mem::replace(&mut start, end)..end
+    };
+    counts.iter().map(range).collect()
+}
+
+/// `count` elements shared out as evenly as possible: the first ranks get one more.
+fn even(count: usize, size: usize) -> Vec<usize> {
+    (0..size).map(|rank| count / size + usize::from(rank < count % size)).collect()
+}

@@ -1,0 +1,89 @@
+//! The verbs that only move values.
+
+use super::{Exact, assert_same, values, varied};
+use crate::error::Result;
+use crate::world::Group;
+
+pub(super) fn broadcast<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    for root in 0..group.size() {
+        let mut found = values::<T>(group.rank(), count);
+        group.broadcast(&mut found, root)?;
+        assert_same("broadcast", &found, &values(root, count));
+    }
+    Ok(())
+}
+
+/// The parts of all ranks, one after another.
+fn joined<T: Exact>(counts: &[usize]) -> Vec<T> {
+    counts.iter().enumerate().flat_map(|(rank, &count)| values::<T>(rank, count)).collect()
+}
+
+/// Equal and unequal counts for a group.
+fn both_counts(group: &Group, count: usize) -> [Vec<usize>; 2] {
+    [vec![count; group.size()], (0..group.size()).map(|rank| varied(count, rank)).collect()]
+}
+
+pub(super) fn gather<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    let root = group.size() - 1;
+    for counts in both_counts(group, count) {
+        let expected = joined::<T>(&counts);
+        let mut found = vec![T::small(9); expected.len()];
+        let output = (group.rank() == root).then_some(&mut found[..]);
+        group.gather_varied(&values::<T>(group.rank(), counts[group.rank()]), output, &counts, root)?;
+        if group.rank() == root {
+            assert_same("gather", &found, &expected);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn all_gather<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    for counts in both_counts(group, count) {
+        let expected = joined::<T>(&counts);
+        let mut found = vec![T::small(9); expected.len()];
+        group.all_gather_varied(&values::<T>(group.rank(), counts[group.rank()]), &mut found, &counts)?;
+        assert_same("all_gather", &found, &expected);
+    }
+    Ok(())
+}
+
+pub(super) fn scatter<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    let root = group.size() / 2;
+    for counts in both_counts(group, count) {
+        let input = joined::<T>(&counts);
+        let mut found = vec![T::small(9); counts[group.rank()]];
+        group.scatter_varied((group.rank() == root).then_some(&input[..]), &counts, &mut found, root)?;
+        assert_same("scatter", &found, &values(group.rank(), counts[group.rank()]));
+    }
+    Ok(())
+}
+
+pub(super) fn all_to_all<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    let (rank, size) = (group.rank(), group.size());
+    for equal in [true, false] {
+        // What `from` sends to `to`: as long as the sum of their ranks says.
+        let length = |from: usize, to: usize| if equal { count } else { varied(count, (from + to) % 4) };
+        let part = |from: usize, to: usize| values::<T>(from * 3 + to, length(from, to));
+        let input: Vec<T> = (0..size).flat_map(|to| part(rank, to)).collect();
+        let expected: Vec<T> = (0..size).flat_map(|from| part(from, rank)).collect();
+        let send_counts: Vec<usize> = (0..size).map(|to| length(rank, to)).collect();
+        let receive_counts: Vec<usize> = (0..size).map(|from| length(from, rank)).collect();
+        let mut found = vec![T::small(9); expected.len()];
+        group.all_to_all_varied(&input, &send_counts, &mut found, &receive_counts)?;
+        assert_same("all_to_all", &found, &expected);
+    }
+    Ok(())
+}
+
+/// Everybody sends to the next rank and receives from the one before; a ring of one sends to itself.
+pub(super) fn ring<T: Exact>(group: &Group, count: usize) -> Result<()> {
+    let (rank, size) = (group.rank(), group.size());
+    let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+    let bytes = bytemuck::cast_slice(&values::<T>(rank, count)).to_vec();
+    let sending = group.raw().start_send(bytes, T::DTYPE, next, 3)?;
+    let mut found = vec![T::small(9); count];
+    group.recv(&mut found, before, 3)?;
+    sending.wait()?;
+    assert_same("send and recv", &found, &values(before, count));
+    Ok(())
+}

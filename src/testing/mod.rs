@@ -1,0 +1,26 @@
+//! For tests: ranks as threads, and the suite that every transport must pass.
+
+pub mod conformance;
+
+use crate::world::{Group, World};
+
+/// Runs `body` on `size` ranks, each in a thread of its own, and returns their results in rank order. A panic in one of
+/// them is passed on.
+///
+/// ```
+/// let ranks = unisono::testing::spawn(3, |group| group.rank());
+/// assert_eq!(ranks, [0, 1, 2]);
+/// ```
+pub fn spawn<R: Send>(size: usize, body: impl Fn(Group) -> R + Sync) -> Vec<R> {
+    let worlds = World::threads(size).expect("a world of threads can be made");
+    let body = &body;
+    std::thread::scope(|scope| {
+        let run = |world: World| scope.spawn(move || body(world.group().clone()));
+        let threads: Vec<_> = worlds.into_iter().map(run).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}

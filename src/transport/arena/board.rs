@@ -1,0 +1,164 @@
+//! The notice board: for each seat who sits there, whether it is alive, and what it is doing, for everybody to read.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::flag::Flag;
+use super::process;
+use crate::transport::Verb;
+
+/// Longest source location that a rank can show, in bytes.
+const LOCATION: usize = 248;
+
+/// One seat's notices. Every field is atomic because others read while the owner writes.
+#[repr(C, align(128))]
+pub(crate) struct Place {
+    /// Rung when something arrived for this seat, or room became free for it.
+    pub bell: Flag,
+    /// Raised by others that want to know the source line; answered through `location`.
+    pub question: Flag,
+    /// Raised to the question's number when `location` holds the answer.
+    pub answer: Flag,
+    state: AtomicU32,
+    pid: AtomicU32,
+    started: AtomicU64,
+    verb: AtomicU32,
+    inside: AtomicU32,
+    context: AtomicU32,
+    listens: AtomicU32,
+    number: AtomicU64,
+    since: AtomicU64,
+    location_bytes: AtomicU32,
+    location: [AtomicU32; LOCATION / 4],
+}
+
+const ABSENT: u32 = 0;
+const PRESENT: u32 = 1;
+const LEFT: u32 = 2;
+
+/// What a seat is doing, as last noted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Activity {
+    pub verb: Option<Verb>,
+    pub number: u64,
+    /// Whether the call still runs.
+    pub inside: bool,
+    pub since: Duration,
+}
+
+impl Place {
+    /// Takes the seat for this process.
+    pub fn sit_down(&self) {
+        let pid = process::own();
+        self.pid.store(pid, Ordering::Relaxed);
+        self.started.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
+        self.since.store(now(), Ordering::Relaxed);
+        self.state.store(PRESENT, Ordering::Release);
+    }
+
+    /// Leaves the seat in good order.
+    pub fn stand_up(&self) {
+        self.state.store(LEFT, Ordering::Release);
+    }
+
+    pub fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Acquire) != ABSENT
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.is_taken().then(|| self.pid.load(Ordering::Relaxed))
+    }
+
+    /// How the rank was lost, or `None` while it lives or has not come yet.
+    pub fn lost(&self) -> Option<&'static str> {
+        match self.state.load(Ordering::Acquire) {
+            LEFT => Some("it has shut down"),
+            PRESENT => {
+                let (pid, started) = (self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed));
+                (!process::is_alive(pid, started)).then_some("its process ended")
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that a call begins (`inside`) or has ended.
+    #[inline]
+    pub fn note(&self, verb: Verb, number: u64, context: u32, inside: bool) {
+        self.verb.store(verb as u32, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+        self.context.store(context, Ordering::Relaxed);
+        self.since.store(now(), Ordering::Relaxed);
+        self.inside.store(u32::from(inside), Ordering::Release);
+    }
+
+    pub fn activity(&self) -> Activity {
+        let inside = self.inside.load(Ordering::Acquire) == 1;
+        Activity {
+            verb: Verb::from_number(self.verb.load(Ordering::Relaxed) as u8),
+            number: self.number.load(Ordering::Relaxed),
+            inside,
+            since: Duration::from_nanos(now().saturating_sub(self.since.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// The activity in words, with what the system says of the process.
+    pub fn in_words(&self) -> String {
+        if !self.is_taken() {
+            return "it has not called init yet".into();
+        }
+        let Activity { verb, number, inside, since } = self.activity();
+        let seconds = since.as_secs_f64();
+        let doing = match (verb, inside) {
+            (None, _) => format!("computing for {seconds:.1} s since init"),
+            (Some(verb), true) => format!("in {} #{number} for {seconds:.1} s", verb.name()),
+            (Some(verb), false) => format!("computing for {seconds:.1} s since {} #{number}", verb.name()),
+        };
+        match process::is_stopped(self.pid.load(Ordering::Relaxed)) {
+            true => format!("stopped by a signal, {doing}"),
+            false => doing,
+        }
+    }
+
+    /// Says that this rank will answer questions about its source line.
+    pub fn listen(&self) {
+        self.listens.store(1, Ordering::Release);
+    }
+
+    /// Asks where the rank is in its program; `None` if it cannot tell within `limit`.
+    pub fn ask_location(&self, limit: Duration) -> Option<String> {
+        if self.listens.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let seen = self.answer.load();
+        self.question.ring();
+        let until = std::time::Instant::now() + limit;
+        while self.answer.load() == seen {
+            let left = until.checked_duration_since(std::time::Instant::now())?;
+            self.answer.sleep_while(seen, left);
+        }
+        let bytes = (self.location_bytes.load(Ordering::Acquire) as usize).min(LOCATION);
+        let words = self.location.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let text: Vec<u8> = words.take(bytes).collect();
+        (bytes > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Answers the pending questions.
+    pub fn tell_location(&self, text: &str) {
+        // Keep the end: the line number and the file's name matter more than the folders before them.
+        let bytes = text.as_bytes();
+        let bytes = &bytes[bytes.len().saturating_sub(LOCATION)..];
+        for (word, chunk) in self.location.iter().zip(bytes.chunks(4)) {
+            let mut padded = [0; 4];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            word.store(u32::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+        self.location_bytes.store(bytes.len() as u32, Ordering::Release);
+        self.answer.ring();
+    }
+}
+
+/// Nanoseconds of the clock that all processes of a host share.
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,62 @@
+//! Members show a part for each other member: scatter, reduce_scatter, all_to_all.
+
+use std::ops::Range;
+
+use super::record::Record;
+use super::{Channel, Piece, WINDOW};
+use crate::error::Result;
+use crate::transport::{Call, Signature};
+
+impl Channel {
+    /// Shows each member its part of `input`: `part` says which bytes are for whom. `expected` says how many bytes come
+    /// from each member. `consume` gets, for each window, where in the part it begins and the piece from each member.
+    pub fn parts(
+        &self,
+        call: &Call,
+        signature: Signature,
+        input: &[u8],
+        part: impl Fn(usize) -> Range<usize>,
+        expected: impl Fn(usize) -> usize,
+        mut consume: impl FnMut(usize, &[Piece]),
+    ) -> Result<()> {
+        // Every slot is divided into one compartment for each member.
+        let compartment = WINDOW / self.size() / 64 * 64;
+        let fill = |slot: *mut u8, start: usize| {
+            for member in (0..self.size()).filter(|&member| member != self.me) {
+                let rest = &input[part(member)];
+                let rest = &rest[start.min(rest.len())..];
+                // SAFETY: the compartment lies inside the slot, which this member may write to now.
+                unsafe {
+                    slot.add(member * compartment)
+                        .copy_from_nonoverlapping(rest.as_ptr(), rest.len().min(compartment));
+                }
+            }
+        };
+        let largest = (0..self.size()).map(|member| part(member).len()).max().unwrap_or(0);
+        self.enter(call, Record::new(signature).largest(largest), |slot| fill(slot, 0))?;
+
+        let longest = (0..self.size()).map(|member| self.record(member).largest as usize).max().unwrap_or(0);
+        let mut pieces = Vec::with_capacity(self.size());
+        for start in (0..longest.max(1)).step_by(compartment) {
+            if start > 0 {
+                self.writable(call)?;
+                fill(self.slot(self.me, self.next()), start);
+                self.publish();
+                self.wait_all(call, self.current())?;
+            }
+            pieces.clear();
+            pieces.extend((0..self.size()).map(|member| {
+                let bytes = expected(member).saturating_sub(start).min(compartment);
+                let pointer = match member == self.me {
+                    true => input.as_ptr().wrapping_add(part(self.me).start + start),
+                    false => {
+                        self.slot(member, self.current()).wrapping_add(self.me * compartment).cast_const()
+                    }
+                };
+                Piece { pointer, bytes }
+            }));
+            consume(start, &pieces);
+        }
+        Ok(())
+    }
+}

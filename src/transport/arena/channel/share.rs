@@ -1,0 +1,68 @@
+//! Members show bytes and every member may read all of them: broadcast, gather, all_gather, reduce, small all_reduce.
+
+use super::record::Record;
+use super::{Channel, Piece, WINDOW};
+use crate::error::Result;
+use crate::transport::{Call, Signature};
+
+/// Data in the arena is read in place from this length on; shorter data is copied to the slot, which saves a step.
+const IN_PLACE: usize = 64 * 1024;
+
+impl Channel {
+    /// Shows `input` to all. `length` says how many bytes each member shows (equal on all members). `consume` gets, for
+    /// each window, where it begins and the piece of each member in it (this member's own: straight from `input`).
+    ///
+    /// # Safety
+    /// `input` is valid for reading until this returns; only `consume` may write to it, in what it was given already.
+    pub unsafe fn share(
+        &self,
+        call: &Call,
+        signature: Signature,
+        input: Piece,
+        length: impl Fn(usize) -> usize,
+        mut consume: impl FnMut(usize, &[Piece]),
+    ) -> Result<()> {
+        let offset = if input.bytes >= IN_PLACE { self.seat.arena.offset_of(input) } else { None };
+        let fill = |slot: *mut u8, start: usize| {
+            let start = start.min(input.bytes);
+            // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
+            unsafe {
+                slot.copy_from_nonoverlapping(input.pointer.add(start), WINDOW.min(input.bytes - start))
+            };
+        };
+        self.enter(call, Record::new(signature).at(offset), |slot| {
+            if offset.is_none() {
+                fill(slot, 0);
+            }
+        })?;
+
+        let in_place: Vec<Option<usize>> =
+            (0..self.size()).map(|member| self.record(member).offset()).collect();
+        let longest = (0..self.size()).map(&length).max().unwrap_or(0);
+        let all_in_place = (0..self.size()).all(|member| length(member) == 0 || in_place[member].is_some());
+        let window = if all_in_place { longest } else { WINDOW }.max(1);
+        let mut pieces = Vec::with_capacity(self.size());
+        for start in (0..longest.max(1)).step_by(window) {
+            if start > 0 {
+                self.writable(call)?;
+                if offset.is_none() {
+                    fill(self.slot(self.me, self.next()), start);
+                }
+                self.publish();
+                self.wait_all(call, self.current())?;
+            }
+            pieces.clear();
+            pieces.extend((0..self.size()).map(|member| {
+                let bytes = length(member).saturating_sub(start).min(window);
+                let pointer = match in_place[member] {
+                    _ if member == self.me => input.pointer.wrapping_add(start),
+                    Some(offset) if bytes > 0 => self.seat.arena.at(offset + start).cast_const(),
+                    _ => self.slot(member, self.current()).cast_const(),
+                };
+                Piece { pointer, bytes }
+            }));
+            consume(start, &pieces);
+        }
+        if in_place.iter().any(Option::is_some) { self.settle(call) } else { Ok(()) }
+    }
+}

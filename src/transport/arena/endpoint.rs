@@ -1,0 +1,266 @@
+//! Messages over the arena's rings: an exchange streams through them, straight between the callers' buffers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Seat;
+use crate::error::Result;
+use crate::transport::mailbox::{Mailbox, Target};
+use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+
+/// The transport between ranks that share an arena.
+pub(crate) struct ArenaTransport {
+    name: &'static str,
+    rank: usize,
+    size: usize,
+    pub seat: Arc<Seat>,
+    state: Mutex<State>,
+}
+
+/// What is on its way, seen from this rank.
+struct State {
+    mailbox: Mailbox,
+    /// For each seat, the messages that wait for room in its ring.
+    outgoing: Vec<VecDeque<Sending>>,
+    /// For each seat, the message that is arriving from it.
+    incoming: Vec<Receiving>,
+}
+
+struct Sending {
+    ticket: Ticket,
+    envelope: Envelope,
+    body: Body,
+    /// Bytes already in the ring, the envelope's included.
+    done: usize,
+}
+
+enum Body {
+    /// The caller's buffer, valid until the ticket is closed.
+    Borrowed(*const u8),
+    /// The rest of a message whose caller gave up half-way: the stream must stay whole.
+    Owned(Vec<u8>),
+}
+
+// SAFETY: borrowed bodies belong to callers that wait in `exchange`; all use is under the state's lock.
+unsafe impl Send for Sending {}
+
+enum Receiving {
+    Envelope { bytes: [u8; Envelope::SIZE], have: usize },
+    Body { envelope: Envelope, target: Target, have: usize },
+}
+
+// SAFETY: as for `Sending`.
+unsafe impl Send for Receiving {}
+
+impl Receiving {
+    const START: Receiving = Receiving::Envelope { bytes: [0; Envelope::SIZE], have: 0 };
+}
+
+impl ArenaTransport {
+    pub fn new(name: &'static str, size: usize, seat: Seat) -> ArenaTransport {
+        let seats = seat.arena.seats();
+        let state = State {
+            mailbox: Mailbox::default(),
+            outgoing: (0..seats).map(|_| VecDeque::new()).collect(),
+            incoming: (0..seats).map(|_| Receiving::START).collect(),
+        };
+        let rank = seat.ranks[seat.index];
+        ArenaTransport { name, rank, size, seat: Arc::new(seat), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seat_of(&self, rank: usize) -> usize {
+        self.seat.seat_of(rank).expect("messages over the arena go to ranks of this host")
+    }
+
+    /// Fails if the caller should stop waiting for this exchange.
+    fn check(&self, call: &Call, ticket: &Ticket) -> Result<()> {
+        call.check_interrupt()?;
+        let awaited = self.awaited(ticket);
+        let lost: Vec<_> = awaited.iter().filter_map(|&rank| self.seat.lost(rank)).collect();
+        // Whatever a lost rank had sent before is still in its ring: look once more before giving up.
+        if !lost.is_empty() && !self.poll(call, ticket)? {
+            let awaited = self.awaited(ticket);
+            let lost: Vec<_> = lost.into_iter().filter(|lost| awaited.contains(&lost.rank)).collect();
+            if !lost.is_empty() {
+                return Err(call.lost(lost));
+            }
+        }
+        if call.remaining().is_zero() {
+            return Err(call.timeout(awaited.iter().map(|&rank| self.seat.missing(rank)).collect()));
+        }
+        Ok(())
+    }
+}
+
+impl Transport for ArenaTransport {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
+        let bell = &self.seat.place().bell;
+        loop {
+            let seen = bell.load();
+            if self.poll(call, ticket)? {
+                return Ok(());
+            }
+            self.seat.patience.wait(bell, || bell.load() != seen, || self.check(call, ticket))?;
+        }
+    }
+}
+
+impl Progress for ArenaTransport {
+    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+        let mut state = self.state();
+        // SAFETY: the caller vouches for the buffers.
+        let ticket = unsafe { state.mailbox.open(slot, sends.len(), receives) };
+        for send in sends {
+            let envelope = Envelope::new(slot, send.bytes.len());
+            let body = Body::Borrowed(send.bytes.as_ptr());
+            state.outgoing[self.seat_of(send.to)].push_back(Sending { ticket, envelope, body, done: 0 });
+        }
+        ticket
+    }
+
+    fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
+        let mut state = self.state();
+        while state.advance(&self.seat) {}
+        state.mailbox.state(*ticket).map_err(|surprise| call.mismatch(surprise.calls(self.rank)))
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let mut state = self.state();
+        state.mailbox.close(ticket);
+        for queue in &mut state.outgoing {
+            // A message that has not begun is forgotten; one that has begun must be finished from a copy.
+            queue.retain(|sending| sending.ticket != ticket || sending.done > 0);
+            queue.iter_mut().filter(|sending| sending.ticket == ticket).for_each(Sending::keep);
+        }
+        for receiving in &mut state.incoming {
+            receiving.redirect(ticket);
+        }
+    }
+
+    fn awaited(&self, ticket: &Ticket) -> Vec<usize> {
+        let state = self.state();
+        let mut ranks: Vec<usize> = state.mailbox.awaited(*ticket).collect();
+        for (seat, &rank) in self.seat.ranks.iter().enumerate() {
+            let arriving = matches!(&state.incoming[seat],
+                Receiving::Body { target: Target::Posted { ticket: owner, .. }, .. } if owner == ticket);
+            if arriving || state.outgoing[seat].iter().any(|sending| sending.ticket == *ticket) {
+                ranks.push(rank);
+            }
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+}
+
+impl State {
+    /// Moves what can be moved now; false when nothing could.
+    fn advance(&mut self, seat: &Seat) -> bool {
+        let mut moved = false;
+        for peer in 0..seat.arena.seats() {
+            let mut peer_should_know = false;
+            let ring = seat.arena.ring(seat.index, peer);
+            while let Some(sending) = self.outgoing[peer].front_mut() {
+                let (before, total) = (sending.done, Envelope::SIZE + sending.envelope.bytes as usize);
+                sending.write(ring);
+                peer_should_know |= sending.done > before;
+                if sending.done < total {
+                    break;
+                }
+                self.mailbox.sent(sending.ticket);
+                self.outgoing[peer].pop_front();
+            }
+            let ring = seat.arena.ring(peer, seat.index);
+            while ring.has_bytes() {
+                self.incoming[peer].read(ring, seat.ranks[peer], &mut self.mailbox);
+                peer_should_know = true;
+            }
+            if peer_should_know {
+                seat.arena.place(peer).bell.ring();
+                moved = true;
+            }
+        }
+        moved
+    }
+}
+
+impl Sending {
+    fn write(&mut self, ring: &super::Ring) {
+        if self.done < Envelope::SIZE {
+            self.done += ring.write(&bytemuck::bytes_of(&self.envelope)[self.done..]);
+        }
+        if let Some(sent) = self.done.checked_sub(Envelope::SIZE) {
+            let start = match &self.body {
+                Body::Borrowed(pointer) => *pointer,
+                Body::Owned(bytes) => bytes.as_ptr(),
+            };
+            // SAFETY: the body has `envelope.bytes` bytes and is valid while it is queued here.
+            let rest =
+                unsafe { std::slice::from_raw_parts(start.add(sent), self.envelope.bytes as usize - sent) };
+            self.done += ring.write(rest);
+        }
+    }
+
+    /// Lets go of the caller's buffer.
+    fn keep(&mut self) {
+        if let Body::Borrowed(pointer) = self.body {
+            // SAFETY: the caller's buffer is valid until `cancel` returns, and we are inside it.
+            let bytes = unsafe { std::slice::from_raw_parts(pointer, self.envelope.bytes as usize) };
+            self.body = Body::Owned(bytes.to_vec());
+        }
+    }
+}
+
+impl Receiving {
+    fn read(&mut self, ring: &super::Ring, from: usize, mailbox: &mut Mailbox) {
+        if let Receiving::Envelope { bytes, have } = self {
+            // SAFETY: the target is the rest of `bytes`.
+            *have += unsafe { ring.read(bytes.as_mut_ptr().add(*have), Envelope::SIZE - *have) };
+            if *have < Envelope::SIZE {
+                return;
+            }
+            let envelope: Envelope = bytemuck::pod_read_unaligned(bytes);
+            let target = mailbox.arriving(from, &envelope);
+            *self = Receiving::Body { envelope, target, have: 0 };
+        }
+        if let Receiving::Body { envelope, target, have } = self {
+            let start = match target {
+                Target::Posted { pointer, .. } => *pointer,
+                Target::Queued(bytes) | Target::Discarded(bytes) => bytes.as_mut_ptr(),
+            };
+            let total = envelope.bytes as usize;
+            // SAFETY: the target has room for `total` bytes and is valid until its ticket is closed.
+            *have += unsafe { ring.read(start.add(*have), total - *have) };
+            if *have == total
+                && let Receiving::Body { envelope, target, .. } = std::mem::replace(self, Receiving::START)
+            {
+                mailbox.arrived(from, envelope, target);
+            }
+        }
+    }
+
+    /// Lets go of a cancelled receive's buffer: the rest of the message goes to a buffer of our own and is forgotten.
+    fn redirect(&mut self, cancelled: Ticket) {
+        if let Receiving::Body { envelope, target, .. } = self
+            && matches!(target, Target::Posted { ticket, .. } if *ticket == cancelled)
+        {
+            *target = Target::Discarded(vec![0; envelope.bytes as usize]);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A flag that one rank raises and others wait for: spin a little, then sleep in the kernel. It lives in shared memory.
+//!
+//! A flag only ever counts upwards (and wraps around), so a waiter cannot miss a value. The order of operations is what
+//! matters: the raiser stores the value and then looks for sleepers; a sleeper announces itself and then looks at the
+//! value. One of the two therefore always sees the other. The loom test at the end tries every interleaving.
+
+use std::time::Duration;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Two flags on neighbouring cache lines disturb each other (processors fetch lines in pairs): keep them 128 bytes apart.
+#[repr(C, align(128))]
+pub(crate) struct Flag {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Flag {
+    /// The current value; what was written before it was raised is visible to the caller.
+    #[inline]
+    pub fn load(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Whether the flag has reached `target`, counting upwards with wrap-around.
+    #[inline]
+    pub fn reached(&self, target: u32) -> bool {
+        reached(self.load(), target)
+    }
+
+    /// Raises the flag. Only one thread at a time may raise a flag.
+    #[inline]
+    pub fn raise(&self, value: u32) {
+        self.value.store(value, Ordering::Release);
+        self.wake();
+    }
+
+    /// Adds one; any thread may.
+    pub fn ring(&self) {
+        self.value.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    #[inline]
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            futex::wake(&self.value);
+        }
+    }
+
+    /// Sleeps while the value is `seen`, at most for `limit`. May return early, also when a signal arrives.
+    pub fn sleep_while(&self, seen: u32, limit: Duration) {
+        // A sleeper that is killed leaves its count behind; that only costs the raiser a needless wake.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.value.load(Ordering::Relaxed) == seen {
+            futex::wait(&self.value, seen, limit);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a wrapping counter has come to `target`.
+#[inline]
+pub(crate) fn reached(value: u32, target: u32) -> bool {
+    value.wrapping_sub(target) as i32 >= 0
+}
+
+#[cfg(not(loom))]
+mod futex {
+    use super::*;
+    use rustix::thread::futex;
+
+    pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
+        let limit = rustix::time::Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        // Every outcome (woken, value changed, time over, signal) means: look again.
+        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&limit));
+    }
+
+    pub fn wake(word: &AtomicU32) {
+        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+/// A stand-in for the kernel's futex: its lock makes "compare and sleep" one step, as the kernel does.
+#[cfg(loom)]
+mod futex {
+    use super::*;
+    use loom::sync::{Condvar, Mutex};
+
+    loom::lazy_static! {
+        static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    pub fn wait(word: &AtomicU32, seen: u32, _limit: Duration) {
+        let guard = KERNEL.0.lock().unwrap();
+        if word.load(Ordering::SeqCst) == seen {
+            drop(KERNEL.1.wait(guard).unwrap());
+        }
+    }
+
+    pub fn wake(_word: &AtomicU32) {
+        let _guard = KERNEL.0.lock().unwrap();
+        KERNEL.1.notify_all();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    fn flag() -> Arc<Flag> {
+        Arc::new(Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) })
+    }
+
+    /// A lost wake-up would leave the sleeper asleep for ever; loom reports that as a deadlock.
+    #[test]
+    fn a_sleeper_is_always_woken() {
+        loom::model(|| {
+            let flag = flag();
+            let raiser = flag.clone();
+            let thread = loom::thread::spawn(move || raiser.raise(1));
+            while !flag.reached(1) {
+                flag.sleep_while(0, Duration::MAX);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_sleepers_are_both_woken() {
+        loom::model(|| {
+            let flag = flag();
+            let sleepers: Vec<_> = (0..2)
+                .map(|_| {
+                    let flag = flag.clone();
+                    loom::thread::spawn(move || {
+                        while !flag.reached(1) {
+                            flag.sleep_while(0, Duration::MAX);
+                        }
+                    })
+                })
+                .collect();
+            flag.raise(1);
+            sleepers.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    /// What was written before the flag was raised is seen by whoever sees the flag.
+    #[test]
+    fn data_travels_with_the_flag() {
+        loom::model(|| {
+            let flag = flag();
+            let data = Arc::new(loom::cell::UnsafeCell::new(0));
+            let (raiser, cell) = (flag.clone(), data.clone());
+            let thread = loom::thread::spawn(move || {
+                // SAFETY: nobody reads before the flag is raised.
+                cell.with_mut(|data| unsafe { *data = 7 });
+                raiser.raise(1);
+            });
+            while !flag.reached(1) {
+                flag.sleep_while(0, Duration::MAX);
+            }
+            // SAFETY: the flag is raised, so the writer is done.
+            assert_eq!(data.with(|data| unsafe { *data }), 7);
+            thread.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! One seat's heap in the arena: who may use which bytes. The book is kept by the seat's owner, outside the arena.
+
+use std::collections::BTreeMap;
+
+/// Free ranges by offset; neighbours are always merged.
+pub(crate) struct Heap {
+    free: BTreeMap<usize, usize>,
+}
+
+/// Ranges begin at multiples of this, so that two ranges never share a page.
+const PAGE: usize = 4096;
+
+impl Heap {
+    pub fn new(start: usize, bytes: usize) -> Heap {
+        Heap { free: BTreeMap::from([(start, bytes)]) }
+    }
+
+    /// Takes the first free range that is large enough.
+    pub fn take(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE)?;
+        let (&start, &length) = self.free.iter().find(|&(_, &length)| length >= bytes)?;
+        self.free.remove(&start);
+        if length > bytes {
+            self.free.insert(start + bytes, length - bytes);
+        }
+        Some(start)
+    }
+
+    /// Gives back a range that [`Heap::take`] gave out.
+    pub fn give_back(&mut self, start: usize, bytes: usize) {
+        let mut start = start;
+        let mut bytes = bytes.max(1).next_multiple_of(PAGE);
+        if let Some((&before, &length)) = self.free.range(..start).next_back()
+            && before + length == start
+        {
+            self.free.remove(&before);
+            (start, bytes) = (before, bytes + length);
+        }
+        if let Some(length) = self.free.remove(&(start + bytes)) {
+            bytes += length;
+        }
+        self.free.insert(start, bytes);
+    }
+
+    /// Bytes of the largest free range.
+    pub fn largest(&self) -> usize {
+        self.free.values().copied().max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_never_overlap_and_come_back_whole() {
+        let mut heap = Heap::new(8192, 1 << 20);
+        let mut held: Vec<(usize, usize)> = Vec::new();
+        let mut random = 12345u64;
+        for _ in 0..2000 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let choice = (random >> 33) as usize;
+            if choice % 3 == 0 && !held.is_empty() {
+                let (start, bytes) = held.swap_remove(choice % held.len());
+                heap.give_back(start, bytes);
+            } else if let Some(start) = heap.take(choice % 50_000) {
+                let end = start + (choice % 50_000).max(1);
+                assert!(start >= 8192 && end <= 8192 + (1 << 20));
+                assert!(held.iter().all(|&(other, bytes)| end <= other || other + bytes.max(1) <= start));
+                held.push((start, choice % 50_000));
+            }
+        }
+        held.drain(..).for_each(|(start, bytes)| heap.give_back(start, bytes));
+        assert_eq!(heap.largest(), 1 << 20);
+        assert_eq!(heap.take(usize::MAX), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Where everything is in the arena: computed from the number of seats, so that all ranks agree without asking.
+
+use super::board::Place;
+use super::channel;
+use super::ring::Ring;
+
+/// Every offset is in bytes from the start of the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// How many ranks share the arena.
+    pub seats: usize,
+    /// Bytes of each seat's heap.
+    pub heap_bytes: usize,
+    rings: usize,
+    channel: usize,
+    heaps: usize,
+}
+
+/// Alignment of every section: a page, so that sections never share one.
+const PAGE: usize = 4096;
+
+/// Where the seats' places begin; the page before holds the header.
+const PLACES: usize = PAGE;
+
+impl Layout {
+    pub fn new(seats: usize, heap_bytes: usize) -> Layout {
+        let heap_bytes = heap_bytes.next_multiple_of(PAGE);
+        let rings = (PLACES + seats * size_of::<Place>()).next_multiple_of(PAGE);
+        let channel = (rings + seats * seats * size_of::<Ring>()).next_multiple_of(PAGE);
+        let heaps = (channel + channel::bytes(seats)).next_multiple_of(PAGE);
+        Layout { seats, heap_bytes, rings, channel, heaps }
+    }
+
+    pub fn place(&self, seat: usize) -> usize {
+        PLACES + seat * size_of::<Place>()
+    }
+
+    /// The ring that carries bytes from one seat to another.
+    pub fn ring(&self, from: usize, to: usize) -> usize {
+        self.rings + (from * self.seats + to) * size_of::<Ring>()
+    }
+
+    /// The channel of the group of all seats.
+    pub fn channel(&self) -> usize {
+        self.channel
+    }
+
+    pub fn heap(&self, seat: usize) -> usize {
+        self.heaps + seat * self.heap_bytes
+    }
+
+    /// Bytes of the whole arena.
+    pub fn total(&self) -> usize {
+        self.heaps + self.seats * self.heap_bytes
+    }
+}

@@ -1,0 +1,121 @@
+//! The engine of `local` and `shm`: ranks that share one piece of memory, the arena. Heap memory for threads, a shared
+//! mapping for processes; nothing else differs.
+//!
+//! The arena holds a notice board, a ring from every seat to every other, a channel for the group of all, and a heap for
+//! each seat. A rank on this host has a seat; seats are numbered from 0.
+
+mod board;
+mod buffer;
+pub(crate) mod channel;
+mod endpoint;
+mod flag;
+mod heap;
+mod layout;
+mod patience;
+pub(crate) mod process;
+mod ring;
+mod seat;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::MmapRaw;
+
+pub(crate) use board::Place;
+pub use buffer::ArenaBuffer;
+pub(crate) use endpoint::ArenaTransport;
+use layout::Layout;
+use ring::Ring;
+pub(crate) use seat::Seat;
+
+use crate::error::{Error, Result};
+
+/// "UNISONO" and the version of the layout: processes with another layout refuse to share.
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x01");
+
+/// The first bytes of the arena.
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    seats: AtomicU64,
+    heap_bytes: AtomicU64,
+}
+
+/// Memory that all ranks of a host share.
+pub(crate) struct Arena {
+    map: MmapRaw,
+    layout: Layout,
+}
+
+impl Arena {
+    /// Bytes to reserve for an arena with so many seats.
+    pub fn bytes(seats: usize, heap_bytes: usize) -> usize {
+        Layout::new(seats, heap_bytes).total()
+    }
+
+    /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.
+    pub fn format(map: MmapRaw, seats: usize, heap_bytes: usize) -> Arena {
+        let arena = Arena { map, layout: Layout::new(seats, heap_bytes) };
+        assert!(arena.layout.total() <= arena.map.len(), "the memory for an arena is too small");
+        let header = arena.header();
+        header.seats.store(seats as u64, Ordering::Relaxed);
+        header.heap_bytes.store(arena.layout.heap_bytes as u64, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        arena
+    }
+
+    /// Opens an arena that another process made.
+    pub fn open(map: MmapRaw) -> Result<Arena> {
+        let foreign =
+            |what: &str| Error::unsupported("init", format!("the job's shared memory {what}"), SAME_VERSION);
+        if map.len() < size_of::<Header>() {
+            return Err(foreign("is too small"));
+        }
+        // SAFETY: the mapping is large enough for the header, page-aligned, and lives as long as this function.
+        let header = unsafe { &*map.as_ptr().cast::<Header>() };
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(foreign("was made by another version of unisono"));
+        }
+        let seats = header.seats.load(Ordering::Relaxed) as usize;
+        let layout = Layout::new(seats, header.heap_bytes.load(Ordering::Relaxed) as usize);
+        if layout.total() > map.len() {
+            return Err(foreign("is truncated"));
+        }
+        Ok(Arena { map, layout })
+    }
+
+    pub fn seats(&self) -> usize {
+        self.layout.seats
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the arena begins with its header; all fields are atomic.
+        unsafe { &*self.at(0).cast() }
+    }
+
+    pub fn place(&self, seat: usize) -> &Place {
+        assert!(seat < self.layout.seats);
+        // SAFETY: the layout puts a place there, zeroes are a valid place, and all its fields are atomic.
+        unsafe { &*self.at(self.layout.place(seat)).cast() }
+    }
+
+    fn ring(&self, from: usize, to: usize) -> &Ring {
+        assert!(from < self.layout.seats && to < self.layout.seats);
+        // SAFETY: the layout puts a ring there, zeroes are an empty ring, and a ring may be shared.
+        unsafe { &*self.at(self.layout.ring(from, to)).cast() }
+    }
+
+    /// A pointer into the arena.
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.map.len());
+        // SAFETY: the offset lies inside the mapping.
+        unsafe { self.map.as_mut_ptr().add(offset) }
+    }
+
+    /// The offset of memory that lies in the arena, or `None` for other memory.
+    fn offset_of(&self, piece: channel::Piece) -> Option<usize> {
+        let offset = (piece.pointer as usize).checked_sub(self.map.as_ptr() as usize)?;
+        (offset + piece.bytes <= self.map.len()).then_some(offset)
+    }
+}
+
+const SAME_VERSION: &str = "install the same version of unisono for every rank and for the launcher";

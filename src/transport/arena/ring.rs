@@ -1,0 +1,100 @@
+//! A ring buffer that carries a stream of bytes from one seat to another: one writer, one reader, no locks.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that fit into a ring; large messages stream through it and stay in the cache meanwhile.
+pub(crate) const CAPACITY: usize = 128 * 1024;
+
+/// Counters run upwards for ever; `written - read` is what waits in the ring.
+#[repr(C, align(128))]
+pub(crate) struct Ring {
+    written: Counter,
+    read: Counter,
+    data: UnsafeCell<[u8; CAPACITY]>,
+}
+
+#[repr(C, align(128))]
+struct Counter(AtomicU64);
+
+// SAFETY: the writer touches only the free part and the reader only the filled part; the counters hand bytes over with
+// release and acquire.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Puts as many of `bytes` into the ring as fit and returns how many. Only the one writer may call this.
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        let written = self.written.0.load(Ordering::Relaxed);
+        let free = CAPACITY - (written - self.read.0.load(Ordering::Acquire)) as usize;
+        let count = bytes.len().min(free);
+        let (first, second) = split(written, count);
+        let data = self.data.get().cast::<u8>();
+        // SAFETY: both pieces lie inside `data` and in its free part, which only the writer touches.
+        unsafe {
+            bytes.as_ptr().copy_to_nonoverlapping(data.add(first.0), first.1);
+            bytes.as_ptr().add(first.1).copy_to_nonoverlapping(data, second);
+        }
+        self.written.0.store(written + count as u64, Ordering::Release);
+        count
+    }
+
+    /// Takes up to `room` bytes out of the ring to `target` and returns how many. Only the one reader may call this.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `room` bytes.
+    pub unsafe fn read(&self, target: *mut u8, room: usize) -> usize {
+        let read = self.read.0.load(Ordering::Relaxed);
+        let count = room.min((self.written.0.load(Ordering::Acquire) - read) as usize);
+        let (first, second) = split(read, count);
+        let data = self.data.get().cast::<u8>();
+        // SAFETY: both pieces lie inside `data` and in its filled part, which only the reader touches; the caller
+        // vouches for the target.
+        unsafe {
+            target.copy_from_nonoverlapping(data.add(first.0), first.1);
+            target.add(first.1).copy_from_nonoverlapping(data, second);
+        }
+        self.read.0.store(read + count as u64, Ordering::Release);
+        count
+    }
+
+    /// Whether the reader has something to read.
+    pub fn has_bytes(&self) -> bool {
+        self.written.0.load(Ordering::Acquire) != self.read.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where `count` bytes from position `at` lie: offset and length of the first piece, length of the second at offset 0.
+fn split(at: u64, count: usize) -> ((usize, usize), usize) {
+    let start = at as usize % CAPACITY;
+    let first = count.min(CAPACITY - start);
+    ((start, first), count - first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_arrives_whole_and_in_order() {
+        // SAFETY: a ring of zeroes is an empty ring.
+        let ring: Box<Ring> = unsafe { Box::new_zeroed().assume_init() };
+        let bytes: Vec<u8> = (0..CAPACITY * 5 + 77).map(|i| (i * 7 / 3) as u8).collect();
+        let mut received = vec![0; bytes.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sent = 0;
+                while sent < bytes.len() {
+                    sent += ring.write(&bytes[sent..bytes.len().min(sent + 1000 + sent % 90_000)]);
+                }
+            });
+            let mut got = 0;
+            while got < received.len() {
+                let room = &mut received[got..];
+                // SAFETY: the target is the rest of `received`.
+                got += unsafe { ring.read(room.as_mut_ptr(), room.len().min(70_001)) };
+            }
+        });
+        assert!(received == bytes);
+        assert!(!ring.has_bytes());
+    }
+}

@@ -1,0 +1,138 @@
+//! A rank's own place in the arena: its notices, its heap, and what it knows of the other seats.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::buffer::ArenaBuffer;
+use super::heap::Heap;
+use super::patience::Patience;
+use super::{Arena, Place, channel, process};
+use crate::error::{Error, Lost, Missing, Result};
+use crate::transport::Verb;
+
+/// One rank at its place in the arena.
+pub(crate) struct Seat {
+    pub arena: Arc<Arena>,
+    pub index: usize,
+    /// The world rank of each seat.
+    pub ranks: Vec<usize>,
+    pub patience: Patience,
+    book: Mutex<Book>,
+}
+
+/// Who uses which bytes of this seat's heap.
+struct Book {
+    heap: Heap,
+    /// Channels that this seat founded and left, while others may still be in them: where, and of how many members.
+    retired: Vec<(usize, usize)>,
+}
+
+/// How long a rank may take to say where it is in its program.
+const LOCATION_LIMIT: Duration = Duration::from_millis(500);
+
+impl Seat {
+    /// Sits down, unless another living process sits there.
+    pub fn take(arena: Arc<Arena>, index: usize, ranks: Vec<usize>) -> Result<Seat> {
+        assert!(index < arena.seats() && ranks.len() == arena.seats());
+        let place = arena.place(index);
+        if let Some(pid) = place.pid().filter(|&pid| pid != process::own() && place.lost().is_none()) {
+            return Err(Error::usage(
+                "init",
+                format!("to be the only process of rank {}", ranks[index]),
+                format!("process {pid} that has this rank already"),
+                "do not call init in a process that a rank started; remove UNISONO_RANK from its environment",
+            ));
+        }
+        place.sit_down();
+        let heap = Heap::new(arena.layout.heap(index), arena.layout.heap_bytes);
+        let patience = Patience::for_ranks(arena.seats());
+        let book = Mutex::new(Book { heap, retired: Vec::new() });
+        Ok(Seat { arena, index, ranks, patience, book })
+    }
+
+    pub fn place(&self) -> &Place {
+        self.arena.place(self.index)
+    }
+
+    /// The seat of a rank of the world, if it is on this host.
+    pub fn seat_of(&self, rank: usize) -> Option<usize> {
+        match self.ranks.get(rank) {
+            Some(&found) if found == rank => Some(rank),
+            _ => self.ranks.iter().position(|&other| other == rank),
+        }
+    }
+
+    /// Notes what this rank is doing.
+    #[inline]
+    pub fn note(&self, verb: Verb, number: u64, context: u32, inside: bool) {
+        self.place().note(verb, number, context, inside);
+    }
+
+    /// How a rank was lost, or `None` while it lives, has not come yet, or is on another host.
+    pub fn lost(&self, rank: usize) -> Option<Lost> {
+        let place = self.arena.place(self.seat_of(rank)?);
+        place.lost().map(|how| Lost { rank, pid: place.pid(), how: how.into() })
+    }
+
+    /// What is known of a rank that others wait for.
+    pub fn missing(&self, rank: usize) -> Missing {
+        let Some(seat) = self.seat_of(rank) else {
+            return Missing { rank, pid: None, doing: "on another host".into(), location: None };
+        };
+        let place = self.arena.place(seat);
+        let location = place.ask_location(LOCATION_LIMIT);
+        Missing { rank, pid: place.pid(), doing: place.in_words(), location }
+    }
+
+    /// Takes memory from this seat's heap for a user.
+    pub fn allocate(self: &Arc<Seat>, bytes: usize) -> Result<ArenaBuffer> {
+        // A page more, so that each seat's buffers can begin at another place within the page.
+        let start = self.reserve(bytes.saturating_add(4096))?;
+        Ok(ArenaBuffer::new(self.clone(), start, bytes))
+    }
+
+    /// Takes whole pages from this seat's heap.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
+        let mut book = self.book();
+        let Book { heap, retired } = &mut *book;
+        retired.retain(|&(base, members)| {
+            let deserted = channel::is_deserted(&self.arena, base, members);
+            if deserted {
+                heap.give_back(base, channel::bytes(members));
+            }
+            !deserted
+        });
+        heap.take(bytes).ok_or_else(|| {
+            Error::usage(
+                "empty",
+                format!("at most {} bytes, the largest free piece of this rank's arena", heap.largest()),
+                format!("{bytes} bytes"),
+                "drop arrays made by empty() that are no longer needed",
+            )
+        })
+    }
+
+    pub(super) fn give_back(&self, start: usize, bytes: usize) {
+        self.book().heap.give_back(start, bytes.saturating_add(4096));
+    }
+
+    /// Takes note of a channel that this seat founded and left: its memory comes back when the others have left too.
+    pub(super) fn retire(&self, base: usize, members: usize) {
+        self.book().retired.push((base, members));
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the seat in good order.
+    pub fn leave(&self) {
+        let place = self.place();
+        // A forked child inherits the seat but not the right to leave it.
+        if place.pid() == Some(process::own()) {
+            place.stand_up();
+            // Whoever waits for us shall notice at once, not at the next nap's end.
+            (0..self.arena.seats()).for_each(|seat| self.arena.place(seat).bell.ring());
+        }
+    }
+}

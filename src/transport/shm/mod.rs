@@ -1,0 +1,45 @@
+//! Ranks as processes of one host: an arena in an anonymous file that all of them map. When the last process that holds
+//! it ends, however it ends, the memory is gone.
+
+mod rendezvous;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::MemfdFlags;
+
+pub(crate) use rendezvous::Host;
+
+use super::arena::Arena;
+use crate::error::{Error, Result};
+
+/// Makes the job's memory: called by the launcher, or by the first rank of a host under other launchers.
+pub(crate) fn create(seats: usize) -> Result<(Arc<Arena>, OwnedFd)> {
+    // Each rank may use as much as the machine has: address space is free, pages are taken when touched.
+    let memory = rustix::system::sysinfo();
+    let heap = memory.totalram as usize * (memory.mem_unit as usize).max(1);
+    let advice = "check the limits of shared memory and address space (ulimit -v) with `unisono doctor`";
+    let refused = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);
+    let file =
+        rustix::fs::memfd_create("unisono", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
+    rustix::fs::ftruncate(&file, Arena::bytes(seats, heap) as u64).map_err(|error| refused(error.into()))?;
+    let map = map(&file).map_err(refused)?;
+    Ok((Arc::new(Arena::format(map, seats, heap)), file))
+}
+
+/// Opens the job's memory by its name, waiting for its maker until `deadline`.
+pub(crate) fn join(name: &str, deadline: Instant) -> Result<Arc<Arena>> {
+    let file = rendezvous::fetch(name, deadline)?;
+    let advice = "check the limits of address space (ulimit -v)";
+    let map =
+        map(&file).map_err(|error| Error::io("init", "mapping the job's shared memory", error, advice))?;
+    Arena::open(map).map(Arc::new)
+}
+
+fn map(file: &OwnedFd) -> std::io::Result<MmapRaw> {
+    let file = File::from(file.try_clone()?);
+    MmapOptions::new().len(file.metadata()?.len() as usize).map_raw(&file)
+}

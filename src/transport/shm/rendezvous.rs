@@ -1,0 +1,129 @@
+//! How the processes of a job find its memory: the maker listens on a socket whose name only the job knows, and hands
+//! the file to every process of the same user that asks. Such names vanish with their process; nothing is left behind.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+use crate::error::{Error, Result};
+
+/// Hands out the job's memory until it is dropped.
+pub(crate) struct Host {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// The process whose thread listens; a forked child has no such thread.
+    pid: u32,
+}
+
+impl Host {
+    /// Starts to listen.
+    pub fn start(name: &str, file: OwnedFd) -> Result<Host> {
+        let advice = "end the other job of the same name, or start this one with another name";
+        let refused = |error| Error::io("init", format!("listening as {name}"), error, advice);
+        let address = address(name).map_err(refused)?;
+        let listener = UnixListener::bind_addr(&address).map_err(refused)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = ended.clone();
+        let serve = move || {
+            for stream in listener.incoming() {
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Ok(stream) = stream
+                    && is_own_user(&stream)
+                {
+                    // A process that dies while it asks is nobody's problem.
+                    let _ = send(&stream, &file);
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("unisono-host".into())
+            .spawn(serve)
+            .map_err(|error| Error::io("init", "starting a thread", error, "raise the limit of threads"))?;
+        Ok(Host { address, ended, thread: Some(thread), pid: std::process::id() })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        self.ended.store(true, Ordering::Release);
+        // Wakes the listener, which then sees that it should end.
+        let woken = UnixStream::connect_addr(&self.address).is_ok();
+        if let Some(thread) = self.thread.take()
+            && woken
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Asks for the job's memory until somebody answers or the deadline passes.
+pub(super) fn fetch(name: &str, deadline: Instant) -> Result<OwnedFd> {
+    let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started or has died";
+    loop {
+        let attempt =
+            address(name).and_then(|address| UnixStream::connect_addr(&address)).and_then(|stream| {
+                if !is_own_user(&stream) {
+                    return Err(std::io::Error::new(
+                        std::io::ErrorKind::PermissionDenied,
+                        "another user answered",
+                    ));
+                }
+                stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+                receive(&stream)
+            });
+        match attempt {
+            Ok(file) => return Ok(file),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Error::io("init", format!("asking {name} for the job's memory"), error, advice));
+            }
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn address(name: &str) -> std::io::Result<SocketAddr> {
+    let user = rustix::process::getuid().as_raw();
+    SocketAddr::from_abstract_name(format!("unisono-{user}-{name}"))
+}
+
+/// Sockets of this kind have no permissions: both sides look at who the other is.
+fn is_own_user(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == rustix::process::getuid())
+}
+
+fn send(stream: &UnixStream, file: &OwnedFd) -> std::io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    rustix::net::sendmsg(stream, &[IoSlice::new(b"u")], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(stream: &UnixStream) -> std::io::Result<OwnedFd> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let file = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    file.ok_or_else(|| std::io::Error::other("the answer held no file"))
+}

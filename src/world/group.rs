@@ -1,0 +1,301 @@
+//! A group: ranks that make calls together. The world's group has everybody in it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::background::{self, Background};
+use super::pending::{Pending, pending};
+use super::turn::{Turn, Turns};
+use crate::error::{Error, Kind, Result};
+use crate::transport::arena::channel::Channel;
+use crate::transport::arena::{Seat, process};
+use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
+
+/// What all groups of one world have in common.
+pub(crate) struct Common {
+    pub transport: Arc<dyn Transport>,
+    /// This rank's place in the arena of its host; a world with one rank per host has none.
+    pub seat: Option<Arc<Seat>>,
+    /// The host of each rank, as a number; ranks with equal numbers share memory.
+    pub hosts: Vec<usize>,
+    pub closed: AtomicBool,
+    /// The process that made the world: a forked child must not use it.
+    pub pid: u32,
+    /// For the context numbers of groups that this rank leads.
+    pub contexts: AtomicU32,
+}
+
+/// The group itself, shared by all its handles.
+pub(crate) struct Core {
+    pub common: Arc<Common>,
+    pub context: u32,
+    pub name: String,
+    /// The world rank of each member.
+    pub members: Vec<usize>,
+    pub me: usize,
+    /// The fast way for members that share memory.
+    pub channel: Option<Channel>,
+    pub turns: Turns,
+    background: Background,
+    messages: AtomicU64,
+    broken: OnceLock<Error>,
+    /// The smaller groups that a group over several hosts works with.
+    pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
+}
+
+/// How a handle makes its calls.
+#[derive(Clone)]
+struct Options {
+    timeout: Duration,
+    deterministic: bool,
+    interrupt: Option<Arc<Interrupt>>,
+    /// The call number of work in the background, whose turn has come already.
+    turn: Option<u64>,
+}
+
+/// Ranks that make calls together. A handle is cheap to clone; the options belong to the handle.
+///
+/// ```
+/// use unisono::{ReduceOp, testing};
+/// let sums = testing::spawn(3, |group| {
+///     let mut value = [group.rank() as i64];
+///     group.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+///     value[0]
+/// });
+/// assert_eq!(sums, [3, 3, 3]);
+/// ```
+#[derive(Clone)]
+pub struct Group {
+    pub(crate) core: Arc<Core>,
+    options: Options,
+}
+
+impl Group {
+    pub(crate) fn new(
+        common: Arc<Common>,
+        context: u32,
+        name: String,
+        members: Vec<usize>,
+        channel: Option<Channel>,
+        timeout: Duration,
+    ) -> Group {
+        let rank = common.transport.rank();
+        let me = members.iter().position(|&member| member == rank).expect("this rank is a member");
+        let core = Core {
+            common,
+            context,
+            name,
+            members,
+            me,
+            channel,
+            turns: Turns::default(),
+            background: Background::default(),
+            messages: AtomicU64::new(0),
+            broken: OnceLock::new(),
+            hierarchy: OnceLock::new(),
+        };
+        let options = Options { timeout, deterministic: false, interrupt: None, turn: None };
+        Group { core: Arc::new(core), options }
+    }
+
+    /// This rank's number in the group.
+    pub fn rank(&self) -> usize {
+        self.core.me
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.core.members.len()
+    }
+
+    /// The members' ranks in the world, in the order of the group.
+    pub fn members(&self) -> &[usize] {
+        &self.core.members
+    }
+
+    /// The name that errors show: "world" or "group [0, 2]".
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// The deadline that each call gets.
+    pub fn timeout(&self) -> Duration {
+        self.options.timeout
+    }
+
+    /// A handle whose calls have another deadline.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Group {
+        let mut group = self.clone();
+        group.options.timeout = timeout;
+        group
+    }
+
+    /// A handle whose waits ask this hook now and then, and when a signal arrives, whether to stop.
+    #[must_use]
+    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Group {
+        let mut group = self.clone();
+        group.options.interrupt = Some(interrupt);
+        group
+    }
+
+    /// A handle whose reductions give the same bits on every transport.
+    #[must_use]
+    pub fn deterministic(&self, deterministic: bool) -> Group {
+        let mut group = self.clone();
+        group.options.deterministic = deterministic;
+        group
+    }
+
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.options.deterministic
+    }
+
+    /// Runs calls in the background, after the calls made before and before those made later.
+    pub fn start<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Group) -> Result<R> + Send + 'static,
+    ) -> Pending<R> {
+        let (promise, result) = pending();
+        let mut group = self.clone();
+        let number = self.core.turns.take();
+        self.core.background.run(Box::new(move || {
+            promise.keep(|| {
+                // Only calls made before can be in the way, and each of them ends by its own deadline.
+                let forever = Instant::now() + Duration::from_secs(u64::from(u32::MAX));
+                let turn = group.core.turns.wait(number, forever, || group.core.broken.get().is_some());
+                group.options.turn = Some(number);
+                group.options.interrupt = None;
+                let result = work(&group);
+                drop(turn);
+                result
+            });
+        }));
+        result
+    }
+
+    /// Runs the wait for a message in the background, beside all other calls.
+    pub(crate) fn start_beside<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Group) -> Result<R> + Send + 'static,
+    ) -> Pending<R> {
+        let (promise, result) = pending();
+        let mut group = self.clone();
+        group.options.interrupt = None;
+        background::spawn(move || promise.keep(|| work(&group)));
+        result
+    }
+
+    /// Makes one collective call: waits for its turn, notes it on the board, and remembers if it breaks the group.
+    pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
+        self.check_usable(verb.name())?;
+        let started = Instant::now();
+        let mut turn = None;
+        let number = match self.options.turn {
+            Some(number) => number,
+            None => {
+                let taken = self.wait_for_turn(verb, started)?;
+                let number = taken.number;
+                turn = Some(taken);
+                number
+            }
+        };
+        let call = self.describe(verb, number, started);
+        let result = self.noted(verb, number, || body(&call));
+        drop(turn);
+        if let Err(error) = &result
+            && (error.kind() != Kind::Usage || self.core.channel.is_none())
+        {
+            self.give_up(error);
+        }
+        result
+    }
+
+    /// Makes one call that is not part of the group's order: a message.
+    pub(crate) fn message_call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
+        self.check_usable(verb.name())?;
+        let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
+        let call = self.describe(verb, number, Instant::now());
+        self.noted(verb, number, || body(&call))
+    }
+
+    /// Sends and receives as part of a call; peers are ranks of the group.
+    pub(crate) fn exchange(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        mut sends: Vec<Outgoing>,
+        mut receives: Vec<Incoming>,
+    ) -> Result<()> {
+        sends.iter_mut().for_each(|send| send.to = self.core.members[send.to]);
+        receives.iter_mut().for_each(|receive| receive.from = self.core.members[receive.from]);
+        self.core.common.transport.exchange(call, slot, &sends, &mut receives)
+    }
+
+    fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
+        Call {
+            rank: self.core.common.transport.rank(),
+            operation: verb.name(),
+            number,
+            group: &self.core.name,
+            started,
+            deadline: started + self.options.timeout,
+            interrupt: self.options.interrupt.as_deref(),
+        }
+    }
+
+    fn noted<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
+        let Some(seat) = &self.core.common.seat else { return body() };
+        seat.note(verb, number, self.core.context, true);
+        let result = body();
+        seat.note(verb, number, self.core.context, false);
+        result
+    }
+
+    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<Turn<'_>> {
+        let number = self.core.turns.take();
+        let deadline = started + self.options.timeout;
+        let interrupted = || self.options.interrupt.as_ref().is_some_and(|hook| hook());
+        if let Some(turn) = self.core.turns.wait(number, deadline, interrupted) {
+            return Ok(turn);
+        }
+        // The turn will come when nobody wants it any more: the group's order is lost.
+        let call = self.describe(verb, number, started);
+        let error = match call.remaining().is_zero() {
+            true => call.timeout(Vec::new()),
+            false => call.interrupted(),
+        };
+        self.give_up(&error);
+        Err(error)
+    }
+
+    fn give_up(&self, error: &Error) {
+        let _ = self.core.broken.set(error.clone());
+        if let Some(channel) = &self.core.channel {
+            channel.give_up(error);
+        }
+    }
+
+    /// Fails if no call can be made on this group any more.
+    pub(crate) fn check_usable(&self, operation: &str) -> Result<()> {
+        let common = &self.core.common;
+        let refuse = |expected: &str, received: &str, advice: &str| {
+            Err(Error::usage(operation, expected, received, advice).at_rank(common.transport.rank()))
+        };
+        if common.pid != process::own() {
+            return refuse(
+                "a call from the process that called init",
+                "a call from a forked child of it",
+                "start fresh processes instead (for Python: multiprocessing's \"spawn\"), or call only in the parent",
+            );
+        }
+        if common.closed.load(Ordering::Acquire) {
+            return refuse("a world that is running", "one that was shut down", "call init again");
+        }
+        match self.core.broken.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}

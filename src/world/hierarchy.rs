@@ -1,0 +1,43 @@
+//! A group over several hosts works in two floors: the members of each host among themselves, and the hosts' leaders.
+
+use super::Group;
+use crate::error::Result;
+use crate::transport::Call;
+
+/// The smaller groups of a group over several hosts.
+pub(crate) struct Hierarchy {
+    /// The members on this host; its first is the leader.
+    pub local: Group,
+    /// The leaders of all hosts, if this rank is one.
+    pub leaders: Option<Group>,
+    /// For each rank of the group, the position of its host's leader among the leaders.
+    pub host_of: Vec<usize>,
+}
+
+impl Group {
+    /// The two floors of this group, or `None` when all members share a host or no two do. Made at the first call that
+    /// needs it, by all members together.
+    pub(crate) fn hierarchy(&self, call: &Call) -> Result<Option<&Hierarchy>> {
+        if let Some(known) = self.core.hierarchy.get() {
+            return Ok(known.as_ref());
+        }
+        let hosts = &self.core.common.hosts;
+        let host = |rank: usize| hosts[self.core.members[rank]];
+        let leader_of =
+            |rank: usize| (0..self.size()).find(|&other| host(other) == host(rank)).unwrap_or(rank);
+        let leaders: Vec<usize> = (0..self.size()).filter(|&rank| leader_of(rank) == rank).collect();
+        let made = if leaders.len() == 1 || leaders.len() == self.size() {
+            None
+        } else {
+            let neighbours: Vec<usize> =
+                (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
+            let local = self.found(call, &neighbours)?;
+            let leads = leaders.contains(&self.rank());
+            let above = if leads { Some(self.found(call, &leaders)?) } else { None };
+            let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
+            let host_of = (0..self.size()).filter_map(position).collect();
+            Some(Hierarchy { local, leaders: above, host_of })
+        };
+        Ok(self.core.hierarchy.get_or_init(|| made).as_ref())
+    }
+}

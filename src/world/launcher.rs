@@ -1,0 +1,209 @@
+//! Who started this process, and which rank it is: read from the environment that each launcher sets.
+
+use std::fs;
+
+use crate::error::{Error, Result};
+use crate::transport::arena::process;
+
+/// What the launcher says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The launcher's name.
+    pub launcher: &'static str,
+    pub rank: usize,
+    pub size: usize,
+    /// This rank among those of its host, where the launcher says.
+    pub local_rank: Option<usize>,
+    pub local_size: Option<usize>,
+    /// A name that all ranks of this job on this host know, and nobody else uses.
+    pub job: String,
+}
+
+/// The variables of one launcher.
+struct Launcher {
+    name: &'static str,
+    rank: &'static str,
+    size: &'static str,
+    local_rank: &'static str,
+    local_size: &'static str,
+    /// A variable that tells jobs apart; empty where the parent process must serve.
+    job: &'static str,
+}
+
+/// The name of our own launcher.
+pub(crate) const OWN: &str = "unisono run";
+
+/// In the order in which they are looked for: the innermost launcher is the likeliest first.
+const LAUNCHERS: [Launcher; 5] = [
+    Launcher {
+        name: OWN,
+        rank: "UNISONO_RANK",
+        size: "UNISONO_SIZE",
+        local_rank: "UNISONO_RANK",
+        local_size: "UNISONO_SIZE",
+        job: "UNISONO_JOB",
+    },
+    Launcher {
+        name: "torchrun",
+        rank: "RANK",
+        size: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
+        local_size: "LOCAL_WORLD_SIZE",
+        job: "",
+    },
+    Launcher {
+        name: "Open MPI",
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        job: "",
+    },
+    Launcher {
+        name: "MPICH (PMI)",
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
+        local_size: "MPI_LOCALNRANKS",
+        job: "",
+    },
+    Launcher {
+        name: "Slurm",
+        rank: "SLURM_PROCID",
+        size: "SLURM_STEP_NUM_TASKS",
+        local_rank: "SLURM_LOCALID",
+        local_size: "SLURM_STEP_TASKS_PER_NODE",
+        job: "SLURM_JOB_ID",
+    },
+];
+
+/// Finds the launcher, or says that this process is alone.
+pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placement> {
+    for launcher in &LAUNCHERS {
+        // Both must be there: some shells inherit one of them from a job that surrounds them.
+        if variable(launcher.rank).is_some() && variable(launcher.size).is_some() {
+            return read(launcher, &variable);
+        }
+    }
+    Ok(Placement {
+        launcher: "none",
+        rank: 0,
+        size: 1,
+        local_rank: Some(0),
+        local_size: Some(1),
+        job: String::new(),
+    })
+}
+
+fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Result<Placement> {
+    let number = |name: &str| -> Result<Option<usize>> {
+        let Some(text) = variable(name) else { return Ok(None) };
+        let wrong = || {
+            let advice = format!("{} sets it; do not set it by hand", launcher.name);
+            Error::usage("init", format!("a number in {name}"), format!("{text:?}"), advice)
+        };
+        text.parse().map(Some).map_err(|_| wrong())
+    };
+    let rank = number(launcher.rank)?.unwrap_or(0);
+    let size = number(launcher.size)?.unwrap_or(1);
+    if rank >= size {
+        return Err(Error::usage(
+            "init",
+            format!("{} below {} ({size})", launcher.rank, launcher.size),
+            rank.to_string(),
+            format!("{} sets both; do not set them by hand", launcher.name),
+        ));
+    }
+    // Slurm writes "2(x3)" for three hosts with two tasks each: only a plain number means one host.
+    let local_size = variable(launcher.local_size).and_then(|text| text.parse().ok());
+    let job = match variable(launcher.job) {
+        Some(job) => {
+            [Some(job), variable("SLURM_STEP_ID")].into_iter().flatten().collect::<Vec<_>>().join(".")
+        }
+        None => format!("{}-{}", launcher.rank.to_lowercase(), ancestor(launcher.rank)),
+    };
+    Ok(Placement {
+        launcher: launcher.name,
+        rank,
+        size,
+        local_rank: number(launcher.local_rank)?,
+        local_size,
+        job,
+    })
+}
+
+/// The nearest ancestor that does not know `variable` is the launcher itself (or its deputy on this host): all ranks of
+/// this job have it in common, also when a shell stands between them and it.
+fn ancestor(variable: &str) -> String {
+    let prefix = format!("{variable}=");
+    let mut pid = process::own();
+    while let Some(parent) = process::parent(pid).filter(|&parent| parent > 1) {
+        pid = parent;
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes())) {
+            break;
+        }
+    }
+    format!("{pid}-{}", process::start_time(pid).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detect_in(variables: &[(&str, &str)]) -> Result<Placement> {
+        detect(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
+    }
+
+    #[test]
+    fn a_plain_process_is_alone() {
+        let found = detect_in(&[]).unwrap();
+        assert_eq!((found.launcher, found.rank, found.size), ("none", 0, 1));
+    }
+
+    #[test]
+    fn each_launcher_is_recognised() {
+        let own = [("UNISONO_RANK", "2"), ("UNISONO_SIZE", "4"), ("UNISONO_JOB", "abc")];
+        let found = detect_in(&own).unwrap();
+        assert_eq!((found.launcher, found.rank, found.size, found.job.as_str()), (OWN, 2, 4, "abc"));
+        assert_eq!((found.local_rank, found.local_size), (Some(2), Some(4)));
+
+        let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
+        let found = detect_in(&torchrun).unwrap();
+        assert_eq!((found.launcher, found.rank, found.local_rank), ("torchrun", 3, Some(1)));
+
+        let open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert_eq!(detect_in(&open_mpi).unwrap().launcher, "Open MPI");
+        let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
+        assert_eq!(detect_in(&mpich).unwrap().local_size, Some(2));
+        let slurm = [
+            ("SLURM_PROCID", "5"),
+            ("SLURM_STEP_NUM_TASKS", "6"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2(x3)"),
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_STEP_ID", "1"),
+        ];
+        let found = detect_in(&slurm).unwrap();
+        assert_eq!((found.launcher, found.local_size, found.job.as_str()), ("Slurm", None, "77.1"));
+    }
+
+    #[test]
+    fn our_own_launcher_wins_inside_another() {
+        let both = [
+            ("PMI_RANK", "0"),
+            ("PMI_SIZE", "1"),
+            ("UNISONO_RANK", "1"),
+            ("UNISONO_SIZE", "2"),
+            ("UNISONO_JOB", "j"),
+        ];
+        assert_eq!(detect_in(&both).unwrap().launcher, OWN);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_variable_named() {
+        let error = detect_in(&[("RANK", "first"), ("WORLD_SIZE", "2")]).unwrap_err().to_string();
+        assert!(error.contains("RANK") && error.contains("first"), "{error}");
+        let error = detect_in(&[("RANK", "2"), ("WORLD_SIZE", "2")]).unwrap_err().to_string();
+        assert!(error.contains("RANK below WORLD_SIZE"), "{error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! Answers other ranks' question "where are you in your program?" on a thread of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::transport::arena::Seat;
+
+/// How long the thread sleeps at most before it looks whether it should end.
+const LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Locator {
+    ended: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Locator {
+    pub fn start(&self, seat: &Arc<Seat>, locate: Box<dyn Fn() -> Option<String> + Send>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() {
+            return;
+        }
+        let (seat, ended) = (seat.clone(), self.ended.clone());
+        seat.place().listen();
+        let answer = move || {
+            let question = &seat.place().question;
+            let mut seen = question.load();
+            while !ended.load(Ordering::Acquire) {
+                question.sleep_while(seen, LOOK);
+                let asked = question.load();
+                if asked != seen && !ended.load(Ordering::Acquire) {
+                    seat.place().tell_location(&locate().unwrap_or_default());
+                }
+                seen = asked;
+            }
+        };
+        // Without this thread everything works, only the answer is missing.
+        *thread = thread::Builder::new().name("unisono-locator".into()).spawn(answer).ok();
+    }
+
+    /// Ends the thread at its next look; does not wait for it, because it may be waiting for the caller's interpreter.
+    pub fn stop(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,127 @@
+//! Layer 3: the world of ranks, how a process finds its place in it, and groups of ranks.
+
+mod background;
+mod group;
+mod hierarchy;
+mod init;
+mod launcher;
+mod locator;
+mod pending;
+mod subgroup;
+mod turn;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(crate) use group::Common;
+pub use group::Group;
+pub(crate) use hierarchy::Hierarchy;
+pub use init::InitOptions;
+pub use pending::Pending;
+
+use crate::error::{Error, Result};
+use crate::transport::{ArenaBuffer, shm};
+
+/// All ranks of a job, seen from one of them.
+///
+/// ```
+/// use unisono::{ReduceOp, World};
+/// let world = World::init()?; // alone, unless a launcher started this process
+/// let mut value = [1.0f32];
+/// world.group().all_reduce(&mut value, ReduceOp::Sum)?;
+/// assert_eq!(value, [world.size() as f32]);
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub struct World {
+    group: Group,
+    launcher: &'static str,
+    hosts: Vec<String>,
+    local_rank: usize,
+    local_size: usize,
+    locator: locator::Locator,
+    /// Hands the job's memory to the other ranks of this host, where no launcher of ours does.
+    _host: Option<shm::Host>,
+}
+
+impl World {
+    /// Finds the launcher by itself and joins the world: see [`World::init_with`].
+    pub fn init() -> Result<World> {
+        World::init_with(InitOptions::default())
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.group.rank()
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    /// This rank's number among those of its host.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    /// How many ranks are on this host.
+    pub fn local_size(&self) -> usize {
+        self.local_size
+    }
+
+    /// The host's name of each rank.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// How bytes travel: "alone", "local", "shm", "mpi" or "shm+mpi".
+    pub fn transport(&self) -> &'static str {
+        self.common().transport.name()
+    }
+
+    /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm" or "none".
+    pub fn launcher(&self) -> &'static str {
+        self.launcher
+    }
+
+    /// The group of everybody.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Memory in the arena of this host: collectives on it need no copy.
+    pub fn empty(&self, bytes: usize) -> Result<ArenaBuffer> {
+        self.group.check_usable("empty")?;
+        match &self.common().seat {
+            Some(seat) => seat.allocate(bytes),
+            None => {
+                Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
+            }
+        }
+    }
+
+    /// Lets others learn where this rank is in its program: `locate` is called on another thread when some other rank's
+    /// deadline passes while it waits for this one.
+    pub fn set_locator(&self, locate: impl Fn() -> Option<String> + Send + 'static) {
+        if let Some(seat) = &self.common().seat {
+            self.locator.start(seat, Box::new(locate));
+        }
+    }
+
+    /// Leaves the world. Calls on its groups are errors afterwards. Dropping the world does the same.
+    pub fn shutdown(self) {}
+
+    fn common(&self) -> &Arc<Common> {
+        &self.group.core.common
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.common().closed.store(true, Ordering::Release);
+        self.locator.stop();
+        if let Some(seat) = &self.common().seat {
+            seat.leave();
+        }
+    }
+}

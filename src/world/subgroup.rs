@@ -1,0 +1,122 @@
+//! Smaller groups out of a group: their leader picks a number and a meeting place and tells the others.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
+
+use super::Group;
+use crate::error::{Error, Result};
+use crate::memory::DType;
+use crate::transport::arena::channel::Channel;
+use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
+
+/// Says that a group has no meeting place in shared memory.
+const NOWHERE: u64 = u64::MAX;
+
+impl Group {
+    /// The group of these members (ranks of this group, in the order of their new ranks). Every member calls this with
+    /// the same list; others may call it too and get `None`.
+    ///
+    /// ```
+    /// use unisono::{ReduceOp, testing};
+    /// testing::spawn(4, |group| {
+    ///     if let Some(pair) = group.subgroup(&[3, 1]).unwrap() {
+    ///         let mut value = [group.rank() as i32];
+    ///         pair.broadcast(&mut value, 0).unwrap();
+    ///         assert_eq!(value, [3]);
+    ///     }
+    /// });
+    /// ```
+    pub fn subgroup(&self, members: &[usize]) -> Result<Option<Group>> {
+        self.check_members(members)?;
+        if !members.contains(&self.rank()) {
+            return Ok(None);
+        }
+        self.message_call(Verb::Group, |call| self.found(call, members)).map(Some)
+    }
+
+    /// One group for each `color`, its members ordered by `key` and then by rank. Every member of this group calls it;
+    /// one without a color is in no group.
+    pub fn split(&self, color: Option<u64>, key: i64) -> Result<Option<Group>> {
+        let mine = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key];
+        let mut all = vec![0; 3 * self.size()];
+        self.all_gather(&mine, &mut all)?;
+        if color.is_none() {
+            return Ok(None);
+        }
+        let mut members: Vec<usize> =
+            (0..self.size()).filter(|&rank| all[3 * rank..3 * rank + 2] == mine[..2]).collect();
+        members.sort_by_key(|&rank| (all[3 * rank + 2], rank));
+        self.subgroup(&members)
+    }
+
+    fn check_members(&self, members: &[usize]) -> Result<()> {
+        let wrong = |received: String| {
+            let expected = format!("different ranks below {}", self.size());
+            Err(Error::usage("group", expected, received, "list each member once")
+                .at_rank(self.core.members[self.rank()]))
+        };
+        if members.is_empty() {
+            return wrong("no rank at all".into());
+        }
+        for (index, &member) in members.iter().enumerate() {
+            if member >= self.size() {
+                return wrong(format!("rank {member}"));
+            }
+            if members[..index].contains(&member) {
+                return wrong(format!("rank {member} twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the group, as part of a call.
+    pub(crate) fn found(&self, call: &Call, members: &[usize]) -> Result<Group> {
+        let common = &self.core.common;
+        let ranks: Vec<usize> = members.iter().map(|&member| self.core.members[member]).collect();
+        let seats = common.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
+            let seats: Option<Vec<usize>> = ranks.iter().map(|&rank| seat.seat_of(rank)).collect();
+            seats.map(|seats| (seat, seats))
+        });
+        let leads = members[0] == self.rank();
+        let mut channel = match &seats {
+            Some((seat, seats)) if leads => Some(Channel::found(seat, seats.clone())?),
+            _ => None,
+        };
+        let mut terms = [0u64; 2];
+        if leads {
+            let count = common.contexts.fetch_add(1, Ordering::Relaxed) + 1;
+            terms = [
+                (ranks[0] as u64) << 20 | u64::from(count & 0xf_ffff),
+                channel.as_ref().map_or(NOWHERE, |channel| channel.offset() as u64),
+            ];
+        }
+        self.tell(call, members, &mut terms)?;
+        if let (None, Some((seat, seats)), true) = (&channel, seats, terms[1] != NOWHERE) {
+            channel = Some(Channel::join(seat, terms[1] as usize, seats));
+        }
+        let name = format!("group {ranks:?}");
+        Ok(Group::new(common.clone(), terms[0] as u32, name, ranks, channel, self.timeout()))
+    }
+
+    /// The leader's terms reach the other members.
+    fn tell(&self, call: &Call, members: &[usize], terms: &mut [u64; 2]) -> Result<()> {
+        let mut hasher = DefaultHasher::new();
+        members.hash(&mut hasher);
+        // The fingerprint stands in for the call's number: members with different lists notice.
+        let signature = Signature::new(Verb::Group, hasher.finish()).of(DType::I64, members.len() as u64);
+        let slot = Slot { context: self.core.context, tag: Slot::FOUNDING, signature };
+        if members[0] == self.rank() {
+            let bytes = bytemuck::bytes_of(terms);
+            let sends = members[1..].iter().map(|&to| Outgoing { to, bytes }).collect();
+            self.exchange(call, &slot, sends, Vec::new())
+        } else {
+            let bytes = bytemuck::bytes_of_mut(terms);
+            self.exchange(call, &slot, Vec::new(), vec![Incoming { from: members[0], bytes }])
+        }
+    }
+
+    fn share_a_host(&self, ranks: &[usize]) -> bool {
+        let hosts = &self.core.common.hosts;
+        ranks.iter().all(|&rank| hosts[rank] == hosts[ranks[0]])
+    }
+}

@@ -1,0 +1,90 @@
+//! Turns: calls on one group happen one at a time, in the order in which they were made, also those in the background.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Hands out numbers and calls them up in order.
+#[derive(Default)]
+pub(crate) struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    taken: u64,
+    finished: u64,
+}
+
+/// The right to make call `number` when its turn comes. Dropping it lets the next one go.
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    pub number: u64,
+}
+
+impl Turns {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next number. Numbers begin at 1.
+    pub fn take(&self) -> u64 {
+        let mut state = self.lock();
+        state.taken += 1;
+        state.taken
+    }
+
+    /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so (asked about
+    /// every 50 ms). A number whose turn is given up is done as soon as those before it are.
+    pub fn wait(&self, number: u64, deadline: Instant, stop: impl Fn() -> bool) -> Option<Turn<'_>> {
+        let mut state = self.lock();
+        while state.finished + 1 != number {
+            let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if state.finished + 1 != number && (Instant::now() >= deadline || stop()) {
+                return None;
+            }
+        }
+        Some(Turn { turns: self, number })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.lock().finished = self.number;
+        self.turns.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_happen_in_the_order_of_their_numbers() {
+        let turns = Turns::default();
+        let order = Mutex::new(Vec::new());
+        let numbers: Vec<u64> = (0..8).map(|_| turns.take()).collect();
+        std::thread::scope(|scope| {
+            for &number in numbers.iter().rev() {
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    let deadline = Instant::now() + Duration::from_secs(20);
+                    let turn = turns.wait(number, deadline, || false).expect("the turn comes");
+                    order.lock().unwrap().push(turn.number);
+                });
+            }
+        });
+        assert_eq!(order.into_inner().unwrap(), numbers);
+    }
+
+    #[test]
+    fn a_turn_that_does_not_come_ends_by_its_deadline() {
+        let turns = Turns::default();
+        let first = turns.take();
+        let second = turns.take();
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert!(turns.wait(second, soon, || false).is_none());
+        assert!(turns.wait(first, soon, || false).is_some());
+    }
+}

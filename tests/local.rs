@@ -1,0 +1,43 @@
+//! The conformance suite on ranks that are threads, for several numbers of ranks.
+
+use unisono::testing::{conformance, spawn};
+
+#[test]
+fn every_verb_works_on_one_to_six_ranks() {
+    for size in [1, 2, 3, 4, 6] {
+        spawn(size, |group| conformance::run(&group).unwrap());
+    }
+}
+
+#[test]
+fn every_verb_works_on_a_subgroup() {
+    spawn(5, |group| {
+        if let Some(odd) = group.subgroup(&[4, 2, 1]).unwrap() {
+            conformance::run(&odd).unwrap();
+        }
+    });
+}
+
+#[test]
+fn split_gives_each_color_a_group_in_the_order_of_keys() {
+    spawn(6, |group| {
+        let rank = group.rank();
+        let color = (rank != 5).then_some(rank as u64 % 2);
+        let part = group.split(color, -(rank as i64)).unwrap();
+        match rank {
+            5 => assert!(part.is_none()),
+            _ if rank % 2 == 0 => assert_eq!(part.unwrap().members(), [4, 2, 0]),
+            _ => assert_eq!(part.unwrap().members(), [3, 1]),
+        }
+    });
+}
+
+#[test]
+fn groups_that_come_and_go_give_their_memory_back() {
+    spawn(2, |group| {
+        for _ in 0..3000 {
+            let pair = group.subgroup(&[1, 0]).unwrap().unwrap();
+            pair.barrier().unwrap();
+        }
+    });
+}
