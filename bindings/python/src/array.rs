@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::dlpack;
-use crate::engine::{DType, Error, Result};
 use crate::errors::raise;
+use unisono::{DType, Error, Result};
 
 /// The bytes of a contiguous array in the processor's memory.
 pub(crate) struct View {

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::array::Lent;
-use crate::engine::{DType, Error};
 use crate::errors::raise;
 use crate::exchange;
+use unisono::{DType, Error};
 
 const PROCESSOR: i32 = 1;
 /// Pinned memory of an accelerator's driver: the processor may use it like its own.

@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::array::View;
-use crate::engine::{self, Error, ReduceOp, Result};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::memory::Memory;
 use crate::pending::{Pending, Running};
 use crate::{in_place, interrupt, producing};
+use unisono::{Error, ReduceOp, Result};
 
 /// What a verb leaves behind.
 pub(crate) enum Outcome {
@@ -37,12 +37,12 @@ impl Outcome {
 /// The ranks that a verb acts on.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Group {
-    group: OwnProcess<engine::Group>,
+    group: OwnProcess<unisono::Group>,
     life: Arc<Life>,
 }
 
 impl Group {
-    pub(crate) fn new(group: &engine::Group, life: Arc<Life>) -> Group {
+    pub(crate) fn new(group: &unisono::Group, life: Arc<Life>) -> Group {
         Group { group: OwnProcess::new(group.with_interrupt(interrupt::hook())), life }
     }
 
@@ -66,7 +66,7 @@ impl Group {
         py: Python<'_>,
         operation: &'static str,
         timeout: Option<f64>,
-        start: impl FnOnce(engine::Raw<'_>) -> Result<engine::Pending<View>>,
+        start: impl FnOnce(unisono::Raw<'_>) -> Result<unisono::Pending<View>>,
     ) -> PyResult<Py<PyAny>> {
         let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);
@@ -75,7 +75,7 @@ impl Group {
     }
 
     /// The handle for a call that wants something else than usual.
-    fn changed(&self, operation: &str, call: Call) -> Result<Option<engine::Group>> {
+    fn changed(&self, operation: &str, call: Call) -> Result<Option<unisono::Group>> {
         Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
             (None, false) => None,
             (Some(limit), false) => Some(self.group.with_timeout(limit)),
@@ -90,7 +90,7 @@ impl Group {
         py: Python<'_>,
         operation: &'static str,
         call: Call,
-        mut job: impl FnMut(&engine::Group) -> Result<Outcome> + Send + 'static,
+        mut job: impl FnMut(&unisono::Group) -> Result<Outcome> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
         let changed = self.changed(operation, call).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);

@@ -1,6 +1,6 @@
 //! What ranks tell each other before arrays of unknown size travel: element type and shape, in a few numbers.
 
-use crate::engine::{DType, Error, Group, Result};
+use unisono::{DType, Error, Group, Result};
 
 /// The most axes that an array of unknown size may have.
 const AXES: usize = 8;

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use pyo3::prelude::*;
 
-use crate::engine::Interrupt;
+use unisono::Interrupt;
 
 /// The thread on which Python runs signal handlers.
 static MAIN_THREAD: AtomicI32 = AtomicI32::new(0);

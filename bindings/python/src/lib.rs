@@ -2,7 +2,6 @@
 
 mod array;
 mod dlpack;
-use unisono as engine;
 mod errors;
 mod exchange;
 mod fork;

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
-use crate::engine::{ArenaBuffer, DType, Error, Result};
 use crate::fork::OwnProcess;
+use unisono::{ArenaBuffer, DType, Error, Result};
 
 /// Bytes with an owner, an element type and a shape.
 #[pyclass(frozen, module = "unisono._native")]

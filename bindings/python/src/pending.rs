@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use crate::array::View;
-use crate::engine::{self, Error, Result};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
 use crate::group::{Outcome, seconds};
+use unisono::{Error, Result};
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// What runs: a verb, or a message that gives its array back.
 pub(crate) enum Running {
-    Verb(engine::Pending<Outcome>),
-    Message(engine::Pending<View>),
+    Verb(unisono::Pending<Outcome>),
+    Message(unisono::Pending<View>),
 }
 
 impl Running {

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::array::View;
-use crate::engine::{DType, Error, Group, ReduceOp, Result};
 use crate::group::Outcome;
 use crate::header::Header;
 use crate::memory::Memory;
+use unisono::{DType, Error, Group, ReduceOp, Result};
 
 /// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
 fn even(rows: usize, parts: usize) -> Vec<usize> {

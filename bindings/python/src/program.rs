@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-use crate::engine::Error;
 use crate::errors::raise;
+use unisono::Error;
 
 /// Runs the program with these arguments and returns its exit status; `this_program` starts it again.
 #[pyfunction]

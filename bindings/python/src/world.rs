@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use crate::engine::{self, DType, Error, InitOptions};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::group::{Group, seconds};
 use crate::memory::Memory;
 use crate::{interrupt, locate};
+use unisono::{DType, Error, InitOptions};
 
 /// A world and the facts that stay true after its end.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct World {
     /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
-    world: Mutex<Option<OwnProcess<engine::World>>>,
+    world: Mutex<Option<OwnProcess<unisono::World>>>,
     life: Arc<Life>,
     #[pyo3(get)]
     rank: usize,
@@ -39,8 +39,8 @@ impl World {
     #[staticmethod]
     fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
         let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
-        let options = InitOptions { timeout, interrupt: Some(interrupt::hook()), ..InitOptions::default() };
-        let made = py.detach(|| guard("init", || engine::World::init_with(options)));
+        let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
+        let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
         let world = made.map_err(|error| raise(py, error))?;
         world.set_locator(locate::where_is_main);
         Ok(World {
