@@ -7,10 +7,10 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use unisono::{DType, Error, Result};
 
 use crate::dlpack;
 use crate::errors::raise;
-use unisono::{DType, Error, Result};
 
 /// The bytes of a contiguous array in the processor's memory.
 pub(crate) struct View {

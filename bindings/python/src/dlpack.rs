@@ -7,11 +7,11 @@ use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use unisono::{DType, Error};
 
 use crate::array::Lent;
 use crate::errors::raise;
 use crate::exchange;
-use unisono::{DType, Error};
 
 const PROCESSOR: i32 = 1;
 /// Pinned memory of an accelerator's driver: the processor may use it like its own.

@@ -7,9 +7,9 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
+use unisono::{Error, Kind, Result};
 
 use crate::interrupt;
-use unisono::{Error, Kind, Result};
 
 /// `unisono.errors`, imported once.
 static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();

@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-
 use unisono::{Error, Result};
 
 /// How many forks lie between the first process and this one.

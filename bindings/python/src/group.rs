@@ -1,38 +1,17 @@
 //! The native group: parses a verb's arguments, then runs it without the interpreter or in the background.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::PyTuple;
+use unisono::{Error, Result};
 
 use crate::array::View;
+use crate::call::{Call, Outcome, operation_named, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
-use crate::memory::Memory;
 use crate::pending::{Pending, Running};
 use crate::{in_place, interrupt, producing};
-use unisono::{Error, ReduceOp, Result};
-
-/// What a verb leaves behind.
-pub(crate) enum Outcome {
-    Nothing,
-    One(Memory),
-    Many(Vec<Memory>),
-}
-
-impl Outcome {
-    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self {
-            Outcome::Nothing => Ok(py.None()),
-            Outcome::One(memory) => Ok(Py::new(py, memory)?.into_any()),
-            Outcome::Many(memories) => {
-                let memories = memories.into_iter().map(|memory| Py::new(py, memory));
-                Ok(PyList::new(py, memories.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
-            }
-        }
-    }
-}
 
 /// The ranks that a verb acts on.
 #[pyclass(frozen, module = "unisono._native")]
@@ -102,52 +81,6 @@ impl Group {
         let outcome = py.detach(|| guard(operation, || job(group)));
         outcome.map_err(|error| raise(py, error))?.into_python(py)
     }
-}
-
-/// How a verb is to be run.
-#[derive(Clone, Copy)]
-struct Call {
-    wait: bool,
-    timeout: Option<f64>,
-    deterministic: bool,
-}
-
-impl Call {
-    fn new(wait: bool, timeout: Option<f64>) -> Call {
-        Call { wait, timeout, deterministic: false }
-    }
-
-    fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
-        Call { deterministic, ..Call::new(wait, timeout) }
-    }
-}
-
-/// A timeout that a user wrote, in seconds.
-pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Duration>> {
-    /// About 30 years: no wait is longer, and no clock overflows.
-    const FOREVER: f64 = 1e9;
-    match timeout {
-        None => Ok(None),
-        Some(limit) if limit > 0.0 => Ok(Some(Duration::from_secs_f64(limit.min(FOREVER)))),
-        Some(limit) => Err(Error::usage(
-            operation,
-            "a timeout above 0 seconds",
-            limit.to_string(),
-            "leave it out for the default",
-        )),
-    }
-}
-
-fn operation_named(name: &str, operation: &str) -> Result<ReduceOp> {
-    ReduceOp::from_name(name).ok_or_else(|| {
-        let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
-        Error::usage(
-            operation,
-            format!("op to be one of {known}"),
-            format!("{name:?}"),
-            "correct its spelling",
-        )
-    })
 }
 
 #[pymethods]

@@ -1,8 +1,9 @@
 //! The verbs that read or write the caller's own array: each becomes a job for this thread or the background.
 
-use crate::array::View;
-use crate::group::Outcome;
 use unisono::{Group, ReduceOp, Result};
+
+use crate::array::View;
+use crate::call::Outcome;
 
 pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
     |group| group.raw().barrier().map(|()| Outcome::Nothing)

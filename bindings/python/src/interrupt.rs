@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use pyo3::prelude::*;
-
 use unisono::Interrupt;
 
 /// The thread on which Python runs signal handlers.

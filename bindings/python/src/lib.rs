@@ -1,6 +1,7 @@
 //! The native half of the Python package `unisono`: array views, the world, its groups and their verbs.
 
 mod array;
+mod call;
 mod dlpack;
 mod errors;
 mod exchange;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use unisono::{ArenaBuffer, DType, Error, Result};
 
 use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
 use crate::fork::OwnProcess;
-use unisono::{ArenaBuffer, DType, Error, Result};
 
 /// Bytes with an owner, an element type and a shape.
 #[pyclass(frozen, module = "unisono._native")]

@@ -4,12 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use unisono::{Error, Result};
 
 use crate::array::View;
+use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
-use crate::group::{Outcome, seconds};
-use unisono::{Error, Result};
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);

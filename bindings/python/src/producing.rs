@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use unisono::{DType, Error, Group, ReduceOp, Result};
+
 use crate::array::View;
-use crate::group::Outcome;
+use crate::call::Outcome;
 use crate::header::Header;
 use crate::memory::Memory;
-use unisono::{DType, Error, Group, ReduceOp, Result};
 
 /// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
 fn even(rows: usize, parts: usize) -> Vec<usize> {

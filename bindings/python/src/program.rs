@@ -1,9 +1,9 @@
 //! The program `unisono`, carried in the wheel.
 
 use pyo3::prelude::*;
+use unisono::Error;
 
 use crate::errors::raise;
-use unisono::Error;
 
 /// Runs the program with these arguments and returns its exit status; `this_program` starts it again.
 #[pyfunction]

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use unisono::{DType, Error, InitOptions};
 
+use crate::call::seconds;
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
-use crate::group::{Group, seconds};
+use crate::group::Group;
 use crate::memory::Memory;
 use crate::{interrupt, locate};
-use unisono::{DType, Error, InitOptions};
 
 /// A world and the facts that stay true after its end.
 #[pyclass(frozen, module = "unisono._native")]

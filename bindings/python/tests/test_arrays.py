@@ -1,6 +1,7 @@
 """Which arrays are taken, which are refused, and where results live; in a world of one."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -208,3 +209,22 @@ def test_anything_that_speaks_dlpack_is_taken():
 def test_accelerators_are_not_supported():
     with pytest.raises(uni.Unsupported, match="accelerator"):
         uni.all_reduce(Elsewhere(np.ones(3)))
+
+
+def test_references_are_given_back():
+    x, lender = np.ones(3), Lender(np.ones(3))
+    before = sys.getrefcount(x), sys.getrefcount(lender.array)
+    for _ in range(10):
+        uni.all_reduce(x)
+        uni.gather(x)
+        uni.all_reduce(lender)
+        uni.all_reduce(x, wait=False).wait()
+        pending = uni.send(x, 0, wait=False)
+        uni.recv(lender, 0)
+        pending.wait()
+        with pytest.raises(uni.UsageError):
+            uni.all_reduce(x, op="mean")
+    del pending
+    uni.barrier()
+    gc.collect()
+    assert (sys.getrefcount(x), sys.getrefcount(lender.array)) == before

@@ -25,6 +25,12 @@ def test_a_timeout_names_the_missing_rank_and_its_line(run_ranks):
     assert missing["location"] in seen["message"]
 
 
+def test_a_rank_that_keeps_its_interpreter_busy_is_named_in_time(run_ranks):
+    seen = json.loads(run_ranks(2, "trouble.py", "busy").check().notes[0])
+    assert [missing["rank"] for missing in seen["missing"]] == [1]
+    assert seen["seconds"] < 4
+
+
 def test_a_killed_rank_is_named_within_two_seconds(run_ranks):
     job = run_ranks(3, "trouble.py", "killed")
     assert job.status != 0

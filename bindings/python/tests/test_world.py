@@ -87,6 +87,16 @@ def test_ranks_survive_forked_children(run_ranks):
     run_ranks(2, "fork.py").check()
 
 
+def test_ranks_can_leave_and_join_again(run_ranks):
+    run_ranks(2, "again.py").check()
+
+
+@pytest.mark.parametrize("how", ["pending", "thread", "exit"])
+def test_programs_end_whatever_still_runs(run_ranks, how):
+    job = run_ranks(1, "unfinished.py", how, launcher="none", deadline=20)
+    assert job.status == (3 if how == "exit" else 0), job.output
+
+
 def test_kinds_of_errors():
     kinds = [uni.UsageError, uni.Timeout, uni.PeerLost, uni.IoError, uni.Unsupported, uni.InternalError]
     builtins = [ValueError, TimeoutError, ConnectionError, OSError, NotImplementedError, RuntimeError]

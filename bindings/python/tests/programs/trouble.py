@@ -72,6 +72,12 @@ if trouble == "late":
     else:
         daydream()
 
+elif trouble == "busy":
+    if world.rank == 0:
+        observe(lambda: uni.all_reduce(x, timeout=0.5))
+    while world.rank == 1 and not noted(0)():
+        sum(range(100_000_000))  # one long step in C that lets no other thread in
+
 elif trouble == "killed":
     if world.rank == 2:
         uni.all_reduce(x)
