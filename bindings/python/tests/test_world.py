@@ -87,7 +87,7 @@ def test_ranks_survive_forked_children(run_ranks):
     run_ranks(2, "fork.py").check()
 
 
-def test_ranks_can_leave_and_join_again(run_ranks):
+def test_a_rank_joins_its_job_once(run_ranks):
     run_ranks(2, "again.py").check()
 
 

@@ -61,6 +61,7 @@ class World(Group):
 
 _lock = threading.Lock()
 _default: World | None = None
+_left_a_job = False
 
 
 def init(timeout: float | None = None) -> World:
@@ -71,8 +72,8 @@ def init(timeout: float | None = None) -> World:
             UNISONO_TIMEOUT, or 300.
 
     Returns:
-        The world. A second call returns the same; after `shutdown` it makes a new one where the launcher
-        permits.
+        The world. A second call returns the same. After `shutdown` a process that was alone gets a new one; a
+        rank of a job joins once.
 
     Example:
         >>> import unisono as uni
@@ -88,6 +89,11 @@ def init(timeout: float | None = None) -> World:
                     f"from rank {_default.rank}; start ranks with a launcher: unisono run -n 4 -- program.py"
                 )
             _default = None
+        if _left_a_job:
+            raise UsageError(
+                "init: expected a process that joins its job for the first time, received one that has left it; "
+                "call unisono.shutdown() only when all work is done"
+            )
         if _default is None:
             _default = World(_native.World.init(timeout))
         return _default
@@ -112,10 +118,12 @@ def world() -> World:
 
 def shutdown() -> None:
     """Leaves the default world; without one it does nothing. It is also called when the program ends."""
-    global _default
+    global _default, _left_a_job
     with _lock:
         ending, _default = _default, None
         if ending is not None:
+            # Other ranks may still be in their last call: a new world in the same shared memory would mix with it.
+            _left_a_job = ending.size > 1
             ending._world.shutdown()
 
 
