@@ -91,7 +91,7 @@ def init(timeout: float | None = None) -> World:
             _default = None
         if _left_a_job:
             raise UsageError(
-                "init: expected a process that joins its job for the first time, received one that has left it; "
+                "init: expected a process that has not joined its job before, received one that has left it; "
                 "call unisono.shutdown() only when all work is done"
             )
         if _default is None:
@@ -122,7 +122,7 @@ def shutdown() -> None:
     with _lock:
         ending, _default = _default, None
         if ending is not None:
-            # Other ranks may still be in their last call: a new world in the same shared memory would mix with it.
+            # Others may still be in their last call: a new world in the same shared memory would meddle.
             _left_a_job = ending.size > 1
             ending._world.shutdown()
 
