@@ -67,10 +67,9 @@ impl Raw<'_> {
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());
             };
             let copy = |start: usize, pieces: &[Piece]| {
-                for (piece, place) in pieces.iter().zip(&places).filter(|(piece, _)| piece.bytes > 0) {
+                for (piece, place) in pieces.iter().zip(&places) {
                     // SAFETY: members show pieces of valid memory, and never of this member's output.
-                    let piece_bytes = unsafe { std::slice::from_raw_parts(piece.pointer, piece.bytes) };
-                    output[place.start + start..][..piece.bytes].copy_from_slice(piece_bytes);
+                    unsafe { piece.copy_to(output, place.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.

@@ -84,10 +84,9 @@ impl Raw<'_> {
                 part,
                 |member| from[member].len(),
                 |start, pieces: &[Piece]| {
-                    for (piece, place) in pieces.iter().zip(&from).filter(|(piece, _)| piece.bytes > 0) {
+                    for (piece, place) in pieces.iter().zip(&from) {
                         // SAFETY: members show pieces of valid memory, and never of this member's output.
-                        let shown = unsafe { std::slice::from_raw_parts(piece.pointer, piece.bytes) };
-                        output[place.start + start..][..piece.bytes].copy_from_slice(shown);
+                        unsafe { piece.copy_to(output, place.start + start) };
                     }
                 },
             )

@@ -81,12 +81,12 @@ fn through(
     root: usize,
     rank: usize,
 ) -> Result<()> {
-    let (length, target) = (bytes.len(), bytes.as_mut_ptr());
+    let length = bytes.len();
     let input = if rank == root { Piece::of(bytes) } else { Piece::of(&[]) };
     let copy = |start: usize, pieces: &[Piece]| {
         if rank != root {
-            // SAFETY: the root's piece is valid, and the window lies inside the target, which has the root's length.
-            unsafe { target.add(start).copy_from_nonoverlapping(pieces[root].pointer, pieces[root].bytes) };
+            // SAFETY: the root shows valid memory, and never of another member's buffer.
+            unsafe { pieces[root].copy_to(bytes, start) };
         }
     };
     // SAFETY: `bytes` is borrowed by this function; the root does not write to it.

@@ -89,10 +89,9 @@ impl Raw<'_> {
             };
             let copy = |start: usize, pieces: &[Piece]| {
                 let Some(output) = output.as_deref_mut() else { return };
-                for (piece, place) in pieces.iter().zip(&places).filter(|(piece, _)| piece.bytes > 0) {
+                for (piece, place) in pieces.iter().zip(&places) {
                     // SAFETY: members show pieces of valid memory, and never of the root's output.
-                    let piece_bytes = unsafe { std::slice::from_raw_parts(piece.pointer, piece.bytes) };
-                    output[place.start + start..][..piece.bytes].copy_from_slice(piece_bytes);
+                    unsafe { piece.copy_to(output, place.start + start) };
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.

@@ -84,11 +84,8 @@ impl Raw<'_> {
             let part = |member: usize| if rank == root { places[member].clone() } else { 0..0 };
             let expected = |member: usize| if member == root { places[rank].len() } else { 0 };
             channel.parts(call, signature, input, part, expected, |start, pieces: &[Piece]| {
-                let Piece { pointer, bytes } = pieces[root];
                 // SAFETY: the root shows valid memory, and never of this member's output.
-                let shown = unsafe { std::slice::from_raw_parts(pointer, bytes) };
-                let start = start.min(output.len());
-                output[start..][..bytes].copy_from_slice(shown);
+                unsafe { pieces[root].copy_to(output, start) };
             })
         })
     }

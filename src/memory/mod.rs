@@ -1,5 +1,6 @@
 //! Layer 1: element types, reductions and copies over plain memory; it knows nothing of ranks.
 
+pub(crate) mod copy;
 mod dtype;
 mod element;
 mod numbers;

@@ -116,7 +116,7 @@ impl Transport for ArenaTransport {
             if self.poll(call, ticket)? {
                 return Ok(());
             }
-            self.seat.patience.wait(bell, || bell.load() != seen, || self.check(call, ticket))?;
+            self.seat.patience.wait(bell, || bell.load() != seen, || self.check(call, ticket), || false)?;
         }
     }
 }

@@ -8,38 +8,41 @@ use crate::error::Result;
 /// The longest sleep between two looks at the deadline, the interrupt hook and the peers' health.
 pub(crate) const NAP: Duration = Duration::from_millis(50);
 
-/// How long to spin and how often to give way before sleeping.
+/// How long to look without pause, and how long to look and give way in turns, before sleeping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    spin: Duration,
-    yields: u32,
+    spin: u32,
+    give_way: Duration,
 }
 
 impl Patience {
-    /// For `ranks` ranks on this host: spinning only helps while each has a core of its own.
+    /// For `ranks` ranks on this host: spinning only helps while each has a core of its own. Even then the system may
+    /// have put two of them on one core, where the one that spins keeps the other from running: so the spin is short, and
+    /// giving way costs little when nobody else wants the core.
     pub fn for_ranks(ranks: usize) -> Patience {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         if ranks <= cores {
-            Patience { spin: Duration::from_micros(200), yields: 0 }
+            Patience { spin: 256, give_way: Duration::from_micros(200) }
         } else {
-            Patience { spin: Duration::ZERO, yields: 20 }
+            Patience { spin: 0, give_way: Duration::from_micros(50) }
         }
     }
 
     /// Waits until `done` holds, sleeping on `flag` when it takes long. `check` is asked after every nap; its error
-    /// ends the wait.
+    /// ends the wait. `crowded` says whether the awaited rank was last seen on this very core: then the waiter sleeps
+    /// soon, because a sleeper is woken on an idle core, whereas one that gives way comes back to this one.
     #[inline]
     pub fn wait(
         &self,
         flag: &Flag,
-        done: impl FnMut() -> bool,
+        mut done: impl FnMut() -> bool,
         check: impl FnMut() -> Result<()>,
+        crowded: impl FnOnce() -> bool,
     ) -> Result<()> {
-        let mut done = done;
         if done() {
             return Ok(());
         }
-        self.wait_slowly(flag, done, check)
+        self.wait_slowly(flag, done, check, crowded)
     }
 
     #[cold]
@@ -48,23 +51,23 @@ impl Patience {
         flag: &Flag,
         mut done: impl FnMut() -> bool,
         mut check: impl FnMut() -> Result<()>,
+        crowded: impl FnOnce() -> bool,
     ) -> Result<()> {
-        let until = Instant::now() + self.spin;
-        loop {
-            for _ in 0..64 {
-                std::hint::spin_loop();
+        for _ in 0..self.spin {
+            std::hint::spin_loop();
+            if done() {
+                return Ok(());
+            }
+        }
+        let give_way = if self.spin > 0 && crowded() { Duration::ZERO } else { self.give_way };
+        let until = Instant::now() + give_way;
+        while Instant::now() < until {
+            rustix::thread::sched_yield();
+            for _ in 0..self.spin / 8 + 1 {
                 if done() {
                     return Ok(());
                 }
-            }
-            if Instant::now() >= until {
-                break;
-            }
-        }
-        for _ in 0..self.yields {
-            rustix::thread::sched_yield();
-            if done() {
-                return Ok(());
+                std::hint::spin_loop();
             }
         }
         loop {

@@ -13,6 +13,7 @@ use record::{Notice, Record};
 use super::flag::{Flag, reached};
 use super::{Arena, Seat};
 use crate::error::{Error, Lost, Result};
+use crate::memory::copy::copy;
 use crate::transport::{Call, Signature};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that all the
@@ -35,6 +36,13 @@ struct Member {
     records: [Notice; 2],
     /// Not zero when it will not take part any more.
     gave_up: AtomicU32,
+    /// The core that it ran on when it published its last step, plus one.
+    core: AtomicU32,
+}
+
+/// The core that this thread runs on, plus one: zero is nobody's.
+fn this_core() -> u32 {
+    rustix::thread::sched_getcpu() as u32 + 1
 }
 
 /// Bytes that a channel of so many members needs.
@@ -56,6 +64,18 @@ pub(crate) struct Piece {
 impl Piece {
     pub fn of(bytes: &[u8]) -> Piece {
         Piece { pointer: bytes.as_ptr(), bytes: bytes.len() }
+    }
+
+    /// Copies the piece to the bytes of `output` that begin at `start`.
+    ///
+    /// # Safety
+    /// The piece is valid for reading and does not overlap `output`.
+    pub unsafe fn copy_to(self, output: &mut [u8], start: usize) {
+        if self.bytes > 0 {
+            let target = &mut output[start..start + self.bytes];
+            // SAFETY: the target has exactly the piece's length; the caller vouches for the piece.
+            unsafe { copy(self.pointer, target.as_mut_ptr(), self.bytes) };
+        }
     }
 }
 
@@ -144,7 +164,9 @@ impl Channel {
     fn publish(&self) {
         let step = self.next();
         self.step.store(step, Ordering::Relaxed);
-        self.member(self.me).step.raise(step);
+        let me = self.member(self.me);
+        me.core.store(this_core(), Ordering::Relaxed);
+        me.step.raise(step);
     }
 
     fn wait_all(&self, call: &Call, step: u32) -> Result<()> {
@@ -154,7 +176,8 @@ impl Channel {
     #[inline]
     fn wait_for(&self, call: &Call, member: usize, step: u32) -> Result<()> {
         let flag = &self.member(member).step;
-        self.seat.patience.wait(flag, || flag.reached(step), || self.check(call, step))
+        let crowded = || self.member(member).core.load(Ordering::Relaxed) == this_core();
+        self.seat.patience.wait(flag, || flag.reached(step), || self.check(call, step), crowded)
     }
 
     /// Fails if there is no sense in waiting for this step any longer.
