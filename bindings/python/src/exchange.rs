@@ -48,6 +48,9 @@ pub(crate) fn export<'py>(
 }
 
 /// Returns the loan when its capsule goes.
+///
+/// # Safety
+/// For capsules made in `export` only.
 unsafe extern "C" fn give_back(capsule: *mut PyObject) {
     // SAFETY: made in `export` with a tensor of its own and never handed on.
     unsafe {

@@ -217,6 +217,9 @@ unsafe extern "C" fn delete_plain(held: *mut PlainTensor) {
 }
 
 /// The destructor of a capsule: a borrower has renamed it, otherwise the tensor is still ours to delete.
+///
+/// # Safety
+/// For capsules made in `__dlpack__` only.
 unsafe extern "C" fn forget_versioned(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: the name is checked before the pointer is used.
     unsafe {
@@ -227,6 +230,9 @@ unsafe extern "C" fn forget_versioned(capsule: *mut pyo3::ffi::PyObject) {
 }
 
 /// As `forget_versioned`.
+///
+/// # Safety
+/// As for `forget_versioned`.
 unsafe extern "C" fn forget_plain(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: as above.
     unsafe {
