@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pyo3::prelude::*;
 use unisono::{Error, Result};
 
+use crate::locate;
+
 /// How many forks lie between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -22,6 +24,7 @@ pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    locate::forked();
 }
 
 /// A value that is only dropped in the process that made it: a forked child leaves it as it is.

@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interrupt::remember_main_thread(module.py())?;
     fork::watch(module)?;
+    locate::watch(module)?;
     module.add_class::<world::World>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<pending::Pending>()?;

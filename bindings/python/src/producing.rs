@@ -173,7 +173,7 @@ pub(crate) fn all_to_all_varied(
         let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
         let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
-        let input: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
+        let input = parts.iter().map(View::bytes).collect::<Vec<_>>().concat();
         let mut whole = Memory::on_heap(dtype, vec![received.iter().sum()])?;
         group.raw().all_to_all(&input, &sent, whole.bytes_mut(), &received, dtype)?;
         let mut offset = 0;
