@@ -39,6 +39,11 @@ impl Job {
             .to_vec()
     }
 
+    /// Tells the other ranks that this one's process has ended, in case it never joined them.
+    pub fn rank_ended(&self, rank: usize) {
+        self.arena.place(rank).nobody_comes();
+    }
+
     /// What a rank is doing, in words.
     pub fn activity(&self, rank: usize) -> String {
         let place = self.arena.place(rank);

@@ -1,6 +1,5 @@
 //! Layer 1: element types, reductions and copies over plain memory; it knows nothing of ranks.
 
-pub(crate) mod copy;
 mod dtype;
 mod element;
 mod numbers;

@@ -104,6 +104,20 @@ unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::
     // SAFETY: every index is below `job.count`, for which the caller vouches.
     unsafe {
         match (job.sources, job.destinations, job.divisor) {
+            // In place, the loop reads through the pointer it writes through: otherwise the compiler cannot tell that each
+            // element is read before it is written, and gives up wide registers.
+            ([first, second], [one], 1) if one.cast_const() == *first => {
+                let (a, b) = (one.cast::<T>(), second.cast::<T>());
+                for i in 0..job.count {
+                    a.add(i).write_unaligned(pair(a, b, i, &operation));
+                }
+            }
+            ([first, second], [one], 1) if one.cast_const() == *second => {
+                let (a, b) = (first.cast::<T>(), one.cast::<T>());
+                for i in 0..job.count {
+                    b.add(i).write_unaligned(pair(a, b, i, &operation));
+                }
+            }
             ([first, second], [one], 1) => {
                 let (a, b, out) = (first.cast::<T>(), second.cast::<T>(), one.cast::<T>());
                 for i in 0..job.count {

@@ -3,9 +3,11 @@
 
 pub(crate) mod arena;
 mod call;
+pub(crate) mod hosts;
 pub(crate) mod local;
 mod mailbox;
 mod message;
+pub(crate) mod mpi;
 mod progress;
 pub(crate) mod shm;
 mod signature;
@@ -15,10 +17,12 @@ pub use arena::ArenaBuffer;
 pub(crate) use call::Call;
 pub use call::Interrupt;
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
+pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use progress::{Progress, Ticket};
 pub(crate) use signature::{Signature, Verb};
 
 use crate::error::Result;
+use crate::memory::{DType, ReduceOp};
 
 /// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
 pub(crate) trait Transport: Progress + Send + Sync {
@@ -37,6 +41,19 @@ pub(crate) trait Transport: Progress + Send + Sync {
     /// arrives whose signature or length is not the expected one (that message stays queued), Interrupted when
     /// `call.interrupt` says so.
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()>;
+
+    /// A whole all_reduce of the `members` (ranks of the world, in group order), where this transport has a faster way than
+    /// messages one after the other; `None` where it has not. Folded in group order like every other way.
+    fn all_reduce(
+        &self,
+        _call: &Call,
+        _slot: &Slot,
+        _members: &[usize],
+        _bytes: &mut [u8],
+        _kind: (DType, ReduceOp),
+    ) -> Option<Result<()>> {
+        None
+    }
 
     /// Does all of these and returns when all are done: everything received is in its buffer, everything sent may be
     /// overwritten. Several threads may exchange at once. A message to oneself is allowed. Errors as in `complete`;

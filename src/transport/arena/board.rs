@@ -61,6 +61,11 @@ impl Place {
         self.state.store(LEFT, Ordering::Release);
     }
 
+    /// Says that nobody will take this seat, if nobody has.
+    pub fn nobody_comes(&self) {
+        let _ = self.state.compare_exchange(ABSENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     pub fn is_taken(&self) -> bool {
         self.state.load(Ordering::Acquire) != ABSENT
     }
@@ -72,6 +77,7 @@ impl Place {
     /// How the rank was lost, or `None` while it lives or has not come yet.
     pub fn lost(&self) -> Option<&'static str> {
         match self.state.load(Ordering::Acquire) {
+            LEFT if self.pid.load(Ordering::Relaxed) == 0 => Some("its process ended before it called init"),
             LEFT => Some("it has shut down"),
             PRESENT => {
                 let (pid, started) = (self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed));

@@ -3,8 +3,6 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::memory::copy::copy;
-
 /// Bytes that fit into a ring; large messages stream through it and stay in the cache meanwhile.
 pub(crate) const CAPACITY: usize = 128 * 1024;
 
@@ -33,8 +31,8 @@ impl Ring {
         let data = self.data.get().cast::<u8>();
         // SAFETY: both pieces lie inside `data` and in its free part, which only the writer touches.
         unsafe {
-            copy(bytes.as_ptr(), data.add(first.0), first.1);
-            copy(bytes.as_ptr().add(first.1), data, second);
+            bytes.as_ptr().copy_to_nonoverlapping(data.add(first.0), first.1);
+            bytes.as_ptr().add(first.1).copy_to_nonoverlapping(data, second);
         }
         self.written.0.store(written + count as u64, Ordering::Release);
         count
@@ -52,8 +50,8 @@ impl Ring {
         // SAFETY: both pieces lie inside `data` and in its filled part, which only the reader touches; the caller
         // vouches for the target.
         unsafe {
-            copy(data.add(first.0), target, first.1);
-            copy(data, target.add(first.1), second);
+            target.copy_from_nonoverlapping(data.add(first.0), first.1);
+            target.add(first.1).copy_from_nonoverlapping(data, second);
         }
         self.read.0.store(read + count as u64, Ordering::Release);
         count

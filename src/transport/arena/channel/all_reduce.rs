@@ -9,7 +9,6 @@ use std::ops::Range;
 use super::record::Record;
 use super::{Channel, Piece, WINDOW};
 use crate::error::Result;
-use crate::memory::copy::copy;
 use crate::memory::{DType, ReduceOp, reduce};
 use crate::transport::{Call, Signature};
 
@@ -38,7 +37,8 @@ impl Channel {
                 // SAFETY: the part lies inside the buffer, and inside the slot at the same distance from the window's
                 // start; this member may write to the slot now.
                 unsafe {
-                    copy(buffer.add(part.start), slot.add(part.start - window.start), part.len());
+                    slot.add(part.start - window.start)
+                        .copy_from_nonoverlapping(buffer.add(part.start), part.len());
                 }
             }
         };
@@ -87,7 +87,7 @@ impl Channel {
                 // SAFETY: the member has published the result of its part, and nobody else touches it in the buffer.
                 unsafe {
                     let result = self.slot(member, self.current()).add(part.start - start);
-                    copy(result, buffer.add(part.start), part.len());
+                    buffer.add(part.start).copy_from_nonoverlapping(result, part.len());
                 }
             }
         }

@@ -13,7 +13,6 @@ use record::{Notice, Record};
 use super::flag::{Flag, reached};
 use super::{Arena, Seat};
 use crate::error::{Error, Lost, Result};
-use crate::memory::copy::copy;
 use crate::transport::{Call, Signature};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that all the
@@ -74,7 +73,7 @@ impl Piece {
         if self.bytes > 0 {
             let target = &mut output[start..start + self.bytes];
             // SAFETY: the target has exactly the piece's length; the caller vouches for the piece.
-            unsafe { copy(self.pointer, target.as_mut_ptr(), self.bytes) };
+            unsafe { target.as_mut_ptr().copy_from_nonoverlapping(self.pointer, self.bytes) };
         }
     }
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::record::Record;
 use super::{Channel, Piece, WINDOW};
 use crate::error::Result;
-use crate::memory::copy::copy;
 use crate::transport::{Call, Signature};
 
 impl Channel {
@@ -28,7 +27,8 @@ impl Channel {
                 let rest = &rest[start.min(rest.len())..];
                 // SAFETY: the compartment lies inside the slot, which this member may write to now.
                 unsafe {
-                    copy(rest.as_ptr(), slot.add(member * compartment), rest.len().min(compartment));
+                    slot.add(member * compartment)
+                        .copy_from_nonoverlapping(rest.as_ptr(), rest.len().min(compartment));
                 }
             }
         };

@@ -3,7 +3,6 @@
 use super::record::Record;
 use super::{Channel, Piece, WINDOW};
 use crate::error::Result;
-use crate::memory::copy::copy;
 use crate::transport::{Call, Signature};
 
 /// Data in the arena is read in place from this length on; shorter data is copied to the slot, which saves a step.
@@ -27,7 +26,9 @@ impl Channel {
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
             // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
-            unsafe { copy(input.pointer.add(start), slot, WINDOW.min(input.bytes - start)) };
+            unsafe {
+                slot.copy_from_nonoverlapping(input.pointer.add(start), WINDOW.min(input.bytes - start))
+            };
         };
         self.enter(call, Record::new(signature).at(offset), |slot| {
             if offset.is_none() {

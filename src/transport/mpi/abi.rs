@@ -1,0 +1,153 @@
+//! The three binary interfaces of MPI (the standard one, Open MPI's, MPICH's own) behind one table of functions.
+//!
+//! The facts below were read from the headers of MPICH 5 (both its interfaces) and Open MPI 4.1 and 5.
+//!
+//! A handle (communicator, datatype, request, …) is a pointer in the standard interface and in Open MPI, and a C `int`
+//! in MPICH. This library only runs where both travel the same way: on 64-bit little-endian machines an `int` argument is
+//! the low half of the register or stack slot that a pointer would use, and an `int` written through a pointer to a zeroed
+//! 8-byte cell leaves the same number in the cell. So one [`Handle`] and one set of signatures serve all three, as long as
+//! no array of handles is ever passed; none is.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
+
+use libloading::os::unix::Library;
+
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "the MPI transport passes int and pointer handles alike, which needs a 64-bit little-endian machine"
+);
+
+/// An MPI handle of any interface; see the module's text.
+pub(super) type Handle = usize;
+
+/// Room for an `MPI_Status` of any interface (20 to 32 bytes), aligned for all of them.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+pub(super) struct Status([i32; 16]);
+
+/// Whose binary interface a library speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    /// The interface that MPI 5 standardised (`libmpi_abi`), whoever made the library.
+    Standard,
+    /// Open MPI's own.
+    OpenMpi,
+    /// MPICH and its relatives (Intel MPI, MVAPICH, Cray).
+    Mpich,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Interface::Standard => "MPI standard ABI",
+            Interface::OpenMpi => "Open MPI",
+            Interface::Mpich => "MPICH",
+        })
+    }
+}
+
+/// The values that differ between interfaces.
+pub(super) struct Constants {
+    pub comm_world: Handle,
+    pub byte: Handle,
+    pub errors_return: Handle,
+    pub any_source: c_int,
+    pub thread_serialized: c_int,
+    pub thread_multiple: c_int,
+    /// Where `MPI_SOURCE` stands in the status, in ints.
+    status_source: usize,
+}
+
+impl Constants {
+    fn of(interface: Interface, library: &Library) -> Result<Constants, libloading::Error> {
+        Ok(match interface {
+            Interface::Standard => Constants {
+                comm_world: 0x101,
+                byte: 0x247,
+                errors_return: 0x143,
+                any_source: -1,
+                thread_serialized: 2048,
+                thread_multiple: 4096,
+                status_source: 0,
+            },
+            Interface::Mpich => Constants {
+                comm_world: 0x4400_0000,
+                byte: 0x4c00_010d,
+                errors_return: 0x5400_0001,
+                any_source: -2,
+                thread_serialized: 2,
+                thread_multiple: 3,
+                status_source: 2,
+            },
+            Interface::OpenMpi => Constants {
+                comm_world: address(library, "ompi_mpi_comm_world")?,
+                byte: address(library, "ompi_mpi_byte")?,
+                errors_return: address(library, "ompi_mpi_errors_return")?,
+                any_source: -1,
+                thread_serialized: 2,
+                thread_multiple: 3,
+                status_source: 0,
+            },
+        })
+    }
+
+    /// The sender that a status names.
+    pub fn source(&self, status: &Status) -> c_int {
+        status.0[self.status_source]
+    }
+}
+
+/// Where a library keeps one of its predefined objects.
+fn address(library: &Library, name: &str) -> Result<Handle, libloading::Error> {
+    // SAFETY: only the symbol's address is taken; nothing is read through it and nothing is called.
+    Ok(unsafe { library.get::<*const c_void>(name)? }.as_raw_ptr() as Handle)
+}
+
+macro_rules! functions {
+    ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
+        /// The MPI functions that the transport calls, with their constants.
+        pub(super) struct Functions {
+            pub constants: Constants,
+            $(pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Functions {
+            /// Looks every function up.
+            ///
+            /// # Safety
+            /// `library` must be an MPI library that speaks `interface`, and must stay loaded while the table is used.
+            pub unsafe fn load(interface: Interface, library: &Library) -> Result<Functions, libloading::Error> {
+                Ok(Functions {
+                    constants: Constants::of(interface, library)?,
+                    // SAFETY: the caller says that this is an MPI library; these are MPI's own signatures, with every
+                    // handle as [`Handle`], which the module's text justifies.
+                    $($field: unsafe { *library.get($name)? },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    get_library_version = "MPI_Get_library_version" (*mut c_char, *mut c_int);
+    initialized = "MPI_Initialized" (*mut c_int);
+    finalized = "MPI_Finalized" (*mut c_int);
+    init_thread = "MPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    query_thread = "MPI_Query_thread" (*mut c_int);
+    finalize = "MPI_Finalize" ();
+    error_string = "MPI_Error_string" (c_int, *mut c_char, *mut c_int);
+    comm_rank = "MPI_Comm_rank" (Handle, *mut c_int);
+    comm_size = "MPI_Comm_size" (Handle, *mut c_int);
+    comm_set_errhandler = "MPI_Comm_set_errhandler" (Handle, Handle);
+    comm_idup = "MPI_Comm_idup" (Handle, *mut Handle, *mut Handle);
+    comm_free = "MPI_Comm_free" (*mut Handle);
+    iallgather = "MPI_Iallgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle, *mut Handle);
+    ibarrier = "MPI_Ibarrier" (Handle, *mut Handle);
+    isend = "MPI_Isend" (*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
+    irecv = "MPI_Irecv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
+    test = "MPI_Test" (*mut Handle, *mut c_int, *mut Status);
+    test_cancelled = "MPI_Test_cancelled" (*const Status, *mut c_int);
+    get_count = "MPI_Get_count" (*const Status, Handle, *mut c_int);
+    cancel = "MPI_Cancel" (*mut Handle);
+}

@@ -1,0 +1,377 @@
+//! The state of all exchanges of this rank, and how it moves on. One lock guards it, and with it all use of MPI.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::binding::{Mpi, Request};
+use super::matching::{Arrived, Body, Matching, Posted};
+use super::transfer::{Inbound, Outbound};
+use super::wire::{self, Header, INLINE};
+use crate::error::{Error, Result};
+use crate::transport::mailbox::Surprise;
+use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
+
+/// Why an exchange cannot be completed.
+pub(super) enum Failure {
+    /// A message came that is not the expected one.
+    Surprise(Surprise),
+    /// The peer gave the message up, perhaps because another rank is dead.
+    GaveUp { from: usize, dead: Option<usize> },
+    /// MPI itself failed.
+    Mpi(Error),
+}
+
+/// One exchange that has begun.
+struct Exchange {
+    /// Sends and receives that are not done.
+    left: usize,
+    failure: Option<Failure>,
+}
+
+/// A letter that MPI is sending from memory of our own, so it never holds up the caller's buffer.
+pub(super) struct Letter {
+    request: Request,
+    /// Kept until MPI has sent it.
+    _text: Vec<u8>,
+    pub to: usize,
+    pub ticket: Option<Ticket>,
+}
+
+/// A large message whose receiver has not asked for it.
+pub(super) struct Offer {
+    pub ticket: Ticket,
+    pub to: usize,
+    pub message: u64,
+    start: *const u8,
+    envelope: Envelope,
+}
+
+pub(super) struct Engine {
+    pub mpi: Mpi,
+    exchanges: HashMap<Ticket, Exchange>,
+    pub matching: Matching,
+    pub letters: Vec<Letter>,
+    pub offers: Vec<Offer>,
+    pub outbound: Vec<Outbound>,
+    pub inbound: Vec<Inbound>,
+    /// The receive for the next letter of anybody, and its memory.
+    listener: Option<Request>,
+    page: Vec<u8>,
+    last_number: u64,
+    last_tag: u16,
+    /// The rank whose transfer MPI would not let go of; MPI is never entered again then.
+    pub broken: Option<usize>,
+}
+
+// SAFETY: the pointers belong to callers that wait for their ticket; all use is under the transport's lock.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    pub fn new(mpi: Mpi) -> Result<Engine> {
+        let mut engine = Engine {
+            mpi,
+            exchanges: HashMap::new(),
+            matching: Matching::default(),
+            letters: Vec::new(),
+            offers: Vec::new(),
+            outbound: Vec::new(),
+            inbound: Vec::new(),
+            listener: None,
+            page: vec![0; Header::SIZE + INLINE],
+            last_number: 0,
+            last_tag: wire::LETTER_TAG,
+            broken: None,
+        };
+        engine.listen()?;
+        Ok(engine)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        // SAFETY: the page belongs to the engine, is left alone while the listener is there, and is leaked with it.
+        let request =
+            unsafe { self.mpi.receive(self.page.as_mut_ptr(), self.page.len(), None, wire::LETTER_TAG)? };
+        self.listener = Some(request);
+        Ok(())
+    }
+
+    /// Stops listening; only when all ranks have agreed that no letter will follow.
+    pub fn hang_up(&mut self) -> Result<()> {
+        if let Some(mut request) = self.listener.take() {
+            self.mpi.cancel(&mut request)?;
+            while self.mpi.test(&mut request)?.is_none() {}
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// # Safety
+    /// The buffers stay valid and untouched until the ticket is closed.
+    pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+        let ticket = Ticket(self.number());
+        self.exchanges.insert(ticket, Exchange { left: sends.len() + receives.len(), failure: None });
+        if self.broken.is_some() {
+            return ticket;
+        }
+        for Incoming { from, bytes } in receives {
+            let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+            self.receive(Posted { ticket, from: *from, slot: *slot, start, length });
+        }
+        for Outgoing { to, bytes } in sends {
+            self.send(ticket, *to, slot, bytes);
+        }
+        ticket
+    }
+
+    fn receive(&mut self, posted: Posted) {
+        let Some(index) = self.matching.find_arrived(&posted) else { return self.matching.post(posted) };
+        let (message, envelope) =
+            (self.matching.arrived(index).message, self.matching.arrived(index).envelope);
+        if envelope != posted.expected() {
+            return self.surprise(posted, message, &envelope);
+        }
+        match self.matching.take_arrived(index) {
+            Some(Arrived { body: Body::Here(bytes), .. }) => self.deliver(&posted, &bytes),
+            _ => self.accept(posted, message),
+        }
+    }
+
+    fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
+        let message = self.number();
+        let envelope = Envelope::new(slot, bytes.len());
+        let mut header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
+        if to == self.mpi.rank {
+            self.message_came(to, message, envelope, Some(bytes));
+            self.done(ticket);
+        } else if bytes.len() <= INLINE {
+            self.write(to, header, bytes, Some(ticket));
+        } else {
+            header.kind = wire::OFFER;
+            self.offers.push(Offer { ticket, to, message, start: bytes.as_ptr(), envelope });
+            self.write(to, header, &[], None);
+        }
+    }
+
+    /// Sends a letter. With a ticket, the letter's departure completes one of its sends.
+    pub fn write(&mut self, to: usize, header: Header, bytes: &[u8], ticket: Option<Ticket>) {
+        let mut text = Vec::with_capacity(Header::SIZE + bytes.len());
+        text.extend_from_slice(bytemuck::bytes_of(&header));
+        text.extend_from_slice(bytes);
+        // SAFETY: the text is kept with the request until it completes, and leaked if the engine goes first.
+        match unsafe { self.mpi.send(text.as_ptr(), text.len(), to, wire::LETTER_TAG) } {
+            Ok(request) => self.letters.push(Letter { request, _text: text, to, ticket }),
+            Err(error) => self.fail(ticket, Failure::Mpi(error)),
+        }
+    }
+
+    /// Moves everything on as far as it goes without waiting.
+    pub fn progress(&mut self) -> Result<()> {
+        while let Some(listener) = &mut self.listener {
+            let Some(end) = self.mpi.test(listener)? else { break };
+            self.listener = None;
+            let page = std::mem::take(&mut self.page);
+            if let Some((header, bytes)) = page[..end.bytes].split_at_checked(Header::SIZE) {
+                self.letter_came(end.source, &bytemuck::pod_read_unaligned(header), bytes);
+            }
+            self.page = page;
+            self.listen()?;
+        }
+        let mut index = 0;
+        while let Some(letter) = self.letters.get_mut(index) {
+            if self.mpi.test(&mut letter.request)?.is_some() {
+                let ticket = self.letters.swap_remove(index).ticket;
+                ticket.into_iter().for_each(|ticket| self.done(ticket));
+            } else {
+                index += 1;
+            }
+        }
+        let mut index = 0;
+        while let Some(transfer) = self.outbound.get_mut(index) {
+            if transfer.advance(&self.mpi)? {
+                let ticket = self.outbound.swap_remove(index).ticket;
+                self.done(ticket);
+            } else {
+                index += 1;
+            }
+        }
+        let mut index = 0;
+        while let Some(transfer) = self.inbound.get_mut(index) {
+            if transfer.advance(&self.mpi)? {
+                let ticket = self.inbound.swap_remove(index).ticket;
+                ticket.into_iter().for_each(|ticket| self.done(ticket));
+            } else {
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn letter_came(&mut self, from: usize, header: &Header, bytes: &[u8]) {
+        let message = header.message;
+        match header.kind {
+            wire::MESSAGE => self.message_came(from, message, header.envelope, Some(bytes)),
+            wire::OFFER => self.message_came(from, message, header.envelope, None),
+            wire::READY => self.asked_for(from, message, header.tag as u16),
+            wire::ABANDON => self.abandoned(from, header),
+            wire::REFUSE => self.refused(from, message, header.envelope),
+            _ => tracing::warn!(from, kind = header.kind, "a letter of unknown kind"),
+        }
+    }
+
+    fn message_came(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
+        let Some(posted) = self.matching.take_posted(from, &envelope) else {
+            return self.keep(from, message, envelope, bytes);
+        };
+        if posted.expected() != envelope {
+            // It stays for whoever knows it; this receive has failed.
+            self.keep(from, message, envelope, bytes);
+            return self.surprise(posted, message, &envelope);
+        }
+        match bytes {
+            Some(bytes) => self.deliver(&posted, bytes),
+            None => self.accept(posted, message),
+        }
+    }
+
+    fn keep(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
+        let body = bytes.map_or(Body::Offered, |bytes| Body::Here(bytes.to_vec()));
+        self.matching.keep(Arrived { from, message, envelope, body });
+    }
+
+    fn surprise(&mut self, posted: Posted, message: u64, received: &Envelope) {
+        let (from, expected) = (posted.from, posted.expected());
+        // A collective cannot go on: the sender learns it too, instead of waiting for its deadline. A user's message may
+        // still be received by a call that knows its length.
+        if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
+            self.write(from, Header { kind: wire::REFUSE, tag: 0, message, envelope: expected }, &[], None);
+        }
+        self.fail(Some(posted.ticket), Failure::Surprise(Surprise { from, expected, received: *received }));
+    }
+
+    fn deliver(&mut self, posted: &Posted, bytes: &[u8]) {
+        let length = posted.length.min(bytes.len());
+        // SAFETY: the posted buffer is valid until its ticket is closed and has `posted.length` bytes.
+        unsafe { posted.start.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        self.done(posted.ticket);
+    }
+
+    /// Asks the sender for a message's bytes, with the receives for them already in place.
+    fn accept(&mut self, posted: Posted, message: u64) {
+        let tag = self.free_tag();
+        let mut transfer = Inbound {
+            ticket: Some(posted.ticket),
+            from: posted.from,
+            message,
+            tag,
+            start: posted.start,
+            length: posted.length,
+            whole: posted.length,
+            asked: 0,
+            received: 0,
+            chunks: VecDeque::new(),
+            drain: Vec::new(),
+        };
+        let envelope = posted.expected();
+        match transfer.advance(&self.mpi) {
+            Ok(_) => {
+                self.inbound.push(transfer);
+                let ready = Header { kind: wire::READY, tag: u32::from(tag), message, envelope };
+                self.write(posted.from, ready, &[], None);
+            }
+            Err(error) => self.fail(Some(posted.ticket), Failure::Mpi(error)),
+        }
+    }
+
+    fn free_tag(&mut self) -> u16 {
+        loop {
+            self.last_tag =
+                if self.last_tag == wire::LAST_TAG { wire::LETTER_TAG + 1 } else { self.last_tag + 1 };
+            if !self.inbound.iter().any(|transfer| transfer.tag == self.last_tag) {
+                return self.last_tag;
+            }
+        }
+    }
+
+    fn asked_for(&mut self, to: usize, message: u64, tag: u16) {
+        // An offer that is not there any more was abandoned; the letter that says so is on its way.
+        let Some(index) = self.offers.iter().position(|offer| (offer.to, offer.message) == (to, message))
+        else {
+            return;
+        };
+        let Offer { ticket, start, envelope, .. } = self.offers.swap_remove(index);
+        let length = envelope.bytes as usize;
+        let mut transfer =
+            Outbound { ticket, to, message, tag, start, length, sent: 0, chunks: VecDeque::new() };
+        match transfer.advance(&self.mpi) {
+            Ok(_) => self.outbound.push(transfer),
+            Err(error) => self.fail(Some(ticket), Failure::Mpi(error)),
+        }
+    }
+
+    fn abandoned(&mut self, from: usize, letter: &Header) {
+        let Header { message, tag, envelope, .. } = *letter;
+        self.matching.withdraw(from, message);
+        let mut transfers = self.inbound.iter_mut();
+        if let Some(transfer) =
+            transfers.find(|transfer| (transfer.from, transfer.message) == (from, message))
+        {
+            transfer.length = envelope.bytes as usize;
+            let ticket = transfer.ticket;
+            let dead = (tag != wire::NO_RANK).then_some(tag as usize);
+            self.fail(ticket, Failure::GaveUp { from, dead });
+        }
+    }
+
+    fn refused(&mut self, from: usize, message: u64, received: Envelope) {
+        let offer = self.offers.iter().find(|offer| (offer.to, offer.message) == (from, message));
+        if let Some(Offer { ticket, envelope, .. }) = offer {
+            let failure = Failure::Surprise(Surprise { from, expected: *envelope, received });
+            self.fail(Some(*ticket), failure);
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        if let Some(exchange) = self.exchanges.get_mut(&ticket) {
+            exchange.left -= 1;
+        }
+    }
+
+    fn fail(&mut self, ticket: Option<Ticket>, failure: Failure) {
+        if let Some(exchange) = ticket.and_then(|ticket| self.exchanges.get_mut(&ticket)) {
+            exchange.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Whether a ticket is done, or why it never will be.
+    pub fn state(&mut self, ticket: Ticket) -> Result<bool, Failure> {
+        match self.exchanges.get_mut(&ticket) {
+            None => Ok(true),
+            Some(exchange) => match exchange.failure.take() {
+                Some(failure) => Err(failure),
+                None => Ok(exchange.left == 0),
+            },
+        }
+    }
+
+    pub fn close(&mut self, ticket: Ticket) {
+        self.exchanges.remove(&ticket);
+    }
+
+    pub fn is_open(&self, ticket: Ticket) -> bool {
+        self.exchanges.contains_key(&ticket)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // MPI may still read or write what it was given: leave that memory to it.
+        let idle = self.letters.is_empty() && self.inbound.is_empty() && self.listener.is_none();
+        if !idle {
+            std::mem::forget(std::mem::take(&mut self.letters));
+            std::mem::forget(std::mem::take(&mut self.inbound));
+            std::mem::forget(std::mem::take(&mut self.page));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The transport between hosts: MPI, found at run time and called through its C interface.
+//!
+//! | file | what |
+//! |---|---|
+//! | `search`, `library` | where MPI libraries lie; loading the best one |
+//! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
+//! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
+//! | `engine`, `cancel` | the state of all exchanges; giving one up |
+//! | `wait`, `peers` | how to wait; who the others are and whether they live |
+//! | `all_reduce` | the one collective that is worth a path of its own |
+//!
+//! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread waits for
+//! something, and it makes progress for everybody. A progress thread would cost two handoffs for each message, several
+//! microseconds where MPI itself needs one, and a core that spins on behalf of others; the lock costs some nanoseconds.
+//! The price: messages move only while some thread of this rank is inside a call.
+//!
+//! **No blocking MPI call.** Everything is started and then tested, so every call ends at its deadline. That holds for
+//! all_reduce too: MPI_Allreduce cannot be given up, and the algorithm here is faster on large messages anyway.
+//! What cannot be bounded is MPI_Init_thread and MPI_Finalize; the latter is only called when all ranks have arrived at it.
+
+mod abi;
+mod all_reduce;
+mod binding;
+mod cancel;
+mod engine;
+mod library;
+mod matching;
+mod peers;
+mod search;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod wait;
+mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use abi::Interface as MpiInterface;
+pub(crate) use peers::{Describe, Peers};
+pub use search::{MpiLibrary, installed as mpi_libraries};
+pub(crate) use wait::{Pause, Watch};
+
+use crate::error::{Error, Lost, Result};
+use crate::memory::{DType, ReduceOp};
+use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+use binding::Mpi;
+use engine::{Engine, Failure};
+use peers::Identity;
+use search::Launcher;
+
+/// What [`MpiTransport::init`] needs to know.
+pub(crate) struct MpiOptions {
+    /// Rank and size as the launcher's variables tell them; MPI must agree.
+    pub expected: Option<(usize, usize)>,
+    /// How long the ranks may take to find each other once MPI itself has started.
+    pub timeout: Duration,
+    /// Tells what a rank was last doing, for timeouts.
+    pub describe: Option<Describe>,
+}
+
+/// Messages over MPI.
+pub(crate) struct MpiTransport {
+    rank: usize,
+    size: usize,
+    version: String,
+    /// Whether this host has more ranks than cores.
+    crowded: bool,
+    pub peers: Peers,
+    engine: Mutex<Engine>,
+    /// Memory of finished all_reduces, kept because fresh pages are slow.
+    scratch: Mutex<Vec<Vec<u8>>>,
+}
+
+impl MpiTransport {
+    /// Finds, loads and starts MPI. Collective: every rank of the job must call it.
+    pub fn init(options: MpiOptions) -> Result<MpiTransport> {
+        let deadline = Instant::now() + options.timeout;
+        let library = library::load()?;
+        // Some libraries end the process when they find another MPI's launcher: see to it before they do.
+        if Launcher::detect().contradicts(&library.version()) {
+            let what = format!(
+                "{} was not started by its own launcher",
+                describe(&library.version(), &library.path)
+            );
+            return Err(different(what));
+        }
+        let mpi = Mpi::start(library, deadline)?;
+        let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
+        tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
+        if let Some((launcher_rank, launcher_size)) = options.expected
+            && (launcher_rank, launcher_size) != (rank, size)
+        {
+            let library = describe(&version, mpi.path());
+            return Err(different(format!(
+                "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
+            )));
+        }
+        let all = mpi.all_gather(bytemuck::bytes_of(&Identity::own()), deadline)?;
+        let identities: Vec<Identity> =
+            all.chunks_exact(size_of::<Identity>()).map(bytemuck::pod_read_unaligned).collect();
+        let peers = Peers::new(&identities, rank, options.describe);
+        let here = peers.on_this_host().into_iter().filter(|here| *here).count();
+        let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
+        let engine = Mutex::new(Engine::new(mpi)?);
+        Ok(MpiTransport { rank, size, version, crowded, peers, engine, scratch: Mutex::default() })
+    }
+
+    /// What the library says it is, in one line.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether this host has more ranks than cores.
+    pub(crate) fn crowded(&self) -> bool {
+        self.crowded
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the use of MPI; collective. MPI_Finalize is called if this transport started MPI and all ranks come before
+    /// the timeout. After a lost peer it is left out: it would hang in MPICH and in Open MPI. The launcher may then
+    /// report that the rank ended without it, which is true.
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut engine = self.engine();
+        if engine.broken.is_some() {
+            return Ok(());
+        }
+        let mut all_here = engine.mpi.barrier()?;
+        let mut pause = Pause::new(self.crowded);
+        let mut arrived = false;
+        while !(arrived && engine.letters.is_empty()) {
+            engine.progress()?;
+            arrived = arrived || engine.mpi.test(&mut all_here)?.is_some();
+            let lost = pause.is_slow() && (0..self.size).any(|rank| self.peers.lost(rank).is_some());
+            if lost || Instant::now() >= deadline {
+                tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
+                engine.broken = Some(self.rank);
+                return Ok(());
+            }
+            pause.once();
+        }
+        engine.hang_up()?;
+        engine.broken = Some(self.rank);
+        engine.mpi.end()
+    }
+
+    fn error(&self, call: &Call, failure: Failure) -> Error {
+        match failure {
+            Failure::Surprise(surprise) => call.mismatch(surprise.calls(self.rank)),
+            Failure::GaveUp { from, dead } => {
+                // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
+                let mut lost = self.peers.all_lost();
+                if lost.is_empty() {
+                    let (rank, how) = match dead {
+                        Some(rank) => (rank, format!("its process ended, says rank {from}")),
+                        None => (from, "it gave this call up".into()),
+                    };
+                    lost.push(Lost { rank, pid: Some(self.peers.pid(rank)), how });
+                }
+                call.lost(lost)
+            }
+            Failure::Mpi(error) => self.cause(call, error),
+        }
+    }
+
+    /// An MPI call fails when its peer has just died: say that, rather than what MPI made of it.
+    fn cause(&self, call: &Call, error: Error) -> Error {
+        // A dying process loses its memory a little before its name.
+        let until = Instant::now() + Duration::from_millis(200);
+        loop {
+            let lost = self.peers.all_lost();
+            if !lost.is_empty() {
+                return call.lost(lost);
+            }
+            if Instant::now() >= until {
+                return error;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The error of every call after a transfer that MPI would not let go of.
+    fn broken(&self, call: &Call, rank: usize) -> Error {
+        let how = if rank == self.rank {
+            "this rank cannot use MPI any more: it has shut it down, or MPI failed"
+        } else {
+            "a transfer with it stopped half-way, so MPI cannot be used any more"
+        };
+        let known = self.peers.lost(rank);
+        let lost = known.unwrap_or_else(|| Lost { rank, pid: Some(self.peers.pid(rank)), how: how.into() });
+        call.lost(vec![lost])
+    }
+}
+
+fn describe(version: &str, path: &std::path::Path) -> String {
+    format!("{version} ({})", path.display())
+}
+
+fn different(what: String) -> Error {
+    let what = format!("{what}: the library and the launcher belong to different MPIs");
+    let advice =
+        "start the job with the mpiexec of that library, or name the launcher's library in UNISONO_LIBMPI";
+    Error::unsupported("init", what, advice)
+}
+
+impl Transport for MpiTransport {
+    fn name(&self) -> &'static str {
+        "mpi"
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
+        self.wait(call, ticket)
+    }
+
+    fn all_reduce(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        members: &[usize],
+        bytes: &mut [u8],
+        kind: (DType, ReduceOp),
+    ) -> Option<Result<()>> {
+        Some(self.all_reduce_in_pieces(call, slot, members, bytes, kind))
+    }
+}
+
+impl Progress for MpiTransport {
+    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { self.engine().begin(slot, sends, receives) }
+    }
+
+    fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
+        let mut engine = self.engine();
+        let outcome = match engine.broken {
+            Some(rank) => Err(self.broken(call, rank)),
+            None => match engine.progress() {
+                Err(error) => {
+                    let error = self.cause(call, error);
+                    // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
+                    let dead = self.peers.all_lost().first().map(|lost| lost.rank);
+                    engine.broken = Some(dead.unwrap_or(self.rank));
+                    Err(error)
+                }
+                Ok(()) => engine.state(*ticket).map_err(|failure| self.error(call, failure)),
+            },
+        };
+        match outcome {
+            Ok(true) => engine.close(*ticket),
+            Ok(false) => {}
+            Err(_) => engine.cancel(*ticket, None),
+        }
+        outcome
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let mut engine = self.engine();
+        let dead = engine.awaited(ticket).into_iter().find(|&rank| self.peers.lost(rank).is_some());
+        engine.cancel(ticket, dead);
+    }
+
+    fn awaited(&self, ticket: &Ticket) -> Vec<usize> {
+        self.engine().awaited(*ticket)
+    }
+}

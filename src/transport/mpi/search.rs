@@ -1,0 +1,242 @@
+//! Where MPI libraries may lie on this machine, in the order in which they are tried.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::abi::Interface;
+use crate::transport::arena::process;
+
+/// The library names that are tried, best first: the standard interface, Open MPI, MPICH (and Debian's name for it).
+const NAMES: [(&str, Interface); 5] = [
+    ("libmpi_abi.so.1", Interface::Standard),
+    ("libmpi_abi.so", Interface::Standard),
+    ("libmpi.so.40", Interface::OpenMpi),
+    ("libmpi.so.12", Interface::Mpich),
+    ("libmpich.so.12", Interface::Mpich),
+];
+
+/// Folders in which the loader looks by itself; named only so that [`installed`] can list what is there.
+const SYSTEM: [&str; 7] = [
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib64/openmpi/lib",
+    "/usr/lib64/mpich/lib",
+    "/usr/lib",
+];
+
+/// Which MPI's launcher started this process. The library of another MPI would see a world of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Launcher {
+    OpenMpi,
+    Mpich,
+    Unknown,
+}
+
+impl Launcher {
+    pub fn detect() -> Launcher {
+        Launcher::from_variables(|name| env::var_os(name).is_some())
+    }
+
+    fn from_variables(is_set: impl Fn(&str) -> bool) -> Launcher {
+        if ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"].into_iter().any(&is_set) {
+            Launcher::OpenMpi
+        } else if ["PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD"].into_iter().any(&is_set) {
+            Launcher::Mpich
+        } else {
+            Launcher::Unknown
+        }
+    }
+
+    /// Whether this launcher and a library are certainly of different MPIs, by the library's description of itself.
+    pub fn contradicts(self, version: &str) -> bool {
+        let is_open_mpi = version.contains("Open MPI");
+        match self {
+            Launcher::OpenMpi => !is_open_mpi,
+            // Slurm sets some of MPICH's variables for every MPI; only MPICH's own launcher sets this one.
+            Launcher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
+            Launcher::Unknown => false,
+        }
+    }
+
+    /// Whether this launcher's ranks find each other through a library with this interface; the standard one may be
+    /// anybody's.
+    fn fits(self, interface: Interface) -> bool {
+        match self {
+            Launcher::Unknown => true,
+            Launcher::OpenMpi => interface == Interface::OpenMpi,
+            Launcher::Mpich => interface != Interface::OpenMpi,
+        }
+    }
+}
+
+/// A library that may be MPI, as [`mpi_libraries`](crate::transport::mpi_libraries) lists them.
+///
+/// ```
+/// for library in unisono::transport::mpi_libraries() {
+///     println!("{}: {}", library.interface, library.path.display());
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MpiLibrary {
+    /// A full path, or a bare name for the loader's own search.
+    pub path: PathBuf,
+    /// The interface that its name promises.
+    pub interface: Interface,
+}
+
+/// What to try, in order: first what fits the launcher, beside the launcher, by the loader, in the environment's folders;
+/// then everything else.
+pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
+    let folders = [beside_launcher(), vec![PathBuf::new()], environment(), system()];
+    let mut found: Vec<MpiLibrary> = Vec::new();
+    for fitting in [true, false] {
+        for folders in &folders {
+            for (name, interface) in NAMES.into_iter().filter(|(_, i)| launcher.fits(*i) == fitting) {
+                for folder in folders {
+                    let candidate = MpiLibrary { path: folder.join(name), interface };
+                    if !found.contains(&candidate) {
+                        found.push(candidate);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The MPI libraries that are already part of this process (an imported mpi4py brings one).
+pub(super) fn loaded(launcher: Launcher) -> Vec<MpiLibrary> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found = in_maps(&maps);
+    found.sort_by_key(|candidate| !launcher.fits(candidate.interface));
+    found
+}
+
+fn in_maps(maps: &str) -> Vec<MpiLibrary> {
+    let mut found: Vec<MpiLibrary> = Vec::new();
+    for path in maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..]))) {
+        let Some(interface) = interface_of(path) else { continue };
+        if !found.iter().any(|candidate| candidate.path == path) {
+            found.push(MpiLibrary { path: path.into(), interface });
+        }
+    }
+    found
+}
+
+/// The interface that a file name promises, if it is the name of an MPI library.
+pub(super) fn interface_of(path: &Path) -> Option<Interface> {
+    let name = path.file_name()?.to_str()?;
+    if name.starts_with("libmpi_abi.so") {
+        Some(Interface::Standard)
+    } else if name.starts_with("libmpi.so.40") {
+        Some(Interface::OpenMpi)
+    } else if ["libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    {
+        Some(Interface::Mpich)
+    } else {
+        None
+    }
+}
+
+/// Every MPI library on this machine, each file once. Only file names are looked at: nothing is loaded, because two MPIs
+/// in one process disturb each other. To ask one for its version, load it in a process of its own.
+pub fn installed() -> Vec<MpiLibrary> {
+    let launcher = Launcher::detect();
+    let named = env::var_os("UNISONO_LIBMPI").map(PathBuf::from);
+    let named = named.and_then(|path| interface_of(&path).map(|interface| MpiLibrary { path, interface }));
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut found = Vec::new();
+    for candidate in loaded(launcher).into_iter().chain(named).chain(candidates(launcher)) {
+        let Ok(file) = candidate.path.canonicalize() else { continue };
+        if candidate.path.is_absolute() && !files.contains(&file) {
+            files.push(file);
+            found.push(candidate);
+        }
+    }
+    found
+}
+
+/// Folders that the launcher points to: its own installation is the one that its ranks must use.
+fn beside_launcher() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    folders.extend(env::var_os("OMPI_LIBDIR_LOC").map(PathBuf::from));
+    folders.extend(env::var_os("OPAL_PREFIX").map(|prefix| Path::new(&prefix).join("lib")));
+    // A shell or another wrapper may stand between the launcher and this process.
+    let ancestors = std::iter::successors(process::parent(std::process::id()), |pid| process::parent(*pid));
+    let programs = ancestors.take(6).filter_map(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
+    folders.extend(programs.filter_map(|program| library_folder(&program)));
+    unique(folders)
+}
+
+/// Folders of the Python environment, of this program and of the `mpiexec` on the path.
+fn environment() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    folders.extend(env::var_os("VIRTUAL_ENV").map(|prefix| Path::new(&prefix).join("lib")));
+    // Not resolved: a virtual environment's python is a link, and its own lib/ is beside the link.
+    let started_as = env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
+    folders.extend(started_as.and_then(|program| library_folder(&program)));
+    folders.extend(env::current_exe().ok().and_then(|program| library_folder(&program)));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let launcher = env::split_paths(&path).map(|folder| folder.join("mpiexec")).find(|file| file.is_file());
+    folders.extend(launcher.and_then(|program| library_folder(&program)));
+    folders.extend(env::var_os("CONDA_PREFIX").map(|prefix| Path::new(&prefix).join("lib")));
+    unique(folders)
+}
+
+fn system() -> Vec<PathBuf> {
+    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).filter(|folder| folder.is_absolute());
+    unique(folders.chain(SYSTEM.iter().map(PathBuf::from)).filter(|folder| folder.is_dir()).collect())
+}
+
+/// `PREFIX/lib` of a program `PREFIX/bin/NAME`.
+fn library_folder(program: &Path) -> Option<PathBuf> {
+    Some(program.parent()?.parent()?.join("lib"))
+}
+
+fn unique(folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for folder in folders {
+        if !found.contains(&folder) {
+            found.push(folder);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launcher_is_known_by_its_variables() {
+        assert_eq!(Launcher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), Launcher::OpenMpi);
+        assert_eq!(Launcher::from_variables(|name| name == "PMI_RANK"), Launcher::Mpich);
+        assert_eq!(Launcher::from_variables(|_| false), Launcher::Unknown);
+    }
+
+    #[test]
+    fn the_launchers_own_family_comes_first() {
+        let first = |launcher| candidates(launcher).remove(0).interface;
+        assert_eq!(first(Launcher::OpenMpi), Interface::OpenMpi);
+        assert_eq!(first(Launcher::Mpich), Interface::Standard);
+        assert!(
+            candidates(Launcher::Mpich).iter().any(|candidate| candidate.interface == Interface::OpenMpi)
+        );
+    }
+
+    #[test]
+    fn loaded_libraries_are_read_from_the_memory_map() {
+        let maps = "7f00-7f01 r-xp 00000000 08:01 1 /opt/a/lib/libmpi.so.12.5.0\n\
+                    7f01-7f02 r--p 00000000 08:01 1 /opt/a/lib/libmpi.so.12.5.0\n\
+                    7f02-7f03 r-xp 00000000 08:01 2 /opt/b/lib/libmpi_mpifh.so.40\n\
+                    7f03-7f04 rw-p 00000000 00:00 0 [heap]\n";
+        let found = in_maps(maps);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].interface, Interface::Mpich);
+    }
+}

@@ -1,0 +1,136 @@
+//! Ranks that are killed, stopped, or started by the wrong launcher.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::cases::{call, ring, slot, start};
+use crate::error::Error;
+use crate::memory::{DType, ReduceOp};
+use crate::transport::mpi::{MpiOptions, MpiTransport, library};
+use crate::transport::{Incoming, Outgoing, Slot, Transport};
+
+fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(transport.peers.pid(1) as i32).expect("a process id");
+    rustix::process::kill_process(pid, signal).expect("the signal is sent");
+}
+
+/// Rank 1 dies while the others wait for it.
+pub fn killed() {
+    let transport = start();
+    meet(&transport);
+    if transport.rank() == 1 {
+        signal_rank_1(&transport, rustix::process::Signal::KILL);
+    }
+    let began = Instant::now();
+    let mut buffer = vec![0; 1 << 20];
+    let receives = &mut [Incoming { from: 1, bytes: &mut buffer }];
+    let outcome = transport.exchange(&call(&transport, 20.0), &slot(1, 0, 1 << 20), &[], receives);
+    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+}
+
+/// Rank 1 dies while bytes of an all_reduce are under way; later calls must fail at once, too.
+pub fn killed_midway() {
+    let transport = start();
+    meet(&transport);
+    std::thread::scope(|scope| {
+        if transport.rank() == 1 {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                signal_rank_1(&transport, rustix::process::Signal::KILL);
+            });
+        }
+        let mut bytes = vec![0; 30 << 20];
+        loop {
+            let began = Instant::now();
+            let (call, slot) = (call(&transport, 20.0), slot(1, Slot::COLLECTIVE, 30 << 20));
+            let kind = (DType::U8, ReduceOp::Sum);
+            if let Err(error) = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
+                let again = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind);
+                assert!(again.is_err(), "rank 1 is still dead");
+                return leave_a_note(&transport, &error, began);
+            }
+        }
+    });
+}
+
+/// After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.
+fn meet(transport: &MpiTransport) {
+    for _ in 0..transport.size() {
+        ring(transport, 100, 0).expect("the ring");
+    }
+}
+
+/// Writes down what happened, waits for the other survivor, and ends the process.
+fn leave_a_note(transport: &MpiTransport, error: &Error, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    // A launcher that ends a job does not always pass on its last lines.
+    let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));
+    let note = format!("{error} after {seconds:.2} s{}", if seconds > 2.0 { ", hung" } else { "" });
+    println!("{note}");
+    // Written and then renamed, so that nobody reads half of it.
+    let name = transport.rank().to_string();
+    std::fs::write(folder.join("part").with_extension(&name), &note).expect("the folder is writable");
+    std::fs::rename(folder.join("part").with_extension(&name), folder.join(&name))
+        .expect("the note is renamed");
+    // Leaving first would end the other before it has noticed.
+    let patience = Instant::now() + Duration::from_secs(5);
+    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::process::exit(3);
+}
+
+/// Rank 1 stops before it receives; rank 0 times out, wakes it, and both go on.
+pub fn stopped() {
+    let transport = start();
+    ring(&transport, 100, 0).expect("the ring");
+    if transport.rank() == 0 {
+        signal_rank_1(&transport, rustix::process::Signal::STOP);
+        let large = vec![1; 20 << 20];
+        let began = Instant::now();
+        let sends = [Outgoing { to: 1, bytes: &large }];
+        let outcome = transport.exchange(&call(&transport, 0.5), &slot(1, 0, 20 << 20), &sends, &mut []);
+        println!("{}", outcome.expect_err("rank 1 is stopped"));
+        assert!(began.elapsed() < Duration::from_millis(1500), "late: {:?}", began.elapsed());
+        signal_rank_1(&transport, rustix::process::Signal::CONT);
+    }
+    ring(&transport, 5 << 20, 0).expect("the ring after it");
+    transport.shutdown(Duration::from_secs(30)).expect("MPI ends");
+}
+
+/// A library that does not belong to the launcher sees another world than the launcher's.
+pub fn wrong_size() {
+    let rank = std::env::var("OMPI_COMM_WORLD_RANK").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let timeout = Duration::from_secs(10);
+    let outcome = MpiTransport::init(MpiOptions { expected: Some((rank, 2)), timeout, describe: None });
+    println!("{}", outcome.err().expect("the worlds differ"));
+    std::process::exit(3);
+}
+
+/// Somebody else (mpi4py, say) has started MPI already, with or without threads.
+pub fn already_started() {
+    let functions = library::load().expect("an MPI").functions;
+    let mut level = 0;
+    let wanted = match std::env::var("UNISONO_TEST_LEVEL").as_deref() {
+        Ok("single") => 0,
+        _ => functions.constants.thread_multiple,
+    };
+    let nothing = std::ptr::null_mut();
+    // SAFETY: MPI has not been started in this process.
+    unsafe { (functions.init_thread)(nothing, std::ptr::null_mut(), wanted, &mut level) };
+    let timeout = Duration::from_secs(30);
+    match MpiTransport::init(MpiOptions { expected: None, timeout, describe: None }) {
+        Err(error) => println!("{error}"),
+        Ok(transport) => {
+            ring(&transport, 100_000, 0).expect("the ring");
+            transport.shutdown(timeout).expect("the end of our use");
+            let mut finalized = 0;
+            // SAFETY: may be asked at any time.
+            unsafe { (functions.finalized)(&mut finalized) };
+            assert_eq!(finalized, 0, "MPI belongs to whoever started it");
+            println!("used and left");
+        }
+    }
+    // SAFETY: MPI was started above and is still running.
+    unsafe { (functions.finalize)() };
+}

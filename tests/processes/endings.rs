@@ -1,0 +1,114 @@
+//! Ranks that are killed, stopped, late, or leave early.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use unisono::{Error, Kind, ReduceOp, World};
+
+use crate::harness::Job;
+
+/// Calls all_reduce until it fails, then prints the error and succeeds.
+pub fn endless(world: &World) {
+    let mut values = vec![1.0f32; 300_000];
+    eprintln!("running");
+    loop {
+        if let Err(error) = world.group().all_reduce(&mut values, ReduceOp::Avg) {
+            eprintln!("{:?}: {error}", error.kind());
+            let again = world.group().barrier().unwrap_err();
+            assert_eq!(again.kind(), error.kind(), "a broken group stays broken");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named_within_two_seconds() {
+    for size in [2, 4] {
+        let mut job = Job::start(size, "endless");
+        (0..size).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+        std::thread::sleep(Duration::from_millis(50));
+        let (victim, pid) = (size - 1, job.pid(size - 1));
+        let killed = Instant::now();
+        job.signal(victim, Signal::KILL);
+        for rank in 0..victim {
+            let ending = job.end_of(rank);
+            assert!(
+                killed.elapsed() < Duration::from_secs(2),
+                "rank {rank} noticed after {:?}",
+                killed.elapsed()
+            );
+            assert!(ending.status.success(), "{}", ending.output);
+            assert!(ending.output.contains("PeerLost"), "{}", ending.output);
+            // Another survivor may have been first to give up; somebody must name the victim.
+            let names_victim = ending.output.contains(&format!("rank {victim} (process {pid}"));
+            assert!(names_victim || ending.output.contains("gave up"), "{}", ending.output);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_named_at_the_deadline() {
+    let mut job = Job::start_with(3, "endless", &[("UNISONO_TIMEOUT", "1.5")]);
+    (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+    let pid = job.pid(1);
+    job.signal(1, Signal::STOP);
+    let endings = [job.end_of(0), job.end_of(2)];
+    let named = format!("rank 1 (process {pid}, stopped by a signal");
+    assert!(endings.iter().any(|ending| ending.output.contains(&named)), "{}", endings[0].output);
+    for ending in endings {
+        assert!(ending.output.contains("Timeout") || ending.output.contains("PeerLost"), "{}", ending.output);
+        assert!(ending.after < Duration::from_secs(10));
+    }
+}
+
+/// Rank 1 computes while the others wait for it.
+pub fn absent(world: &World) {
+    world.group().barrier().unwrap();
+    if world.rank() == 1 {
+        world.set_locator(|| Some("train.py:31 in step".into()));
+        std::thread::sleep(Duration::from_secs(4));
+        return;
+    }
+    let impatient = world.group().with_timeout(Duration::from_secs(1));
+    let began = Instant::now();
+    let error = impatient.all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(3));
+    assert_eq!(error.kind(), Kind::Timeout);
+    let Error::Timeout { operation, number, missing, .. } = &error else { panic!("{error}") };
+    assert_eq!((operation.as_str(), *number), ("all_reduce", 3));
+    assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1]);
+    let text = error.to_string();
+    assert!(text.contains("computing for") && text.contains("since barrier #2"), "{text}");
+    assert!(text.contains("at train.py:31 in step"), "{text}");
+}
+
+#[test]
+fn a_late_rank_is_named_with_what_it_does() {
+    Job::start(3, "absent").all_succeed();
+}
+
+/// Rank 0 leaves; the other notices.
+pub fn early(world: &World) {
+    if world.rank() == 1 {
+        let error = world.group().all_reduce(&mut [1u8], ReduceOp::Max).unwrap_err();
+        assert_eq!(error.kind(), Kind::PeerLost, "{error}");
+        assert!(error.to_string().contains("rank 0"), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_early_is_noticed_but_its_last_message_is_not_lost() {
+    Job::start(2, "early").all_succeed();
+    let received = unisono::testing::spawn(2, |group| {
+        let mut value = [0u8; 100];
+        match group.rank() {
+            0 => group.send(&[7u8; 100], 1, 0).unwrap(),
+            _ => {
+                std::thread::sleep(Duration::from_millis(200));
+                group.recv(&mut value, 0, 0).unwrap();
+            }
+        }
+        value[99]
+    });
+    assert_eq!(received[1], 7);
+}

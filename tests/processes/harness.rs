@@ -1,0 +1,117 @@
+//! Starts ranks that run one scenario of this test program, and watches over them with a deadline.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The variable that tells a rank what to do.
+pub const SCENARIO: &str = "UNISONO_TEST_SCENARIO";
+
+/// No scenario takes longer than this.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A job of real processes.
+pub struct Job {
+    ranks: Vec<Child>,
+    memory: unisono::launch::Job,
+}
+
+/// How a rank ended.
+pub struct Ending {
+    pub status: ExitStatus,
+    pub output: String,
+    pub after: Duration,
+}
+
+impl Job {
+    pub fn start(size: usize, scenario: &str) -> Job {
+        Job::start_with(size, scenario, &[])
+    }
+
+    pub fn start_with(size: usize, scenario: &str, environment: &[(&str, &str)]) -> Job {
+        let memory = unisono::launch::Job::create(size).unwrap();
+        let start = |rank: usize| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "rank", "--nocapture", "--test-threads=1"])
+                .env(SCENARIO, scenario)
+                .envs(memory.environment(rank))
+                .envs(environment.iter().copied())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        Job { ranks: (0..size).map(start).collect(), memory }
+    }
+
+    pub fn pid(&self, rank: usize) -> u32 {
+        self.ranks[rank].id()
+    }
+
+    pub fn signal(&self, rank: usize, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid(rank) as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills a rank, as a launcher would notice it.
+    pub fn kill(&mut self, rank: usize) {
+        self.ranks[rank].kill().unwrap();
+        self.ranks[rank].wait().unwrap();
+        self.memory.rank_ended(rank);
+    }
+
+    /// Waits until a rank has printed `text` to its standard error; returns what it printed so far.
+    pub fn wait_for_output(&mut self, rank: usize, text: &str) -> String {
+        let mut seen = String::new();
+        let stderr = self.ranks[rank].stderr.as_mut().unwrap();
+        let mut byte = [0];
+        while !seen.contains(text) {
+            assert_eq!(
+                stderr.read(&mut byte).unwrap(),
+                1,
+                "rank {rank} ended before it printed {text:?}: {seen}"
+            );
+            seen.push(byte[0] as char);
+        }
+        seen
+    }
+
+    /// Waits for a rank and returns how it ended.
+    pub fn end_of(&mut self, rank: usize) -> Ending {
+        let began = Instant::now();
+        let child = &mut self.ranks[rank];
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < LIMIT, "rank {rank} did not end");
+            thread::sleep(Duration::from_millis(2));
+        };
+        let after = began.elapsed();
+        let mut output = String::new();
+        for stream in [&mut child.stdout.take().unwrap() as &mut dyn Read, &mut child.stderr.take().unwrap()]
+        {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            output.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        Ending { status, output, after }
+    }
+
+    pub fn all_succeed(mut self) {
+        for rank in 0..self.ranks.len() {
+            let ending = self.end_of(rank);
+            assert!(ending.status.success(), "rank {rank} failed: {}", ending.output);
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for rank in &mut self.ranks {
+            let _ = rank.kill();
+            let _ = rank.wait();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Ranks as real processes: the conformance suite, and what happens when ranks die, stop, or disagree.
+
+mod endings;
+mod harness;
+mod mistakes;
+mod soak;
+
+use harness::Job;
+use unisono::World;
+use unisono::testing::conformance;
+
+/// Not a test of its own: what each rank of the other tests runs.
+#[test]
+fn rank() {
+    let Ok(scenario) = std::env::var(harness::SCENARIO) else { return };
+    let world = World::init().unwrap();
+    match scenario.as_str() {
+        "conformance" => conformance::run(world.group()).unwrap(),
+        "endless" => endings::endless(&world),
+        "absent" => endings::absent(&world),
+        "early" => endings::early(&world),
+        "mismatch" => mistakes::mismatch(&world),
+        "second init" => mistakes::second_init(&world),
+        "arena" => mistakes::arena_limits(&world),
+        "soak" => soak::rank(&world),
+        other => panic!("no scenario is called {other}"),
+    }
+}
+
+#[test]
+fn every_verb_works_on_one_to_six_processes() {
+    for size in [1, 2, 3, 4, 6] {
+        Job::start(size, "conformance").all_succeed();
+    }
+}
