@@ -19,8 +19,7 @@ impl Group {
         call: &Call,
         signature: Signature,
         bytes: &mut [u8],
-        dtype: DType,
-        operation: ReduceOp,
+        (dtype, operation): (DType, ReduceOp),
     ) -> Result<()> {
         let counts = even(bytes.len() / dtype.size(), self.size());
         let mine = ranges(&counts, dtype.size())[self.rank()].start;
@@ -60,7 +59,10 @@ impl Raw<'_> {
                 }
                 return floors.local.raw().broadcast(bytes, dtype, 0);
             }
-            group.all_reduce_by_messages(call, signature, bytes, dtype, operation)
+            let (transport, kind) = (&group.core.common.transport, (dtype, operation));
+            transport
+                .all_reduce(call, &group.slot(signature), group.members(), bytes, kind)
+                .unwrap_or_else(|| group.all_reduce_by_messages(call, signature, bytes, kind))
         })
     }
 }

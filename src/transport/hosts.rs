@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::mpi::{MpiTransport, Pause, Watch};
 use super::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
@@ -80,6 +81,10 @@ impl Transport for HostsTransport {
             pause.once();
         }
         Ok(())
+    }
+
+    fn leave(&self, limit: Duration) {
+        self.remote.leave(limit);
     }
 
     fn all_reduce(

@@ -21,6 +21,8 @@ pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use progress::{Progress, Ticket};
 pub(crate) use signature::{Signature, Verb};
 
+use std::time::Duration;
+
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 
@@ -54,6 +56,9 @@ pub(crate) trait Transport: Progress + Send + Sync {
     ) -> Option<Result<()>> {
         None
     }
+
+    /// Takes leave of the other ranks, at most for `limit`; no call is made afterwards.
+    fn leave(&self, _limit: Duration) {}
 
     /// Does all of these and returns when all are done: everything received is in its buffer, everything sent may be
     /// overwritten. Several threads may exchange at once. A message to oneself is allowed. Errors as in `complete`;

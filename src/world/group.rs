@@ -26,6 +26,13 @@ pub(crate) struct Common {
     pub contexts: AtomicU32,
 }
 
+impl Common {
+    pub fn new(transport: Arc<dyn Transport>, seat: Option<Arc<Seat>>, hosts: Vec<usize>) -> Common {
+        let (closed, contexts) = (AtomicBool::new(false), AtomicU32::new(0));
+        Common { transport, seat, hosts, closed, pid: process::own(), contexts }
+    }
+}
+
 /// The group itself, shared by all its handles.
 pub(crate) struct Core {
     pub common: Arc<Common>,

@@ -2,16 +2,15 @@
 
 use std::env;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
-use super::launcher::{self, OWN, Placement};
+use super::join::{Joined, alone, on_one_host, over_mpi};
+use super::launcher;
 use super::locator::Locator;
 use super::{Common, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::channel::Channel;
-use crate::transport::arena::{ArenaTransport, Seat, process};
-use crate::transport::{Interrupt, local, shm};
+use crate::transport::{Interrupt, local};
 
 /// The deadline of a call when nobody says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -45,101 +44,69 @@ impl World {
             None => timeout_from_environment()?,
         };
         let pretended = number_from_environment("UNISONO_HOSTS")?.unwrap_or(1);
-        tracing::debug!(?placement, ?timeout, pretended, "joining the world");
+        let wish = wish()?;
+        tracing::debug!(?placement, ?timeout, pretended, ?wish, "joining the world");
+        let launcher = placement.launcher;
         let one_host = placement.local_size == Some(placement.size) && pretended <= 1;
-        let world = match wish()? {
-            Some(Wish::Mpi) => return Err(Error::unsupported("init", "mpi", "")),
-            None if placement.size == 1 => alone(placement, timeout)?,
-            _ if one_host => on_one_host(placement, timeout)?,
+        let deadline = Instant::now() + timeout;
+        let joined = match wish {
+            Some(Wish::Mpi) => over_mpi(placement, timeout, placement_each)?,
+            _ if placement.size == 1 => alone()?,
+            _ if one_host => on_one_host(placement, deadline)?,
+            None => {
+                over_mpi(placement, timeout, |first, rank, size| (first, rank * pretended.max(1) / size))?
+            }
             Some(Wish::Shm) => {
                 return Err(Error::usage(
                     "init",
                     "all ranks on one host, for UNISONO_TRANSPORT=shm",
-                    format!("{:?} of {} ranks on this one", placement.local_size, placement.size),
+                    format!("{} ranks on more hosts than this one", placement.size),
                     "unset UNISONO_TRANSPORT",
                 ));
             }
-            None => return Err(Error::unsupported("init", "mpi", "")),
         };
+        let world = World::new(joined, launcher, timeout);
         let joining = match options.interrupt {
             Some(interrupt) => world.group.with_interrupt(interrupt),
             None => world.group.clone(),
         };
-        joining.barrier()?;
+        joining.with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
         tracing::debug!(rank = world.rank(), size = world.size(), transport = world.transport(), "joined");
         Ok(world)
     }
 
     /// A world of `size` threads in this process; each thread takes one of the ranks.
     pub fn threads(size: usize) -> Result<Vec<World>> {
-        let transports = local::create(size)?;
-        let world = |transport| {
-            World::new(transport, "none", vec![0; size], vec![host_name(); size], DEFAULT_TIMEOUT)
-        };
-        Ok(transports.into_iter().map(world).collect())
+        if size == 0 {
+            return Err(Error::usage("threads", "at least one rank", "none", "ask for one or more"));
+        }
+        let world = |transport| World::new(Joined::local(transport), "none", DEFAULT_TIMEOUT);
+        Ok(local::create(size)?.into_iter().map(world).collect())
     }
 
-    fn new(
-        transport: ArenaTransport,
-        launcher: &'static str,
-        hosts: Vec<usize>,
-        names: Vec<String>,
-        timeout: Duration,
-    ) -> World {
-        let seat = transport.seat.clone();
-        let rank = seat.ranks[seat.index];
-        let neighbours = || (0..hosts.len()).filter(|&other| hosts[other] == hosts[rank]);
-        let (local_rank, local_size) = (neighbours().position(|other| other == rank), neighbours().count());
-        let channel = Channel::of_all(&seat);
-        let common = Common {
-            transport: Arc::new(transport),
-            seat: Some(seat),
-            hosts,
-            closed: AtomicBool::new(false),
-            pid: process::own(),
-            contexts: AtomicU32::new(0),
-        };
-        let members = (0..common.hosts.len()).collect();
+    fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
+        let Joined { transport, seat, hosts, names, neighbours, host } = joined;
+        let rank = transport.rank();
+        let local_rank = neighbours.iter().position(|&other| other == rank).unwrap_or(0);
+        let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
+        let channel = seat.as_ref().filter(|_| share_memory).map(Channel::of_all);
+        let members = (0..transport.size()).collect();
+        let common = Common::new(transport, seat, hosts);
         World {
-            group: Group::new(Arc::new(common), 0, "world".into(), members, Some(channel), timeout),
+            group: Group::new(Arc::new(common), 0, "world".into(), members, channel, timeout),
             launcher,
             hosts: names,
-            local_rank: local_rank.unwrap_or(0),
-            local_size,
+            local_rank,
+            local_size: neighbours.len(),
             locator: Locator::default(),
-            _host: None,
+            _host: host,
         }
     }
 }
 
-fn alone(placement: Placement, timeout: Duration) -> Result<World> {
-    let transport = local::create(1)?.remove(0);
-    Ok(World::new(transport, placement.launcher, vec![0], vec![host_name()], timeout))
-}
-
-fn on_one_host(placement: Placement, timeout: Duration) -> Result<World> {
-    let Placement { launcher, rank, size, job, .. } = placement;
-    let mut host = None;
-    let arena = if launcher != OWN && rank == 0 {
-        let (arena, file) = shm::create(size)?;
-        host = Some(shm::Host::start(&job, file)?);
-        arena
-    } else {
-        shm::join(&job, Instant::now() + timeout)?
-    };
-    if arena.seats() != size {
-        return Err(Error::usage(
-            "init",
-            format!("a job of {size} ranks"),
-            format!("shared memory for {} ranks", arena.seats()),
-            "do not change UNISONO_SIZE or UNISONO_JOB by hand",
-        ));
-    }
-    let seat = Seat::take(arena, rank, (0..size).collect())?;
-    let transport = ArenaTransport::new("shm", size, seat);
-    let mut world = World::new(transport, launcher, vec![0; size], vec![host_name(); size], timeout);
-    world._host = host;
-    Ok(world)
+/// With MPI by wish, every rank is a host of its own: nothing goes through shared memory.
+fn placement_each(first: usize, rank: usize, _size: usize) -> (usize, usize) {
+    (first, rank)
 }
 
 fn wish() -> Result<Option<Wish>> {
@@ -174,8 +141,4 @@ fn number_from_environment(name: &str) -> Result<Option<usize>> {
     let wrong =
         || Error::usage("init", format!("a number in {name}"), format!("{text:?}"), "write for example 2");
     text.parse().map(Some).map_err(|_| wrong())
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

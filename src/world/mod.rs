@@ -4,6 +4,7 @@ mod background;
 mod group;
 mod hierarchy;
 mod init;
+mod join;
 mod launcher;
 mod locator;
 mod pending;
@@ -12,6 +13,7 @@ mod turn;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub(crate) use group::Common;
 pub use group::Group;
@@ -20,6 +22,7 @@ pub use init::InitOptions;
 pub use pending::Pending;
 
 use crate::error::{Error, Result};
+use crate::transport::arena::process;
 use crate::transport::{ArenaBuffer, shm};
 
 /// All ranks of a job, seen from one of them.
@@ -116,10 +119,16 @@ impl World {
     }
 }
 
+/// How long to wait for the others when leaving.
+const LEAVE: Duration = Duration::from_secs(10);
+
 impl Drop for World {
     fn drop(&mut self) {
         self.common().closed.store(true, Ordering::Release);
         self.locator.stop();
+        if self.common().pid == process::own() {
+            self.common().transport.leave(self.group.timeout().min(LEAVE));
+        }
         if let Some(seat) = &self.common().seat {
             seat.leave();
         }

@@ -224,6 +224,12 @@ impl Transport for MpiTransport {
         self.wait(call, ticket)
     }
 
+    fn leave(&self, limit: Duration) {
+        if let Err(error) = self.shutdown(limit) {
+            tracing::warn!(%error, "leaving MPI");
+        }
+    }
+
     fn all_reduce(
         &self,
         call: &Call,

@@ -51,6 +51,8 @@ struct Peer {
     host: String,
     pid: u32,
     started: u64,
+    /// The first rank under the same kernel.
+    first: usize,
     same_kernel: bool,
     /// Whether its process can be seen from here, so that its end can be noticed.
     visible: bool,
@@ -68,12 +70,14 @@ impl Peers {
         let peer = |identity: &Identity| {
             let name = String::from_utf8_lossy(&identity.host);
             let same_kernel = identity.boot == own.boot;
+            let first = identities.iter().position(|other| other.boot == identity.boot);
             // Containers may share a kernel and not see each other's processes.
             let visible = same_kernel && process::is_alive(identity.pid, identity.started);
             Peer {
                 host: name.trim_end_matches('\0').to_owned(),
                 pid: identity.pid,
                 started: identity.started,
+                first: first.unwrap_or(rank),
                 same_kernel,
                 visible,
             }
@@ -85,6 +89,17 @@ impl Peers {
     /// The host's name of each rank.
     pub fn hosts(&self) -> Vec<String> {
         self.all.iter().map(|peer| peer.host.clone()).collect()
+    }
+
+    /// For each rank, the first rank on its host: equal for ranks that can share memory.
+    pub fn first_on_host(&self) -> Vec<usize> {
+        self.all.iter().map(|peer| peer.first).collect()
+    }
+
+    /// A name for what the ranks of this host share, known to all of them and to nobody else.
+    pub fn host_key(&self, rank: usize) -> String {
+        let first = &self.all[self.all[rank].first];
+        format!("mpi-{}-{}", first.pid, first.started)
     }
 
     /// Whether each rank runs on this host, under the same kernel.

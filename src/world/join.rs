@@ -1,0 +1,116 @@
+//! The three ways to join: alone, on one host, over MPI.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::launcher::{OWN, Placement};
+use crate::error::{Error, Result};
+use crate::transport::arena::{Arena, ArenaTransport, Seat};
+use crate::transport::hosts::HostsTransport;
+use crate::transport::mpi::{MpiOptions, MpiTransport};
+use crate::transport::{Transport, local, shm};
+
+/// What joining gives.
+pub(super) struct Joined {
+    pub transport: Arc<dyn Transport>,
+    pub seat: Option<Arc<Seat>>,
+    /// For each rank the number of its host; ranks with equal numbers share memory.
+    pub hosts: Vec<usize>,
+    /// For each rank the name of its host.
+    pub names: Vec<String>,
+    /// The ranks on this rank's host.
+    pub neighbours: Vec<usize>,
+    /// Hands the memory to the other ranks of this host.
+    pub host: Option<shm::Host>,
+}
+
+impl Joined {
+    /// All ranks share the arena.
+    pub fn local(transport: ArenaTransport) -> Joined {
+        let (seat, size) = (transport.seat.clone(), transport.size());
+        Joined {
+            transport: Arc::new(transport),
+            seat: Some(seat),
+            hosts: vec![0; size],
+            names: vec![host_name(); size],
+            neighbours: (0..size).collect(),
+            host: None,
+        }
+    }
+}
+
+/// A world of one.
+pub(super) fn alone() -> Result<Joined> {
+    Ok(Joined::local(local::create(1)?.remove(0)))
+}
+
+/// All ranks are on this host.
+pub(super) fn on_one_host(placement: Placement, deadline: Instant) -> Result<Joined> {
+    let Placement { launcher, rank, size, job, .. } = placement;
+    let (arena, host) = match launcher == OWN {
+        true => (shm::join(&job, deadline)?, None),
+        false => share(&job, size, rank == 0, deadline)?,
+    };
+    if arena.seats() != size {
+        return Err(Error::usage(
+            "init",
+            format!("a job of {size} ranks"),
+            format!("shared memory for {} ranks", arena.seats()),
+            "do not change UNISONO_SIZE or UNISONO_JOB by hand",
+        ));
+    }
+    let seat = Seat::take(arena, rank, (0..size).collect())?;
+    let joined = Joined::local(ArenaTransport::new("shm", size, seat));
+    Ok(Joined { host, ..joined })
+}
+
+/// Ranks on several hosts, or as if: `host` makes a rank's host out of the first rank on its real host, the rank, and the
+/// number of ranks.
+pub(super) fn over_mpi<H: PartialEq>(
+    placement: Placement,
+    timeout: Duration,
+    host: impl Fn(usize, usize, usize) -> H,
+) -> Result<Joined> {
+    let deadline = Instant::now() + timeout;
+    let expected = (placement.launcher != "none").then_some((placement.rank, placement.size));
+    let mpi = Arc::new(MpiTransport::init(MpiOptions { expected, timeout, describe: None })?);
+    let (rank, size) = (mpi.rank(), mpi.size());
+    let first = mpi.peers.first_on_host();
+    let seated: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
+    let (arena, server) = share(&mpi.peers.host_key(rank), seated.len(), first[rank] == rank, deadline)?;
+    let index = seated.iter().position(|&other| other == rank).unwrap_or(0);
+    let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, seated.clone())?);
+    let seat = arena_transport.seat.clone();
+    let describe = seat.clone();
+    mpi.peers.describe_with(Box::new(move |rank| describe.missing(rank)));
+
+    let keys: Vec<H> = (0..size).map(|other| host(first[other], other, size)).collect();
+    let number = |other: usize| keys.iter().position(|key| *key == keys[other]).unwrap_or(other);
+    let hosts: Vec<usize> = (0..size).map(number).collect();
+    let is_local: Vec<bool> = hosts.iter().map(|&other| other == hosts[rank]).collect();
+    let all_apart = (0..size).all(|other| hosts[other] == other);
+    let (names, neighbours) = (mpi.peers.hosts(), (0..size).filter(|&other| is_local[other]).collect());
+    let transport: Arc<dyn Transport> = match all_apart {
+        true => mpi,
+        false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, is_local)),
+    };
+    Ok(Joined { transport, seat: Some(seat), hosts, names, neighbours, host: server })
+}
+
+/// The memory of this host under a launcher that is not ours: the first rank makes it for the others.
+fn share(
+    name: &str,
+    seats: usize,
+    makes: bool,
+    deadline: Instant,
+) -> Result<(Arc<Arena>, Option<shm::Host>)> {
+    if !makes {
+        return Ok((shm::join(name, deadline)?, None));
+    }
+    let (arena, file) = shm::create(seats)?;
+    Ok((arena, Some(shm::Host::start(name, file)?)))
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
