@@ -23,3 +23,8 @@ pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
 pub use transport::{ArenaBuffer, Interrupt};
 pub use world::{Group, InitOptions, Pending, World};
+
+/// The README's Rust code, so that it runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

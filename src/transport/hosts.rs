@@ -13,8 +13,8 @@ use crate::memory::{DType, ReduceOp};
 pub(crate) struct HostsTransport {
     local: Arc<dyn Transport>,
     remote: Arc<MpiTransport>,
-    /// For each rank of the world, whether it is reached by `local`.
-    is_local: Vec<bool>,
+    /// For each rank of the world, the number of its host; those of this rank's host are reached by `local`.
+    hosts: Vec<usize>,
     open: Mutex<Open>,
 }
 
@@ -32,13 +32,12 @@ struct Halves {
 }
 
 impl HostsTransport {
-    pub fn new(local: Arc<dyn Transport>, remote: Arc<MpiTransport>, is_local: Vec<bool>) -> HostsTransport {
-        HostsTransport { local, remote, is_local, open: Mutex::default() }
+    pub fn new(local: Arc<dyn Transport>, remote: Arc<MpiTransport>, hosts: Vec<usize>) -> HostsTransport {
+        HostsTransport { local, remote, hosts, open: Mutex::default() }
     }
 
-    /// The half between hosts.
-    pub fn remote(&self) -> &Arc<MpiTransport> {
-        &self.remote
+    fn is_local(&self, rank: usize) -> bool {
+        self.hosts[rank] == self.hosts[self.remote.rank()]
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -95,9 +94,10 @@ impl Transport for HostsTransport {
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        let own = self.rank();
-        let all_far = members.iter().all(|&member| member == own || !self.is_local[member]);
-        if all_far { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
+        // All members must come to the same answer, so it cannot depend on who asks.
+        let host = |member: usize| self.hosts[members[member]];
+        let all_apart = (0..members.len()).all(|one| (0..one).all(|other| host(one) != host(other)));
+        if all_apart { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
     }
 }
 
@@ -105,12 +105,12 @@ impl Progress for HostsTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let (mut near_sends, mut far_sends) = (Vec::new(), Vec::new());
         for Outgoing { to, bytes } in sends {
-            let half = if self.is_local[*to] { &mut near_sends } else { &mut far_sends };
+            let half = if self.is_local(*to) { &mut near_sends } else { &mut far_sends };
             half.push(Outgoing { to: *to, bytes });
         }
         let (mut near_receives, mut far_receives) = (Vec::new(), Vec::new());
         for Incoming { from, bytes } in receives {
-            let half = if self.is_local[*from] { &mut near_receives } else { &mut far_receives };
+            let half = if self.is_local(*from) { &mut near_receives } else { &mut far_receives };
             half.push(Incoming { from: *from, bytes });
         }
         let mut halves = Halves::default();

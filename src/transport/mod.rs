@@ -8,6 +8,7 @@ pub(crate) mod local;
 mod mailbox;
 mod message;
 pub(crate) mod mpi;
+pub(crate) mod process;
 mod progress;
 pub(crate) mod shm;
 mod signature;

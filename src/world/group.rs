@@ -8,9 +8,9 @@ use super::background::{self, Background};
 use super::pending::{Pending, pending};
 use super::turn::{Turn, Turns};
 use crate::error::{Error, Kind, Result};
+use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
-use crate::transport::arena::{Seat, process};
-use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb, process};
 
 /// What all groups of one world have in common.
 pub(crate) struct Common {

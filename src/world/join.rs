@@ -87,12 +87,12 @@ pub(super) fn over_mpi<H: PartialEq>(
     let keys: Vec<H> = (0..size).map(|other| host(first[other], other, size)).collect();
     let number = |other: usize| keys.iter().position(|key| *key == keys[other]).unwrap_or(other);
     let hosts: Vec<usize> = (0..size).map(number).collect();
-    let is_local: Vec<bool> = hosts.iter().map(|&other| other == hosts[rank]).collect();
     let all_apart = (0..size).all(|other| hosts[other] == other);
-    let (names, neighbours) = (mpi.peers.hosts(), (0..size).filter(|&other| is_local[other]).collect());
+    let (names, neighbours) =
+        (mpi.peers.hosts(), (0..size).filter(|&other| hosts[other] == hosts[rank]).collect());
     let transport: Arc<dyn Transport> = match all_apart {
         true => mpi,
-        false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, is_local)),
+        false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone())),
     };
     Ok(Joined { transport, seat: Some(seat), hosts, names, neighbours, host: server })
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::error::{Error, Result};
-use crate::transport::arena::process;
+use crate::transport::process;
 
 /// What the launcher says.
 #[derive(Debug, Clone, PartialEq, Eq)]

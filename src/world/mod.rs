@@ -22,7 +22,7 @@ pub use init::InitOptions;
 pub use pending::Pending;
 
 use crate::error::{Error, Result};
-use crate::transport::arena::process;
+use crate::transport::process;
 use crate::transport::{ArenaBuffer, shm};
 
 /// All ranks of a job, seen from one of them.

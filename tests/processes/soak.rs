@@ -17,7 +17,7 @@ pub fn rank(world: &World) {
     let group = world.group();
     let everybody: Vec<usize> = (0..world.size()).rev().collect();
     eprintln!("running");
-    let mut work = || -> unisono::Result<()> {
+    let work = || -> unisono::Result<()> {
         let mut small = [1.0f32; 100];
         let mut large = vec![1.0f32; 100_000];
         let mut all = vec![0.0; 100 * world.size()];

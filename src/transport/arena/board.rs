@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::flag::Flag;
-use super::process;
 use crate::transport::Verb;
+use crate::transport::process;
 
 /// Longest source location that a rank can show, in bytes.
 const LOCATION: usize = 248;

@@ -60,7 +60,7 @@ mod tests {
         for _ in 0..2000 {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let choice = (random >> 33) as usize;
-            if choice % 3 == 0 && !held.is_empty() {
+            if choice.is_multiple_of(3) && !held.is_empty() {
                 let (start, bytes) = held.swap_remove(choice % held.len());
                 heap.give_back(start, bytes);
             } else if let Some(start) = heap.take(choice % 50_000) {

@@ -12,7 +12,6 @@ mod flag;
 mod heap;
 mod layout;
 mod patience;
-pub(crate) mod process;
 mod ring;
 mod seat;
 

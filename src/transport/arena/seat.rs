@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::buffer::ArenaBuffer;
 use super::heap::Heap;
 use super::patience::Patience;
-use super::{Arena, Place, channel, process};
+use super::{Arena, Place, channel};
 use crate::error::{Error, Lost, Missing, Result};
-use crate::transport::Verb;
+use crate::transport::{Verb, process};
 
 /// One rank at its place in the arena.
 pub(crate) struct Seat {

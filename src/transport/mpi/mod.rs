@@ -5,7 +5,7 @@
 //! | `search`, `library` | where MPI libraries lie; loading the best one |
 //! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
 //! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
-//! | `engine`, `cancel` | the state of all exchanges; giving one up |
+//! | `engine`, `letters`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
 //! | `wait`, `peers` | how to wait; who the others are and whether they live |
 //! | `all_reduce` | the one collective that is worth a path of its own |
 //!
@@ -23,6 +23,7 @@ mod all_reduce;
 mod binding;
 mod cancel;
 mod engine;
+mod letters;
 mod library;
 mod matching;
 mod peers;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Lost, Missing, Result};
-use crate::transport::arena::process;
+use crate::transport::process;
 use crate::transport::{Call, Progress, Ticket};
 
 /// Tells what a rank was last doing; provided by the layer above.

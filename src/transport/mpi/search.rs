@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::abi::Interface;
-use crate::transport::arena::process;
+use crate::transport::process;
 
 /// The library names that are tried, best first: the standard interface, Open MPI, MPICH (and Debian's name for it).
 const NAMES: [(&str, Interface); 5] = [

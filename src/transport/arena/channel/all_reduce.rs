@@ -29,8 +29,10 @@ impl Channel {
         if bytes <= SMALL {
             return self.all_reduce_small(call, signature, buffer, dtype, operation);
         }
+        let windows = bytes.div_ceil(WINDOW);
         let offset = self.seat.arena.offset_of(Piece::of(buffer));
         let buffer = buffer.as_mut_ptr();
+        let window = |index: usize| index * WINDOW..bytes.min((index + 1) * WINDOW);
         let show = |slot: *mut u8, window: Range<usize>| {
             for member in (0..self.size()).filter(|&member| member != self.me && offset.is_none()) {
                 let part = self.part(&window, member);
@@ -42,7 +44,8 @@ impl Channel {
                 }
             }
         };
-        self.enter(call, Record::new(signature).at(offset), |slot| show(slot, 0..bytes.min(WINDOW)))?;
+        let first = self.next();
+        self.enter(call, Record::new(signature).at(offset), |slot| show(slot, window(0)))?;
 
         let shown: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
         if let Some(offsets) = shown.iter().copied().collect::<Option<Vec<usize>>>() {
@@ -56,39 +59,51 @@ impl Channel {
             return self.settle(call);
         }
 
+        // Each window takes two steps: its parts are shown, its result is shown. The next window's parts are shown before
+        // this one's result, so that nobody has to wait for a member that is a little behind:
+        // parts 0, parts 1, result 0, parts 2, result 1, …, result of the last.
+        let parts_step = |index: usize| first.wrapping_add((2 * index).saturating_sub(1) as u32);
+        let result_step = |index: usize| first.wrapping_add((2 * index + 2).min(2 * windows - 1) as u32);
         let mut sources = vec![std::ptr::null(); self.size()];
-        for start in (0..bytes).step_by(WINDOW) {
-            let window = start..bytes.min(start + WINDOW);
-            if start > 0 {
+        for index in 0..windows {
+            if index + 1 < windows {
                 self.writable(call)?;
-                show(self.slot(self.me, self.next()), window.clone());
+                show(self.slot(self.me, self.next()), window(index + 1));
                 self.publish();
             }
-            let step = self.current();
-            let part = self.part(&window, self.me);
-            let in_slot = part.start - start;
+            let part = self.part(&window(index), self.me);
+            let in_slot = part.start - index * WINDOW;
             for (member, source) in sources.iter_mut().enumerate() {
-                self.wait_for(call, member, step)?;
+                self.wait_for(call, member, parts_step(index))?;
                 *source = match shown[member] {
                     _ if member == self.me => buffer.wrapping_add(part.start).cast_const(),
                     Some(offset) => self.seat.arena.at(offset + part.start).cast_const(),
-                    None => self.slot(member, step).wrapping_add(in_slot).cast_const(),
+                    None => self.slot(member, parts_step(index)).wrapping_add(in_slot).cast_const(),
                 };
             }
+            self.writable(call)?;
             let results =
-                [buffer.wrapping_add(part.start), self.slot(self.me, step + 1).wrapping_add(in_slot)];
-            // SAFETY: sources and results are valid for the part; everybody has published `step`, so nobody reads the
-            // slot of the step after it yet, and nobody else writes to this part.
+                [buffer.wrapping_add(part.start), self.slot(self.me, self.next()).wrapping_add(in_slot)];
+            // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
+            // else writes to this part.
             unsafe { reduce::combine(dtype, operation, part.len() / dtype.size(), &sources, &results) };
             self.publish();
-            for member in (0..self.size()).filter(|&member| member != self.me) {
-                self.wait_for(call, member, self.current())?;
-                let part = self.part(&window, member);
-                // SAFETY: the member has published the result of its part, and nobody else touches it in the buffer.
-                unsafe {
-                    let result = self.slot(member, self.current()).add(part.start - start);
-                    buffer.add(part.start).copy_from_nonoverlapping(result, part.len());
-                }
+            if index > 0 {
+                self.collect(call, buffer, window(index - 1), result_step(index - 1))?;
+            }
+        }
+        self.collect(call, buffer, window(windows - 1), result_step(windows - 1))
+    }
+
+    /// Copies the results that the other members show for a window.
+    fn collect(&self, call: &Call, buffer: *mut u8, window: Range<usize>, step: u32) -> Result<()> {
+        for member in (0..self.size()).filter(|&member| member != self.me) {
+            self.wait_for(call, member, step)?;
+            let part = self.part(&window, member);
+            // SAFETY: the member has published the result of its part, and nobody else touches it in the buffer.
+            unsafe {
+                let result = self.slot(member, step).add(part.start - window.start);
+                buffer.add(part.start).copy_from_nonoverlapping(result, part.len());
             }
         }
         Ok(())

@@ -15,13 +15,21 @@ use super::{Arena, Seat};
 use crate::error::{Error, Lost, Result};
 use crate::transport::{Call, Signature};
 
-/// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that all the
-/// windows of a meeting stay in the second-level cache.
-pub(crate) const WINDOW: usize = 512 * 1024;
+/// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
+/// the cache until it is read.
+pub(crate) const WINDOW: usize = 256 * 1024;
 
-/// Bytes between the slots of neighbouring members. The extra bytes make slots begin at different places within a page:
-/// loads and stores at equal places are mistaken for each other by the processor and slow down.
-const SLOT: usize = WINDOW + 4096 + 256;
+/// How many slots a member uses in turn. Writing to memory that another core has just read is slow, because the core must
+/// first be told to forget it: several times slower than writing to memory that has left the other core's own cache.
+/// Sixteen windows are more than such a cache holds.
+const SLOTS: u32 = 16;
+
+/// How many steps a member may publish after a step that it still reads.
+const LAG: u32 = 2;
+
+/// Bytes between neighbouring slots. The extra bytes make slots begin at different places within a page: loads and stores
+/// at equal places are mistaken for each other by the processor and slow down.
+const SLOT: usize = WINDOW + 256;
 
 /// Where in its page the first slot begins: far from the first bytes, where most users' buffers begin.
 const SLOT_START: usize = 2048;
@@ -31,8 +39,8 @@ const SLOT_START: usize = 2048;
 struct Member {
     /// How many steps this member has published.
     step: Flag,
-    /// What it shows, for odd and even steps.
-    records: [Notice; 2],
+    /// What it shows, one for each slot.
+    records: [Notice; SLOTS as usize],
     /// Not zero when it will not take part any more.
     gave_up: AtomicU32,
     /// The core that it ran on when it published its last step, plus one.
@@ -46,11 +54,16 @@ fn this_core() -> u32 {
 
 /// Bytes that a channel of so many members needs.
 pub(crate) fn bytes(members: usize) -> usize {
-    slots_start(members) + 2 * members * SLOT
+    slots_start(members) + members * SLOTS as usize * SLOT
 }
 
 fn slots_start(members: usize) -> usize {
     (members * size_of::<Member>()).next_multiple_of(4096) + SLOT_START
+}
+
+/// Which of its slots a step uses.
+fn turn(step: u32) -> usize {
+    (step % SLOTS) as usize
 }
 
 /// Bytes that another member shows.
@@ -114,7 +127,7 @@ impl Channel {
     }
 
     fn new(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base % 4096 == 0);
+        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base.is_multiple_of(4096));
         let me =
             members.iter().position(|&member| member == seat.index).expect("only members open a channel");
         Channel { seat: seat.clone(), base, members, me, step: AtomicU32::new(0), founded: false }
@@ -139,7 +152,7 @@ impl Channel {
 
     /// Where a member puts what it shows in the given step.
     fn slot(&self, member: usize, step: u32) -> *mut u8 {
-        let index = member * 2 + (step & 1) as usize;
+        let index = member * SLOTS as usize + turn(step);
         self.seat.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
     }
 
@@ -153,10 +166,10 @@ impl Channel {
         self.step.load(Ordering::Relaxed)
     }
 
-    /// Waits until the slot of the next step may be overwritten: when everybody has published the step before it, nobody
-    /// reads the one before that any more.
+    /// Waits until the slot of the next step may be overwritten: its last content belonged to the step `SLOTS` before, and
+    /// whoever has published more than `LAG` steps after that one does not read it any more.
     fn writable(&self, call: &Call) -> Result<()> {
-        self.wait_all(call, self.current())
+        self.wait_all(call, self.next().wrapping_sub(SLOTS - LAG - 1))
     }
 
     /// Publishes the next step: what was written into its slot and record is there for the others.
@@ -207,7 +220,7 @@ impl Channel {
         let step = self.next();
         self.writable(call)?;
         fill(self.slot(self.me, step));
-        self.member(self.me).records[(step & 1) as usize].show(mine);
+        self.member(self.me).records[turn(step)].show(mine);
         self.publish();
         self.wait_all(call, step)?;
         if (0..self.size()).all(|member| self.record(member).signature == mine.signature) {
@@ -220,7 +233,7 @@ impl Channel {
 
     /// What a member showed in the current step. Valid until this member publishes the next one.
     fn record(&self, member: usize) -> Record {
-        self.member(member).records[(self.current() & 1) as usize].read()
+        self.member(member).records[turn(self.current())].read()
     }
 
     /// One step without data: afterwards nobody reads anything that was shown before.

@@ -12,7 +12,7 @@ pub fn start() -> MpiTransport {
     MpiTransport::init(MpiOptions { expected: None, timeout, describe: None }).expect("MPI starts")
 }
 
-pub fn call(transport: &MpiTransport, seconds: f64) -> Call<'static> {
+pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
     let started = Instant::now();
     let deadline = started + Duration::from_secs_f64(seconds);
     Call {
@@ -74,6 +74,7 @@ pub fn messages() {
     if transport.size() > 1 {
         mismatches(&transport);
         timeouts(&transport);
+        interrupts(&transport);
         half_way(&transport);
     }
     ring(&transport, 6 << 20, 0).expect("the ring after failed calls");
@@ -205,6 +206,18 @@ fn timeouts(transport: &MpiTransport) {
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == peer), "{error}");
     let waited = started.elapsed().as_secs_f64();
     assert!((0.2..1.5).contains(&waited), "waited {waited} s");
+}
+
+/// The caller's hook ends a wait long before its deadline.
+fn interrupts(transport: &MpiTransport) {
+    let peer = (transport.rank() + 1) % transport.size();
+    let mut call = call(transport, 30.0);
+    let stop = || true;
+    call.interrupt = Some(&stop);
+    let receives = &mut [Incoming { from: peer, bytes: &mut [0; 4] }];
+    let error = transport.exchange(&call, &slot(50, 0, 4), &[], receives).expect_err("the hook says stop");
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    assert!(call.started.elapsed() < Duration::from_secs(5), "late: {:?}", call.started.elapsed());
 }
 
 /// Gives large exchanges up at many different moments; what follows must be untouched by that.

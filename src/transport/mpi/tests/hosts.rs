@@ -26,8 +26,8 @@ pub fn two_pretended_hosts() {
     };
     let seat = Seat::take(arena, rank - first, vec![first, first + 1]).expect("a seat");
     let local = Arc::new(ArenaTransport::new("shm", size, seat));
-    let is_local = (0..size).map(|other| other / 2 == rank / 2).collect();
-    let both = HostsTransport::new(local, mpi.clone(), is_local);
+    let hosts = (0..size).map(|other| other / 2).collect();
+    let both = HostsTransport::new(local, mpi.clone(), hosts);
     for length in [0, 1, 5000, 100_000, 3 << 20] {
         everybody_to_everybody(&both, &mpi, length);
     }

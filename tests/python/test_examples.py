@@ -1,0 +1,60 @@
+"""Runs the tour of every collective under each launcher and on several numbers of ranks."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOUR = str(ROOT / "examples/collectives/tour.py")
+OPENMPI = ["--oversubscribe", "--bind-to", "none"]
+
+
+def environment(name: str) -> Path:
+    """A virtual environment that `make test` made; where it is missing, the test is left out by name."""
+    folder = os.environ.get(f"UNISONO_TEST_{name}", "")
+    if not (Path(folder) / "bin/mpiexec").exists():
+        pytest.skip(f"UNISONO_TEST_{name} does not name an environment with this MPI")
+    return Path(folder)
+
+
+def run(command: list[str], ranks: int, **variables: str) -> str:
+    """What the tour printed; it fails when the tour did."""
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, env={**os.environ, **variables}
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{ranks} {'ranks' if ranks > 1 else 'rank'}, transport" in result.stdout
+    assert len(re.findall(r" right +[\d.]+", result.stdout)) == 13, result.stdout
+    return result.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_our_launcher(ranks: int) -> None:
+    """On 1 to 4 ranks, more than there may be cores."""
+    run([sys.executable, "-m", "unisono", "run", "-n", str(ranks), "--", TOUR], ranks)
+
+
+def test_no_launcher() -> None:
+    """A world of one."""
+    assert "transport alone" in run([sys.executable, TOUR], 1)
+
+
+def test_torchrun() -> None:
+    """The ranks of torchrun meet by themselves."""
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TOUR]
+    assert "transport shm" in run(command, 2, OMP_NUM_THREADS="1")
+
+
+@pytest.mark.parametrize("variables", [{}, {"UNISONO_TRANSPORT": "mpi"}, {"UNISONO_HOSTS": "2"}], ids=str)
+@pytest.mark.parametrize(("name", "options"), [("MPICH", []), ("OPENMPI", OPENMPI)])
+def test_mpi(name: str, options: list[str], variables: dict[str, str]) -> None:
+    """Under mpiexec: shared memory by itself, MPI when forced, both on pretended hosts."""
+    folder = environment(name)
+    command = [str(folder / "bin/mpiexec"), *options, "-n", "4", str(folder / "bin/python"), TOUR]
+    expected = {"UNISONO_TRANSPORT": "transport mpi", "UNISONO_HOSTS": "transport shm+mpi"}
+    assert expected.get(next(iter(variables), ""), "transport shm,") in run(command, 4, **variables)

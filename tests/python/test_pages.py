@@ -1,0 +1,44 @@
+"""Runs the Python code of the README and of the guide, in a world of one and on two ranks.
+
+The blocks of one page are one program: they run in order, in one process for each rank.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def program(page: Path) -> str:
+    """The page's blocks, each at the line where it stands, so that errors point into the page."""
+    text = page.read_text()
+    lines = [""] * text.count("\n")
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        code = block.group(1).splitlines()
+        lines[first : first + len(code)] = code
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
+    """A page's code ends without an error."""
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text(program(page))
+    launcher = [] if ranks == 1 else ["-m", "unisono", "run", "-n", str(ranks), "--"]
+    command = [sys.executable, *launcher, str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, f"{page.name} on {ranks} ranks:\n{result.stdout}{result.stderr}"
+
+
+def test_pages_have_code() -> None:
+    """The pattern still finds the blocks that it is there for."""
+    assert "uni.all_reduce" in program(ROOT / "README.md")
+    assert "uni.all_to_all" in program(ROOT / "docs/guide/collectives.md")

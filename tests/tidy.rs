@@ -1,0 +1,79 @@
+//! The repository's rules as an ordinary test: layers, `unsafe` addresses, file sizes, docstrings, links, words.
+
+#[path = "tidy/layers.rs"]
+mod layers;
+#[path = "tidy/lexer.rs"]
+mod lexer;
+#[path = "tidy/pages.rs"]
+mod pages;
+#[path = "tidy/paths.rs"]
+mod paths;
+#[path = "tidy/text.rs"]
+mod text;
+#[path = "tidy/tree.rs"]
+mod tree;
+#[path = "tidy/unsafety.rs"]
+mod unsafety;
+
+use tree::{Breach, Source};
+
+/// Applies one rule to every file of the repository and fails with all breaches, one a line.
+fn everywhere(rule: impl Fn(&Source) -> Vec<Breach>) {
+    let breaches: Vec<String> = tree::sources()
+        .iter()
+        .flat_map(|file| rule(file).into_iter().map(|breach| breach.at(file)))
+        .collect();
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn lower_layers_do_not_use_higher_ones() {
+    let names = layers::reexports(&tree::read("src/lib.rs"));
+    everywhere(|file| layers::check(file, &names));
+}
+
+#[test]
+fn unsafe_stays_at_its_addresses() {
+    everywhere(unsafety::check_address);
+}
+
+#[test]
+fn unsafe_addresses_are_in_use() {
+    let breaches = unsafety::unused_addresses(&tree::sources());
+    assert!(breaches.is_empty(), "remove these from the list in tests/tidy/unsafety.rs: {breaches:?}");
+}
+
+#[test]
+fn every_unsafe_says_why_it_is_sound() {
+    everywhere(unsafety::check_reason);
+}
+
+#[test]
+fn files_open_with_a_sentence() {
+    everywhere(text::check_opening);
+}
+
+#[test]
+fn files_are_small() {
+    everywhere(text::check_size);
+}
+
+#[test]
+fn no_word_is_out_of_place() {
+    everywhere(text::check_words);
+}
+
+#[test]
+fn make_targets_have_help() {
+    everywhere(pages::check_makefile);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    everywhere(|file| pages::check_links(file, &|path| tree::root().join(path).exists()));
+}
+
+#[test]
+fn the_changelog_is_open() {
+    everywhere(pages::check_changelog);
+}

@@ -1,0 +1,83 @@
+//! Rules on the text of a file: its opening sentence, its size, and words that do not belong.
+
+use crate::lexer::{code_only, lines_before_tests};
+use crate::tree::{Breach, Source};
+
+/// A file is one idea: split it before it has this many lines (tests aside).
+const MOST_LINES: usize = 500;
+
+/// Unfinished work and paths of one machine. Joined here so that this file does not break its own rule.
+const WORDS: &[&str] = &[
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("FIX", "ME"),
+    concat!("db", "g!("),
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/ho", "me/"),
+];
+
+pub fn check_opening(file: &Source) -> Vec<Breach> {
+    if file.is_rust() && !file.text.starts_with("//! ") {
+        return vec![Breach::new(
+            1,
+            "a Rust file opens with `//!` and a sentence that a newcomer understands",
+        )];
+    }
+    if file.is_python() {
+        let is_remark = |line: &&str| line.trim().is_empty() || line.starts_with('#');
+        let first = file.text.lines().find(|line| !is_remark(line)).unwrap_or_default();
+        if !["\"\"\"", "r\"\"\""].iter().any(|quote| first.starts_with(quote)) {
+            return vec![Breach::new(1, "a Python file opens with a docstring that a newcomer understands")];
+        }
+    }
+    Vec::new()
+}
+
+pub fn check_size(file: &Source) -> Vec<Breach> {
+    let lines = match (file.is_rust(), file.is_python()) {
+        (true, _) => lines_before_tests(&code_only(&file.text)),
+        (_, true) => file.text.lines().count(),
+        _ => 0,
+    };
+    if lines <= MOST_LINES {
+        return Vec::new();
+    }
+    vec![Breach::new(
+        MOST_LINES,
+        format!("{lines} lines without its tests: split it by idea before {MOST_LINES}"),
+    )]
+}
+
+pub fn check_words(file: &Source) -> Vec<Breach> {
+    let words = |line: &str| WORDS.iter().copied().find(|word| line.contains(word));
+    let lines = file.text.lines().enumerate();
+    lines
+        .filter_map(|(number, line)| {
+            Some(Breach::new(number + 1, format!("`{}` does not belong here", words(line)?)))
+        })
+        .collect()
+}
+
+#[test]
+fn a_file_without_an_opening_is_a_breach() {
+    assert_eq!(check_opening(&Source::new("src/a.rs", "use std::fs;\n")).len(), 1);
+    assert_eq!(check_opening(&Source::new("src/a.rs", "//! Reads files.\n")), []);
+    assert_eq!(check_opening(&Source::new("a.py", "# A remark.\n\nimport os\n")).len(), 1);
+    assert_eq!(check_opening(&Source::new("scripts/a", "#!/usr/bin/env python3\nimport os\n")).len(), 1);
+    assert_eq!(check_opening(&Source::new("a.py", "#!/usr/bin/env python3\n\"\"\"Reads files.\"\"\"\n")), []);
+}
+
+#[test]
+fn a_long_file_is_a_breach_but_its_tests_do_not_count() {
+    let long = "let x = 1;\n".repeat(MOST_LINES + 1);
+    assert_eq!(check_size(&Source::new("src/a.rs", &long)).len(), 1);
+    let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
+    assert_eq!(check_size(&Source::new("src/a.rs", &tested)), []);
+}
+
+#[test]
+fn a_word_out_of_place_is_a_breach() {
+    let found = check_words(&Source::new("src/a.rs", &format!("//! A.\nfn f() {{ {}) }}\n", WORDS[0])));
+    assert_eq!((found.len(), found[0].line), (1, 2));
+}
