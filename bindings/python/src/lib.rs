@@ -8,6 +8,7 @@ mod exchange;
 mod fork;
 mod group;
 mod header;
+mod heap;
 mod in_place;
 mod interrupt;
 mod locate;

@@ -1,16 +1,16 @@
 //! Memory that a result or `unisono.empty` lives in: NumPy and PyTorch take it over without a copy.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use unisono::{ArenaBuffer, DType, Error, Result};
+use unisono::{ArenaBuffer, DType, Result};
 
 use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
 use crate::fork::OwnProcess;
+use crate::heap::Heap;
 
 /// Bytes with an owner, an element type and a shape.
 #[pyclass(frozen, module = "unisono._native")]
@@ -37,36 +37,6 @@ struct Arena {
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
-
-struct Heap {
-    pointer: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: the block is owned; access is ordered by `Memory::bytes_mut`'s callers and later by the interpreter.
-unsafe impl Send for Heap {}
-// SAFETY: as above.
-unsafe impl Sync for Heap {}
-
-impl Heap {
-    /// Zeroed bytes at a cache line's start.
-    fn new(bytes: usize) -> Result<Heap> {
-        let failed = || {
-            Error::unsupported("allocate", format!("{bytes} bytes of memory are not to be had"), "free some")
-        };
-        let layout = Layout::from_size_align(bytes.max(1), 128).map_err(|_| failed())?;
-        // SAFETY: the layout is not empty.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() { Err(failed()) } else { Ok(Heap { pointer, layout }) }
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, freed once.
-        unsafe { dealloc(self.pointer, self.layout) }
-    }
-}
 
 impl Memory {
     /// Private memory for a result of this shape.
@@ -96,7 +66,7 @@ impl Memory {
 
     fn pointer(&self) -> *mut u8 {
         match &*self.store {
-            Store::Heap(heap) => heap.pointer.wrapping_add(self.offset),
+            Store::Heap(heap) => heap.pointer().wrapping_add(self.offset),
             Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
         }
     }
