@@ -1,21 +1,11 @@
 //! The program `unisono`, carried in the wheel.
 
-use pyo3::prelude::*;
-use unisono::Error;
+use std::ffi::OsString;
 
-use crate::errors::raise;
+use pyo3::prelude::*;
 
 /// Runs the program with these arguments and returns its exit status; `this_program` starts it again.
 #[pyfunction]
-#[pyo3(signature = (arguments, this_program))]
-pub(crate) fn main(
-    py: Python<'_>,
-    arguments: Vec<std::ffi::OsString>,
-    this_program: Vec<std::ffi::OsString>,
-) -> PyResult<i32> {
-    let _ = (arguments, this_program);
-    Err(raise(
-        py,
-        Error::unsupported("unisono", "this build carries no program", "install the whole package"),
-    ))
+pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
+    py.detach(|| unisono_cli::main(arguments, this_program))
 }

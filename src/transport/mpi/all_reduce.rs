@@ -18,6 +18,8 @@ use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket};
 /// Bytes that all others together send for one piece: large, because each piece costs an offer and an answer, and bounded,
 /// because that much memory is kept for them.
 const PIECE: usize = 16 << 20;
+/// The longest buffer that is sent whole: with our header and MPI's it still leaves in one step on every MPI.
+const SMALL: usize = 3 << 10;
 /// Pieces of the first step under way at once.
 const AHEAD: usize = 2;
 
@@ -51,7 +53,7 @@ impl MpiTransport {
             return Ok(());
         }
         // Small ones: everybody sends everything to everybody, one step instead of two.
-        let small = bytes.len() * others <= INLINE;
+        let small = bytes.len() <= SMALL && bytes.len() * others <= INLINE;
         let count = bytes.len() / dtype.size();
         let longest_part = count.div_ceil(members.len());
         let piece = if small { count } else { longest_part.min((PIECE / others).max(INLINE) / dtype.size()) };

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::transport::{Call, Progress, Ticket};
 
 /// Looks before the core is given away, when every rank of this host has one.
-const SPINS: u32 = 2_000;
+const SPINS: u32 = 200;
 /// How long to keep giving the core away before sleeping.
 const YIELDING: Duration = Duration::from_millis(20);
 /// The longest sleep.

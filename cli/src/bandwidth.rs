@@ -1,0 +1,70 @@
+//! How fast this machine's memory is: a copy and `y += x`, the two things that collectives do all day.
+
+/// A kernel over two buffers of equal length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    Copy,
+    Add,
+}
+
+impl Kernel {
+    pub(crate) const BOTH: [Kernel; 2] = [Kernel::Copy, Kernel::Add];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kernel::Copy => "copy",
+            Kernel::Add => "y += x",
+        }
+    }
+
+    /// Bytes read and written for each byte of one buffer.
+    pub(crate) fn traffic(self) -> f64 {
+        match self {
+            Kernel::Copy => 2.0,
+            Kernel::Add => 3.0,
+        }
+    }
+
+    pub(crate) fn run(self, y: &mut [f32], x: &[f32]) {
+        match self {
+            Kernel::Copy => y.copy_from_slice(x),
+            Kernel::Add => add(y, x),
+        }
+    }
+}
+
+fn add(y: &mut [f32], x: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature was just detected.
+        return unsafe { add_avx2(y, x) };
+    }
+    add_any(y, x);
+}
+
+/// The same code, compiled for wider registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_avx2(y: &mut [f32], x: &[f32]) {
+    add_any(y, x);
+}
+
+#[inline(always)]
+fn add_any(y: &mut [f32], x: &[f32]) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_do_what_they_say() {
+        let x: Vec<f32> = (0..1003).map(|i| i as f32).collect();
+        let mut y = vec![1.0; x.len()];
+        Kernel::Add.run(&mut y, &x);
+        assert!(y.iter().zip(&x).all(|(y, x)| *y == x + 1.0));
+        Kernel::Copy.run(&mut y, &x);
+        assert_eq!(y, x);
+    }
+}

@@ -1,0 +1,175 @@
+//! One collective as something to time: its buffers, one call, and what must come out.
+
+use clap::ValueEnum;
+use unisono::{DType, Group, ReduceOp, Result, World};
+
+/// Elements repeat with this period: value = (rank + 1) · (1 + index mod period).
+const PERIOD: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Verb {
+    AllReduce,
+    Barrier,
+    Broadcast,
+    Scatter,
+    Gather,
+    AllGather,
+    Reduce,
+    ReduceScatter,
+    AllToAll,
+    SendRecv,
+}
+
+impl Verb {
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+}
+
+/// Memory of one of the two kinds that users have.
+pub(crate) enum Buffer {
+    Private(Vec<f32>),
+    Arena(unisono::ArenaBuffer),
+}
+
+impl Buffer {
+    pub(crate) fn new(world: &World, elements: usize, arena: bool) -> Result<Buffer> {
+        Ok(match arena {
+            true => Buffer::Arena(world.empty(elements * size_of::<f32>())?),
+            false => Buffer::Private(vec![0.0; elements]),
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Private(values) => bytemuck::cast_slice(values),
+            Buffer::Arena(buffer) => buffer,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Private(values) => bytemuck::cast_slice_mut(values),
+            Buffer::Arena(buffer) => buffer,
+        }
+    }
+}
+
+/// A verb with its buffers. `elements` is the larger of a rank's two sides, a multiple of the ranks.
+pub(crate) struct Work {
+    verb: Verb,
+    group: Group,
+    input: Buffer,
+    output: Buffer,
+    counts: Vec<usize>,
+}
+
+impl Work {
+    pub(crate) fn new(world: &World, verb: Verb, elements: usize, arena: bool) -> Result<Work> {
+        let (ranks, rank) = (world.size(), world.rank());
+        let part = elements.div_ceil(ranks);
+        let whole = part * ranks;
+        let (input, output) = match verb {
+            Verb::Barrier => (0, 0),
+            Verb::AllReduce | Verb::Broadcast | Verb::Reduce | Verb::SendRecv => (elements, 0),
+            Verb::Scatter => (if rank == 0 { whole } else { 0 }, part),
+            Verb::Gather => (part, if rank == 0 { whole } else { 0 }),
+            Verb::AllGather => (part, whole),
+            Verb::ReduceScatter => (whole, part),
+            Verb::AllToAll => (whole, whole),
+        };
+        Ok(Work {
+            verb,
+            group: world.group().clone(),
+            input: Buffer::new(world, input, arena)?,
+            output: Buffer::new(world, output, arena)?,
+            counts: vec![part; ranks],
+        })
+    }
+
+    /// How many calls in a row keep the numbers finite.
+    pub(crate) fn most_calls(&self) -> usize {
+        // Each all_reduce multiplies what the last one left by the number of ranks.
+        let growth = (self.group.size() as f64).log10();
+        if self.verb == Verb::AllReduce && growth > 0.0 { (30.0 / growth) as usize } else { 1000 }
+    }
+
+    /// Fills the input; untimed.
+    pub(crate) fn prepare(&mut self) {
+        let factor = (self.group.rank() + 1) as f32;
+        let pattern: Vec<f32> = (0..PERIOD).map(|i| factor * (1 + i) as f32).collect();
+        let values: &mut [f32] = bytemuck::cast_slice_mut(self.input.bytes_mut());
+        values.chunks_mut(PERIOD).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
+        self.output.bytes_mut().fill(0);
+    }
+
+    /// One call.
+    pub(crate) fn call(&mut self) -> Result<()> {
+        const TYPE: DType = DType::F32;
+        let (raw, counts) = (self.group.raw(), &self.counts[..]);
+        let at_root = self.group.rank() == 0;
+        let (input, output) = (&mut self.input, &mut self.output);
+        match self.verb {
+            Verb::AllReduce => raw.all_reduce(input.bytes_mut(), TYPE, ReduceOp::Sum),
+            Verb::Barrier => raw.barrier(),
+            Verb::Broadcast => raw.broadcast(input.bytes_mut(), TYPE, 0),
+            Verb::Scatter => raw.scatter(at_root.then(|| input.bytes()), counts, output.bytes_mut(), TYPE, 0),
+            Verb::Gather => raw.gather(input.bytes(), at_root.then(|| output.bytes_mut()), counts, TYPE, 0),
+            Verb::AllGather => raw.all_gather(input.bytes(), output.bytes_mut(), counts, TYPE),
+            Verb::Reduce => raw.reduce(input.bytes_mut(), TYPE, ReduceOp::Sum, 0),
+            Verb::ReduceScatter => {
+                raw.reduce_scatter(input.bytes(), output.bytes_mut(), counts, TYPE, ReduceOp::Sum)
+            }
+            Verb::AllToAll => raw.all_to_all(input.bytes(), counts, output.bytes_mut(), counts, TYPE),
+            Verb::SendRecv => match (self.group.rank(), self.group.rank() ^ 1) {
+                // The last of an odd number of ranks has no partner.
+                (_, partner) if partner >= self.group.size() => Ok(()),
+                (rank, partner) if rank < partner => raw.send(input.bytes(), TYPE, partner, 0),
+                (_, partner) => raw.recv(input.bytes_mut(), TYPE, partner, 0),
+            },
+        }
+    }
+
+    /// Is everything as it must be after `calls` calls?
+    pub(crate) fn is_right(&self, calls: usize) -> bool {
+        let (ranks, rank) = (self.group.size(), self.group.rank());
+        let everybody = (ranks * (ranks + 1) / 2) as f32;
+        let own = (rank + 1) as f32;
+        let part = self.counts[0];
+        let whole = |buffer: &Buffer, factor: f32| matches(buffer.bytes(), 0, factor);
+        match self.verb {
+            Verb::Barrier => true,
+            Verb::AllReduce => whole(&self.input, everybody * (ranks as f32).powi(calls as i32 - 1)),
+            Verb::Broadcast => whole(&self.input, 1.0),
+            Verb::Scatter => matches(self.output.bytes(), rank * part, 1.0),
+            Verb::Gather | Verb::AllGather => {
+                let values: &[f32] = bytemuck::cast_slice(self.output.bytes());
+                let mut parts = values.chunks(part.max(1)).enumerate();
+                parts.all(|(from, values)| matches(bytemuck::cast_slice(values), 0, (from + 1) as f32))
+            }
+            Verb::Reduce if rank == 0 => whole(&self.input, 1.0 + calls as f32 * (everybody - 1.0)),
+            Verb::Reduce => whole(&self.input, own),
+            Verb::ReduceScatter => matches(self.output.bytes(), rank * part, everybody),
+            Verb::AllToAll => {
+                let values: &[f32] = bytemuck::cast_slice(self.output.bytes());
+                let mut parts = values.chunks(part.max(1)).enumerate();
+                parts.all(|(from, values)| {
+                    matches(bytemuck::cast_slice(values), rank * part, (from + 1) as f32)
+                })
+            }
+            Verb::SendRecv => whole(&self.input, (rank & !1) as f32 + 1.0),
+        }
+    }
+}
+
+/// Are these the elements from index `first` on, times a factor?
+fn matches(bytes: &[u8], first: usize, factor: f32) -> bool {
+    let expected: Vec<f32> = (0..PERIOD).map(|i| factor * (1 + (first + i) % PERIOD) as f32).collect();
+    let values: &[f32] = bytemuck::cast_slice(bytes);
+    let near = |(value, expected): (&f32, &f32)| (value - expected).abs() <= 1e-5 * expected.abs();
+    // Counting instead of stopping at the first lets the compiler use wide registers.
+    values
+        .chunks(PERIOD)
+        .all(|chunk| chunk.iter().zip(&expected).filter(|pair| near(*pair)).count() == chunk.len())
+}

@@ -1,0 +1,68 @@
+//! Runs another program with a time limit and keeps what it prints.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::launcher::{Cause, Listener, Outcome, Plan, Signals, Stream, launch, signal_name};
+
+/// What is needed to start other programs.
+pub(super) struct Helper<'a> {
+    pub(super) this_program: &'a [OsString],
+    pub(super) signals: Signals,
+}
+
+/// What a program printed, and whether it ended well.
+pub(super) struct Captured {
+    pub(super) output: Vec<String>,
+    pub(super) problem: Option<String>,
+}
+
+impl Helper<'_> {
+    /// Starts `ranks` ranks of a program and waits for them.
+    pub(super) fn capture(
+        &mut self,
+        ranks: usize,
+        program: Vec<OsString>,
+        environment: Vec<(OsString, OsString)>,
+        limit: Duration,
+    ) -> Captured {
+        let plan = Plan {
+            size: ranks,
+            program,
+            environment,
+            timeout: Some(limit),
+            grace: Duration::from_secs(2),
+            this_program: self.this_program,
+        };
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let mut listener = Listener::new(|_, stream, line: &str| match stream {
+            Stream::Stdout => output.push(line.to_string()),
+            Stream::Stderr => errors.push(line.to_string()),
+        });
+        let outcome = launch(&plan, &mut listener, &mut self.signals);
+        drop(listener);
+        let problem = match &outcome {
+            Ok(outcome) => problem(outcome, limit),
+            Err(error) => Some(error.to_string()),
+        };
+        // The first lines name the cause; what follows is mostly the launchers' commentary.
+        let mut cause: Vec<String> = Vec::new();
+        for line in errors.into_iter().filter(|line| line.contains(char::is_alphanumeric)) {
+            if cause.len() < 4 && !cause.contains(&line) {
+                cause.push(line);
+            }
+        }
+        let problem =
+            problem.map(|problem| std::iter::once(problem).chain(cause).collect::<Vec<_>>().join("\n"));
+        Captured { output, problem }
+    }
+}
+
+fn problem(outcome: &Outcome, limit: Duration) -> Option<String> {
+    Some(match outcome.cause? {
+        Cause::Timeout => format!("no end within {} s", limit.as_secs()),
+        Cause::Rank(rank) => outcome.ranks[rank].ending.to_string(),
+        Cause::Signal(signal) => format!("ended by {}", signal_name(signal.as_raw())),
+        Cause::OutputGone => "nobody listened".into(),
+    })
+}

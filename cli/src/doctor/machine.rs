@@ -1,0 +1,110 @@
+//! Cores, memory, limits of shared memory, and who started this process.
+
+use std::fs;
+
+use rustix::fs::{MemfdFlags, memfd_create, statvfs};
+
+use super::report::{Mark, Section};
+
+pub(super) fn machine() -> Section {
+    let mut section = Section::new("Machine");
+    section.add(Mark::Fact, "unisono", env!("CARGO_PKG_VERSION"));
+    section.add(Mark::Fact, "cores", cores());
+    section.add(Mark::Fact, "memory", memory());
+    let launcher = match launcher(|name| std::env::var_os(name).is_some()) {
+        Some(name) => format!("this process was started by {name}"),
+        None => "none (a world of one rank)".into(),
+    };
+    section.add(Mark::Fact, "launcher", launcher);
+    section
+}
+
+pub(super) fn shared_memory() -> Section {
+    let mut section = Section::new("Shared memory");
+    match memfd_create("unisono-doctor", MemfdFlags::CLOEXEC)
+        .and_then(|file| rustix::fs::ftruncate(&file, 1 << 20).map(|()| file))
+        .map_err(std::io::Error::from)
+        .and_then(|file| std::io::Write::write_all(&mut fs::File::from(file), &[1; 4096]))
+    {
+        Ok(()) => section.add(Mark::Ok, "memfd", "works; it is limited by memory alone"),
+        Err(error) => section.add(Mark::Failed, "memfd", format!("{error}; a container may forbid it")),
+    }
+    match statvfs("/dev/shm") {
+        Ok(info) => {
+            let bytes = |blocks: u64| gigabytes((blocks * info.f_frsize) as f64);
+            let text = format!("{} of {} free", bytes(info.f_bavail), bytes(info.f_blocks));
+            section.add(Mark::Ok, "/dev/shm", text);
+        }
+        Err(error) => section.add(Mark::Missing, "/dev/shm", format!("{error}; memfd serves instead")),
+    }
+    let overcommit = match read("/proc/sys/vm/overcommit_memory").as_deref() {
+        Some("0") => "heuristic (0)",
+        Some("1") => "always (1)",
+        Some("2") => "never (2): every job's memory is counted in full from its start",
+        _ => "unknown",
+    };
+    section.add(Mark::Fact, "overcommit", overcommit);
+    section.add(Mark::Fact, "locked memory", "not needed");
+    section
+}
+
+fn cores() -> String {
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    let online = read("/proc/cpuinfo").map_or(0, |text| text.matches("processor\t").count());
+    let allowed = rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count());
+    let mut text = format!("{usable} usable, {} online, affinity allows {allowed}", online.max(usable));
+    if let Some((quota, period)) =
+        read("/sys/fs/cgroup/cpu.max").as_deref().and_then(|text| text.split_once(' '))
+        && let (Ok(quota), Ok(period)) = (quota.parse::<f64>(), period.parse::<f64>())
+    {
+        text += &format!(", the control group allows {:.1}", quota / period);
+    }
+    text
+}
+
+fn memory() -> String {
+    let information = read("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = information.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_end_matches("kB").trim().parse::<f64>().ok().map(|kilobytes| kilobytes * 1024.0)
+    };
+    let bytes = |name| field(name).map_or_else(|| "unknown".into(), gigabytes);
+    let mut text = format!("{} in all, {} available", bytes("MemTotal:"), bytes("MemAvailable:"));
+    if let Some(limit) = read("/sys/fs/cgroup/memory.max").and_then(|text| text.parse::<f64>().ok()) {
+        text += &format!(", the control group allows {}", gigabytes(limit));
+    }
+    text
+}
+
+/// The launcher whose variables are there.
+fn launcher(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let known = [
+        ("unisono run", ["UNISONO_RANK", "UNISONO_SIZE"]),
+        ("torchrun", ["RANK", "WORLD_SIZE"]),
+        ("Open MPI", ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"]),
+        ("MPICH (PMI)", ["PMI_RANK", "PMI_SIZE"]),
+        ("Slurm", ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]),
+    ];
+    known.into_iter().find(|(_, names)| names.iter().all(|name| is_set(name))).map(|(launcher, _)| launcher)
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+pub(super) fn gigabytes(bytes: f64) -> String {
+    format!("{:.1} GB", bytes / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_needs_all_its_variables() {
+        assert_eq!(launcher(|_| false), None);
+        assert_eq!(launcher(|name| name == "RANK"), None);
+        assert_eq!(launcher(|name| name.starts_with("PMI_")), Some("MPICH (PMI)"));
+        assert_eq!(launcher(|_| true), Some("unisono run"));
+    }
+}

@@ -1,0 +1,61 @@
+//! How fast memory is on this machine: one core alone, and all together.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::report::{Mark, Section};
+use crate::bandwidth::Kernel;
+
+/// Larger than the caches of most machines, small enough to touch in a moment.
+const ELEMENTS: usize = 8 << 20;
+/// All buffers together stay below this.
+const MOST: usize = 1 << 30;
+/// How long each of the four measurements may take.
+const LIMIT: Duration = Duration::from_millis(250);
+
+pub(super) fn bandwidth() -> Section {
+    let mut section = Section::new("Memory bandwidth (bytes read and written)");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    for kernel in Kernel::BOTH {
+        let one = measure(kernel, 1);
+        let all = if cores > 1 { measure(kernel, cores) } else { one };
+        let text = format!("{:.1} GB/s on 1 core, {:.1} GB/s on {cores}", one / 1e9, all / 1e9);
+        section.add(Mark::Fact, kernel.name(), text);
+    }
+    section
+}
+
+/// The best of several rounds in which all threads start together; bytes per second.
+fn measure(kernel: Kernel, threads: usize) -> f64 {
+    let elements = ELEMENTS.min(MOST / (2 * size_of::<f32>() * threads));
+    let (barrier, late) = (Barrier::new(threads), AtomicBool::new(false));
+    let begin = Instant::now();
+    let work = || {
+        let (mut y, x) = (vec![1.0f32; elements], vec![1.0f32; elements]);
+        let mut rounds = Vec::new();
+        while !late.load(Ordering::Relaxed) {
+            barrier.wait();
+            let start = begin.elapsed();
+            kernel.run(std::hint::black_box(&mut y), std::hint::black_box(&x));
+            rounds.push((start, begin.elapsed()));
+            // One decides for all whether there is another round, before anybody asks.
+            if barrier.wait().is_leader() {
+                late.store(begin.elapsed() > LIMIT, Ordering::Relaxed);
+            }
+            barrier.wait();
+        }
+        rounds
+    };
+    let threads_rounds: Vec<Vec<(Duration, Duration)>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let fastest = (0..threads_rounds[0].len()).map(|round| {
+        let times = threads_rounds.iter().map(|rounds| rounds[round]);
+        let (start, end) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
+        (end - start).as_secs_f64()
+    });
+    let bytes = kernel.traffic() * (threads * elements * size_of::<f32>()) as f64;
+    bytes / fastest.fold(f64::INFINITY, f64::min)
+}

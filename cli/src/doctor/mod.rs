@@ -1,0 +1,57 @@
+//! `unisono doctor`: shows what this machine has, and tries every transport.
+
+mod capture;
+mod machine;
+mod memory;
+mod mpi;
+mod python;
+mod report;
+mod transports;
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::launcher::Signals;
+use capture::Helper;
+use report::{Mark, Section};
+pub(crate) use transports::{CheckRank, check_rank};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
+    let signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("unisono: cannot listen to signals: {error}");
+            return 1;
+        }
+    };
+    let mut helper = Helper { this_program, signals };
+    let mut sections = Vec::new();
+    // Text is shown as it is found: the tests at the end take a moment.
+    let mut show = |section: Section| {
+        if !options.json {
+            println!("{section}");
+        }
+        sections.push(section);
+    };
+    show(machine::machine());
+    show(memory::bandwidth());
+    show(machine::shared_memory());
+    let found = mpi::find();
+    show(mpi::section(&found));
+    show(python::section(&mut helper));
+    let transports = transports::section(&mut helper, &found);
+    let shared_memory_works = transports.mark_of("shared memory") == Some(Mark::Ok);
+    show(transports);
+    if options.json {
+        println!("{}", report::json(&sections));
+    }
+    i32::from(!shared_memory_works)
+}

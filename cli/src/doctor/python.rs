@@ -1,0 +1,41 @@
+//! Which Python runs `.py` programs, and which frameworks it has.
+
+use std::time::Duration;
+
+use super::capture::Helper;
+use super::report::{Mark, Section};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const FRAMEWORKS: &str = "unisono numpy torch jax pytensor tensorflow keras mpi4py";
+
+/// Versions come from the installed metadata: importing the frameworks would take many seconds.
+const SCRIPT: &str = "
+import sys, importlib.metadata as metadata
+print('python', sys.version.split()[0], sys.executable)
+for name in sys.argv[1:]:
+    try:
+        print(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        print(name)
+";
+
+pub(super) fn section(helper: &mut Helper) -> Section {
+    let mut section = Section::new("Python");
+    let Some(python) = crate::run::python(helper.this_program) else {
+        section.add(Mark::Missing, "python", "no python3 on PATH; needed for .py programs only");
+        return section;
+    };
+    let mut program = vec![python.clone().into_os_string(), "-c".into(), SCRIPT.into()];
+    program.extend(FRAMEWORKS.split(' ').map(Into::into));
+    let captured = helper.capture(1, program, Vec::new(), LIMIT);
+    if let Some(problem) = captured.problem {
+        section.add(Mark::Failed, "python", format!("{}: {problem}", python.display()));
+    }
+    for line in captured.output {
+        match line.split_once(' ') {
+            Some((name, version)) => section.add(Mark::Ok, name, version),
+            None => section.add(Mark::Missing, line, ""),
+        }
+    }
+    section
+}

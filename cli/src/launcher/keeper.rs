@@ -1,0 +1,107 @@
+//! The keeper: a small process beside the launcher that ends the job when the launcher is killed.
+//!
+//! Ranks themselves die with the launcher (their parent-death signal); the keeper is for what they have started. It reads
+//! lines from a pipe whose other end only the launcher holds: `job NAME=VALUE` (how to recognise the job's processes by
+//! their environment), `group N` (a rank's process group), `ended N` (that group's number may be somebody else's soon)
+//! and `done`. If the pipe ends without `done`, the launcher is gone.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::processes;
+
+/// How long the keeper looks for processes that are still being born.
+const ROUNDS: usize = 50;
+const ROUND: Duration = Duration::from_millis(20);
+
+/// The launcher's end of the keeper.
+pub(crate) struct Keeper {
+    pid: Pid,
+    lines: ChildStdin,
+}
+
+impl Keeper {
+    /// Starts a keeper for the job whose processes have `marker` ("NAME=VALUE") in their environment.
+    pub(crate) fn start(this_program: &[OsString], marker: &str) -> io::Result<Keeper> {
+        let (program, arguments) = this_program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg("keeper")
+            // A launcher inside a rank of another job: its keeper must outlive that job's own keeper.
+            .env_remove(super::JOB_VARIABLE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let lines = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut keeper = Keeper { pid: Pid::from_child(&child), lines };
+        keeper.say(format_args!("job {marker}"));
+        Ok(keeper)
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// A rank began, as the leader of the process group of the same number.
+    pub(crate) fn group(&mut self, leader: Pid) {
+        self.say(format_args!("group {leader}"));
+    }
+
+    /// That rank was waited for.
+    pub(crate) fn ended(&mut self, leader: Pid) {
+        self.say(format_args!("ended {leader}"));
+    }
+
+    /// The job is over and nothing is left of it.
+    pub(crate) fn dismiss(mut self) {
+        self.say(format_args!("done"));
+        // It may still be starting (an interpreter takes its time); there is nothing left that it could do.
+        let _ = kill_process(self.pid, Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        // A keeper that somebody killed cannot be told; the job goes on without.
+        let _ = self.lines.write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// The keeper's own life: what the hidden subcommand runs.
+pub(crate) fn keep() -> i32 {
+    let mut marker = None;
+    let mut groups = HashSet::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        match line.split_once(' ') {
+            Some(("job", value)) => marker = Some(value.to_string()),
+            Some(("group", number)) => drop(number.parse().map(|number: i32| groups.insert(number))),
+            Some(("ended", number)) => drop(number.parse().map(|number: i32| groups.remove(&number))),
+            _ if line == "done" => return 0,
+            _ => {}
+        }
+    }
+    for group in groups.into_iter().filter_map(Pid::from_raw) {
+        // Gone already is as good.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    if let Some(marker) = marker {
+        for _ in 0..ROUNDS {
+            let left = processes::with_environment(marker.as_bytes());
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+    0
+}

@@ -1,0 +1,126 @@
+//! Starts the ranks of a job on this host, stays with them, and leaves nothing behind.
+//!
+//! One thread does everything in one `poll` loop ([`supervisor`]). Three nets catch what a killed launcher would leave:
+//! each rank has a parent-death signal, the launcher adopts orphaned grandchildren, and a [`keeper`] outlives it.
+
+mod aftermath;
+mod ending;
+pub(crate) mod keeper;
+mod listener;
+mod processes;
+mod rank;
+mod signals;
+mod supervisor;
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+pub(crate) use ending::{Ending, signal_name};
+pub(crate) use listener::Listener;
+pub(crate) use rank::find_program;
+use rustix::process::Signal;
+pub(crate) use signals::Signals;
+pub(crate) use supervisor::launch;
+
+/// The variable that names the job in every process of it.
+pub(crate) const JOB_VARIABLE: &str = "UNISONO_JOB";
+
+/// What to start, and for how long.
+pub(crate) struct Plan<'a> {
+    /// How many ranks.
+    pub(crate) size: usize,
+    /// The executable and its arguments, the same for every rank.
+    pub(crate) program: Vec<OsString>,
+    /// Variables for every rank, besides those that every rank inherits and those that make it a rank.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// Ends the job after this time.
+    pub(crate) timeout: Option<Duration>,
+    /// How long the others may go on after one failed.
+    pub(crate) grace: Duration,
+    /// How to start this program again, for the keeper.
+    pub(crate) this_program: &'a [OsString],
+}
+
+/// Which of a rank's two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    pub(crate) const BOTH: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+}
+
+/// Who listens to the ranks.
+pub(crate) trait Audience {
+    /// A rank printed this.
+    fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]);
+    /// A rank will print nothing more here.
+    fn end(&mut self, rank: usize, stream: Stream);
+    /// May `hear` be called now, or would too much pile up?
+    fn has_room(&self) -> bool {
+        true
+    }
+    /// Becomes readable when `has_room` or `is_gone` have changed, until the next `is_gone`.
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Nobody reads any more: the job may as well end.
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
+/// Why a job was ended before all its ranks had ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// This rank failed, before any other.
+    Rank(usize),
+    /// The plan's time was over.
+    Timeout,
+    /// Somebody sent the launcher this signal.
+    Signal(Signal),
+    /// The audience left.
+    OutputGone,
+}
+
+/// What became of one rank.
+#[derive(Debug)]
+pub(crate) struct RankReport {
+    pub(crate) pid: i32,
+    pub(crate) ending: Ending,
+    /// How long after the start it ended.
+    pub(crate) after: Duration,
+    /// The last signal that the launcher sent it.
+    pub(crate) told: Option<Signal>,
+    /// What it was doing when the job began to end, if it still ran then.
+    pub(crate) activity: Option<String>,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) cause: Option<Cause>,
+    pub(crate) ranks: Vec<RankReport>,
+}
+
+impl Outcome {
+    /// The launcher's own exit status.
+    pub(crate) fn exit_status(&self) -> i32 {
+        match self.cause {
+            None => 0,
+            Some(Cause::Rank(rank)) => self.ranks[rank].ending.exit_status(),
+            Some(Cause::Timeout) => 124,
+            // Ranks that took the request well, and ended well, ended well; but Ctrl-C always shows.
+            Some(Cause::Signal(signal)) if signal != Signal::INT && !self.any_failed() => 0,
+            Some(Cause::Signal(signal)) => 128 + signal.as_raw(),
+            Some(Cause::OutputGone) => 128 + Signal::PIPE.as_raw(),
+        }
+    }
+
+    fn any_failed(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.ending.failed())
+    }
+}

@@ -1,0 +1,114 @@
+//! One rank as the launcher sees it: a process that leads its own group, and two pipes.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{Ending, Stream};
+
+pub(crate) struct Rank {
+    pub(crate) pid: Pid,
+    pipes: [Option<File>; 2],
+    /// How and how long after the start it ended.
+    pub(crate) ended: Option<(Ending, Duration)>,
+    /// The last signal that the launcher sent it.
+    pub(crate) told: Option<Signal>,
+    /// What it was doing when the job began to end.
+    pub(crate) activity: Option<String>,
+}
+
+impl Rank {
+    /// Starts one rank. Call this on a thread that lives as long as the launcher: the parent-death signal follows the
+    /// thread that starts the child, not the process.
+    pub(crate) fn start(program: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Rank> {
+        let (executable, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(executable);
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let launcher = rustix::process::getpid();
+        // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
+        unsafe { command.pre_exec(move || die_with(launcher)) };
+        let mut child = command.spawn()?;
+        let pipes = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        for pipe in pipes.iter().flatten() {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        // The standard library's handle is let go: the supervisor waits for all children at once.
+        let pid = Pid::from_child(&child);
+        Ok(Rank {
+            pid,
+            pipes: pipes.map(|pipe| pipe.map(File::from)),
+            ended: None,
+            told: None,
+            activity: None,
+        })
+    }
+
+    pub(crate) fn alive(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Sends a signal to the rank's whole group, as a terminal would.
+    pub(crate) fn tell(&mut self, signal: Signal) {
+        // Once waited for, the number may belong to somebody else.
+        if self.alive() {
+            let _ = kill_process_group(self.pid, signal);
+            self.told = Some(signal);
+        }
+    }
+
+    /// The pipes that are still open.
+    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let both = Stream::BOTH.into_iter().zip(&self.pipes);
+        both.filter_map(|(stream, pipe)| Some((stream, pipe.as_ref()?.as_fd())))
+    }
+
+    /// Reads what is there. `None`: nothing now. `Some(0)`: that was all; the pipe is closed.
+    pub(crate) fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
+        let pipe = &mut self.pipes[stream as usize];
+        match pipe.as_mut()?.read(buffer) {
+            Ok(count @ 1..) => Some(count),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                None
+            }
+            Ok(0) | Err(_) => {
+                *pipe = None;
+                Some(0)
+            }
+        }
+    }
+}
+
+/// In the child: be killed when the launcher dies, also when that has happened already.
+fn die_with(launcher: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    match rustix::process::getppid() == Some(launcher) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
+    }
+}
+
+/// Finds a program as a shell would: by its path if it has a slash, else in the folders of PATH.
+pub(crate) fn find_program(name: &OsStr) -> Option<std::path::PathBuf> {
+    let path = std::path::Path::new(name);
+    if path.components().count() != 1 || name.as_encoded_bytes().contains(&b'/') {
+        return path.is_file().then(|| path.to_path_buf());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &std::path::Path) -> bool {
+    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}

@@ -1,0 +1,252 @@
+//! The launcher's loop: listens to ranks and signals, and ends the job step by step when it must.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, WaitOptions, wait};
+use unisono::launch::Job;
+
+use super::keeper::Keeper;
+use super::rank::Rank;
+use super::{Audience, Cause, Ending, JOB_VARIABLE, Outcome, Plan, Signals, Stream, processes};
+
+/// From SIGTERM to SIGKILL.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How far the ending of the job has gone.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Phase {
+    Running,
+    /// Ranks may end by themselves until then.
+    Grace(Instant),
+    /// Ranks were sent SIGTERM, and may clean up until then.
+    Terminating(Instant),
+    Killing,
+}
+
+pub(super) struct Supervisor<'a> {
+    plan: &'a Plan<'a>,
+    pub(super) audience: &'a mut dyn Audience,
+    signals: &'a mut Signals,
+    job: Job,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) ranks: Vec<Rank>,
+    start: Instant,
+    pub(super) phase: Phase,
+    pub(super) cause: Option<Cause>,
+    /// Somebody has already sent the launcher a signal to pass on.
+    asked: bool,
+    buffer: Vec<u8>,
+}
+
+/// Starts the plan's ranks and stays until the job is over and nothing is left of it. Call it on the main thread.
+pub(crate) fn launch(
+    plan: &Plan,
+    audience: &mut dyn Audience,
+    signals: &mut Signals,
+) -> unisono::Result<Outcome> {
+    // A process that had children before it became this program keeps them.
+    let relatives: HashSet<i32> =
+        processes::descendants(&HashSet::new()).iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|error| unisono::Error::io("run", "adopting orphans", error, "a Linux kernel is needed"))?;
+    let job = Job::create(plan.size)?;
+    let mut supervisor = Supervisor {
+        plan,
+        audience,
+        signals,
+        job,
+        keeper: None,
+        ranks: Vec::with_capacity(plan.size),
+        start: Instant::now(),
+        phase: Phase::Running,
+        cause: None,
+        asked: false,
+        buffer: vec![0; 1 << 16],
+    };
+    let started = supervisor.start_ranks();
+    if started.is_err() {
+        supervisor.kill();
+    }
+    while supervisor.ranks.iter().any(Rank::alive) {
+        supervisor.wait(supervisor.next_deadline());
+        supervisor.advance();
+    }
+    supervisor.end_leftovers(relatives);
+    supervisor.drain();
+    if let Some(keeper) = supervisor.keeper.take() {
+        keeper.dismiss();
+    }
+    started?;
+    Ok(supervisor.outcome())
+}
+
+impl Supervisor<'_> {
+    fn start_ranks(&mut self) -> unisono::Result<()> {
+        for rank in 0..self.plan.size {
+            let own = self.job.environment(rank);
+            if self.keeper.is_none() {
+                let marker = own.iter().find(|(name, _)| name == JOB_VARIABLE);
+                let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
+                let keeper = Keeper::start(self.plan.this_program, &marker);
+                self.keeper = Some(keeper.map_err(|error| {
+                    let what = format!("starting this program again ({:?})", self.plan.this_program);
+                    unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
+                })?);
+            }
+            let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
+            let environment: Vec<_> = self.plan.environment.iter().cloned().chain(own).collect();
+            let started = Rank::start(&self.plan.program, &environment).map_err(|error| {
+                let what = format!("starting rank {rank} ({:?})", self.plan.program[0]);
+                unisono::Error::io("run", what, error, "check the program and the limits of this machine")
+            })?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.group(started.pid);
+            }
+            self.ranks.push(started);
+        }
+        Ok(())
+    }
+
+    /// Waits for anything to happen, and deals with it.
+    pub(super) fn wait(&mut self, until: Option<Instant>) {
+        let mut sources: Vec<Option<(usize, Stream)>> = Vec::new();
+        let mut polled = Vec::new();
+        for descriptor in self.signals.descriptors().chain(self.audience.news()) {
+            sources.push(None);
+            polled.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        }
+        if self.audience.has_room() {
+            for (number, rank) in self.ranks.iter().enumerate() {
+                for (stream, descriptor) in rank.open_pipes() {
+                    sources.push(Some((number, stream)));
+                    polled.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+                }
+            }
+        }
+        let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let rest = rest.map(|rest| Timespec {
+            tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(rest.subsec_nanos()),
+        });
+        // An error is an interruption by a signal, which waits in its socket.
+        let _ = poll(&mut polled, rest.as_ref());
+        let ready: Vec<_> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
+        drop(polled);
+        for (source, _) in sources.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            if let Some((rank, stream)) = source {
+                self.read(rank, stream);
+            }
+        }
+        self.react();
+    }
+
+    /// Reads once from a pipe, so that no rank can hold up the others; tells whether there was anything.
+    pub(super) fn read(&mut self, rank: usize, stream: Stream) -> bool {
+        match self.ranks[rank].read(stream, &mut self.buffer) {
+            Some(0) => self.audience.end(rank, stream),
+            Some(count) => self.audience.hear(rank, stream, &self.buffer[..count]),
+            None => return false,
+        }
+        true
+    }
+
+    /// Deals with signals, ended children and an audience that left.
+    fn react(&mut self) {
+        for signal in self.signals.take() {
+            if signal == Signal::CHILD {
+                continue;
+            }
+            if self.asked {
+                self.kill();
+            } else {
+                self.asked = true;
+                self.stop(Cause::Signal(signal));
+                self.tell(signal);
+            }
+        }
+        self.reap();
+        if self.audience.is_gone() && self.cause.is_none() {
+            self.stop(Cause::OutputGone);
+            self.terminate();
+        }
+    }
+
+    fn reap(&mut self) {
+        let mut ended = Vec::new();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(rank) = self.ranks.iter().position(|rank| rank.pid == pid && rank.alive()) {
+                ended.push((rank, Ending::of(status)));
+            }
+        }
+        // Of ranks found at the same moment, one that was killed is rather the cause than one that gave up.
+        ended.sort_by_key(|&(rank, ending)| (matches!(ending, Ending::Status(_)), rank));
+        let now = Instant::now();
+        for (number, ending) in ended {
+            let pid = self.ranks[number].pid;
+            self.ranks[number].ended = Some((ending, now - self.start));
+            self.job.rank_ended(number);
+            if let Some(keeper) = &mut self.keeper {
+                keeper.ended(pid);
+            }
+            if ending.failed() && self.cause.is_none() {
+                self.stop(Cause::Rank(number));
+            }
+            if self.phase == Phase::Running && self.cause.is_some() {
+                self.phase = Phase::Grace(now + self.plan.grace);
+            }
+        }
+    }
+
+    /// The job begins to end: remembers why, and what everybody was doing.
+    fn stop(&mut self, cause: Cause) {
+        if self.cause.is_none() {
+            for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.alive()) {
+                rank.activity = Some(self.job.activity(number));
+            }
+            self.cause = Some(cause);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running => self.plan.timeout.map(|timeout| self.start + timeout),
+            Phase::Grace(until) | Phase::Terminating(until) => Some(until),
+            Phase::Killing => None,
+        }
+    }
+
+    /// Takes the next step if its time has come.
+    fn advance(&mut self) {
+        if self.next_deadline().is_none_or(|deadline| Instant::now() < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Running => {
+                self.stop(Cause::Timeout);
+                self.terminate();
+            }
+            Phase::Grace(_) => self.terminate(),
+            Phase::Terminating(_) | Phase::Killing => self.kill(),
+        }
+    }
+
+    fn terminate(&mut self) {
+        self.tell(Signal::TERM);
+        // A stopped process gets SIGTERM only when it goes on; this does not count as telling it something.
+        for rank in self.ranks.iter().filter(|rank| rank.alive()) {
+            let _ = rustix::process::kill_process_group(rank.pid, Signal::CONT);
+        }
+        self.phase = Phase::Terminating(Instant::now() + LAST_WORDS);
+    }
+
+    fn kill(&mut self) {
+        self.tell(Signal::KILL);
+        self.phase = Phase::Killing;
+    }
+
+    fn tell(&mut self, signal: Signal) {
+        self.ranks.iter_mut().for_each(|rank| rank.tell(signal));
+    }
+}

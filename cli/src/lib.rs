@@ -1,0 +1,65 @@
+//! The program `unisono` as a library: `run` starts ranks, `doctor` examines the machine, `bench` measures it.
+
+mod bandwidth;
+mod bench;
+mod doctor;
+mod json;
+mod launcher;
+mod run;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "unisono", version, about = "Spread the training of a model over many processes.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start ranks on this host and stay with them until all have ended.
+    Run(run::Options),
+    /// Show what this machine has, and whether each transport works.
+    Doctor(doctor::Options),
+    /// Measure how fast this machine is at something.
+    Bench(bench::Options),
+    #[command(hide = true)]
+    Keeper,
+    #[command(hide = true)]
+    CheckRank(doctor::CheckRank),
+    #[command(hide = true)]
+    BenchRank(bench::BenchRank),
+}
+
+/// Runs the program and returns its exit status. `arguments` come without the program's name; `this_program` is how to
+/// start this very program again (the wheel passes `[sys.executable, "-m", "unisono"]`).
+///
+/// Call it on the main thread of a process that is nothing but this program: it takes over SIGINT, SIGTERM, SIGHUP and
+/// SIGCHLD, and every child process that appears meanwhile. A Python caller first sets SIGINT back to `SIG_DFL`, or
+/// Ctrl-C raises KeyboardInterrupt as well.
+///
+/// ```
+/// assert_eq!(unisono_cli::main(vec!["run".into(), "-n".into(), "0".into(), "true".into()], vec![]), 2);
+/// ```
+pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
+    let name = OsString::from("unisono");
+    let parsed = match Arguments::try_parse_from(std::iter::once(name).chain(arguments)) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Fails only when nobody reads; then there is nobody to tell.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match parsed.command {
+        Command::Run(options) => run::run(options, &this_program),
+        Command::Doctor(options) => doctor::doctor(&options, &this_program),
+        Command::Bench(options) => bench::bench(&options, &this_program),
+        Command::Keeper => launcher::keeper::keep(),
+        Command::CheckRank(options) => doctor::check_rank(&options),
+        Command::BenchRank(options) => bench::bench_rank(&options),
+    }
+}

@@ -1,0 +1,180 @@
+//! `unisono run`: starts ranks on this host and stays with them until all have ended.
+
+mod lines;
+mod output;
+mod program;
+mod summary;
+mod writer;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use crate::launcher::{self, Plan, Signals};
+use output::Output;
+pub(crate) use program::python;
+
+/// What the launcher answers when it is itself the problem.
+const FAILURE: i32 = 1;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many ranks to start [default: one for each core].
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = positive)]
+    ranks: Option<usize>,
+    /// End the job after this many seconds, with exit status 124.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Fail any call that waits longer than this many seconds for another rank (UNISONO_TIMEOUT).
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    wait_timeout: Option<Duration>,
+    /// How many seconds the others may go on after a rank has failed.
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
+    grace: Duration,
+    /// Write everything each rank prints to DIR/rank-0.log, DIR/rank-1.log and so on.
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// Set a variable for every rank; may be given many times.
+    #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
+    env: Vec<(OsString, OsString)>,
+    /// Print only what the ranks print, and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The program and its arguments; a .py file runs with the current Python.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
+    let program = match program::command_line(&options.program, this_program) {
+        Ok(program) => program,
+        Err(message) => return complain(program::NOT_FOUND, message),
+    };
+    if let Some(Err(error)) = options.log_dir.as_ref().map(std::fs::create_dir_all) {
+        return complain(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
+    }
+    let size = options.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let mut signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => return complain(FAILURE, format!("cannot listen to signals: {error}")),
+    };
+    let mut output = match Output::new(size, options.log_dir.as_deref()) {
+        Ok(output) => output,
+        Err(error) => return complain(FAILURE, format!("cannot open the output: {error}")),
+    };
+    let plan = Plan {
+        size,
+        program,
+        environment: environment(options.env, options.wait_timeout),
+        timeout: options.timeout,
+        grace: options.grace,
+        this_program,
+    };
+    let status = match launcher::launch(&plan, &mut output, &mut signals) {
+        Ok(outcome) => {
+            if !options.quiet {
+                output.note(summary::summary(&outcome, plan.timeout, |rank| output.last_lines(rank)));
+            }
+            outcome.exit_status()
+        }
+        Err(error) => {
+            output.note(format!("unisono: {error}\n"));
+            FAILURE
+        }
+    };
+    finish(output, &mut signals);
+    status
+}
+
+/// Waits until everything is written; a signal ends that, because whoever reads may never go on.
+fn finish(mut output: Output, signals: &mut Signals) {
+    output.writer.close();
+    signals.take();
+    while !output.writer.is_finished() {
+        let mut polled: Vec<_> = signals
+            .descriptors()
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
+        let _ = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+        drop(polled);
+        if signals.take().iter().any(|signal| *signal != Signal::CHILD) {
+            return;
+        }
+    }
+}
+
+/// The variables of every rank that the user asked for, or would.
+fn environment(
+    mut asked: Vec<(OsString, OsString)>,
+    wait_timeout: Option<Duration>,
+) -> Vec<(OsString, OsString)> {
+    if let Some(limit) = wait_timeout {
+        asked.push(("UNISONO_TIMEOUT".into(), limit.as_secs_f64().to_string().into()));
+    }
+    // Python holds lines back when it writes into a pipe; then the last words of a killed rank would be lost.
+    let name = OsStr::new("PYTHONUNBUFFERED");
+    if std::env::var_os(name).is_none() && asked.iter().all(|(asked, _)| asked != name) {
+        asked.push((name.into(), "1".into()));
+    }
+    asked
+}
+
+fn complain(status: i32, message: String) -> i32 {
+    eprintln!("unisono: {message}");
+    status
+}
+
+/// Parses a number of ranks.
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least one rank is needed".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("expected a whole number".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    // A thousand years are enough for anybody, and can still be added to now.
+    match text.parse::<f64>() {
+        Ok(number) if (0.0..3e10).contains(&number) => Ok(Duration::from_secs_f64(number)),
+        _ => Err("expected a number of seconds".into()),
+    }
+}
+
+fn variable(text: OsString) -> Result<(OsString, OsString), String> {
+    let bytes = text.as_bytes();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(end @ 1..) => {
+            Ok((OsStr::from_bytes(&bytes[..end]).into(), OsStr::from_bytes(&bytes[end + 1..]).into()))
+        }
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked() {
+        assert_eq!(variable("A=b=c".into()), Ok(("A".into(), "b=c".into())));
+        assert!(variable("=b".into()).is_err() && variable("A".into()).is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("1e300").is_err());
+        assert!(positive("0").is_err() && positive("x").is_err() && positive("3") == Ok(3));
+    }
+
+    #[test]
+    fn python_writes_at_once_unless_the_user_says_otherwise() {
+        let own = vec![(OsString::from("PYTHONUNBUFFERED"), OsString::from("0"))];
+        assert_eq!(environment(own.clone(), None), own);
+        let limit = environment(vec![], Some(Duration::from_millis(1500)));
+        assert_eq!(limit[0], ("UNISONO_TIMEOUT".into(), "1.5".into()));
+    }
+}

@@ -1,0 +1,90 @@
+//! The launcher's last words: who failed first, and what became of the others.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::launcher::{Cause, Ending, Outcome, RankReport, signal_name};
+
+/// What to tell the user about a job that did not end well; nothing about one that did.
+pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
+    outcome: &Outcome,
+    timeout: Option<Duration>,
+    last_lines: impl Fn(usize) -> L,
+) -> Vec<u8> {
+    let Some(cause) = outcome.cause else { return Vec::new() };
+    let mut text = Vec::new();
+    let first = match cause {
+        Cause::Rank(rank) => {
+            let report = &outcome.ranks[rank];
+            let after = seconds(report.after);
+            let how = report.ending;
+            note(
+                &mut text,
+                format_args!(
+                    "rank {rank} (process {}) failed first: {how}, {after} after the start",
+                    report.pid
+                ),
+            );
+            let lines: Vec<&[u8]> = last_lines(rank).collect();
+            if !lines.is_empty() {
+                note(&mut text, format_args!("its last lines:"));
+            }
+            for line in lines {
+                text.extend_from_slice(b"    ");
+                text.extend_from_slice(line);
+                text.push(b'\n');
+            }
+            Some(rank)
+        }
+        Cause::Timeout => {
+            let limit = seconds(timeout.unwrap_or_default());
+            note(&mut text, format_args!("the job took longer than --timeout {limit} and was ended"));
+            None
+        }
+        Cause::Signal(signal) => {
+            note(&mut text, format_args!("{} was passed on to the ranks", signal_name(signal.as_raw())));
+            None
+        }
+        Cause::OutputGone => {
+            note(&mut text, format_args!("nobody reads the output any more, so the job was ended"));
+            return text;
+        }
+    };
+    for (rank, report) in outcome.ranks.iter().enumerate().filter(|(rank, _)| Some(*rank) != first) {
+        let words = words(report, first.map(|first| &outcome.ranks[first]));
+        note(&mut text, format_args!("rank {rank} (process {}): {words}", report.pid));
+    }
+    text
+}
+
+fn words(report: &RankReport, first: Option<&RankReport>) -> String {
+    let mut words = match &report.activity {
+        Some(activity) => format!("{activity}; then "),
+        None => String::new(),
+    };
+    // Writing to a string cannot fail.
+    let _ = match (report.told, first) {
+        (Some(signal), _) if report.ending == Ending::Signal(signal.as_raw()) => {
+            write!(words, "ended by the launcher with {}", report.ending)
+        }
+        (Some(signal), _) => {
+            write!(words, "{} after the launcher sent {}", report.ending, signal_name(signal.as_raw()))
+        }
+        (None, Some(first)) if report.after >= first.after => {
+            write!(words, "{} by itself, {} later", report.ending, seconds(report.after - first.after))
+        }
+        (None, _) => write!(words, "{}, {} after the start", report.ending, seconds(report.after)),
+    };
+    words
+}
+
+fn note(text: &mut Vec<u8>, line: std::fmt::Arguments<'_>) {
+    text.extend_from_slice(format!("unisono: {line}\n").as_bytes());
+}
+
+fn seconds(time: Duration) -> String {
+    match time.as_secs_f64() {
+        short if short < 10.0 => format!("{short:.2} s"),
+        long => format!("{long:.1} s"),
+    }
+}

@@ -1,0 +1,110 @@
+//! Real ranks under the launcher: collectives work, and a job that hangs tells where.
+
+mod common;
+
+use common::*;
+use std::process::Stdio;
+
+/// This program itself, as one rank of a small test job.
+const CHECK: &str = concat!("exec ", env!("CARGO_BIN_EXE_unisono"), " check-rank shm");
+
+#[test]
+fn ranks_find_each_other_over_shared_memory() {
+    let output = finish(run_shell(&["-n", "2"], CHECK));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("[0] time "));
+}
+
+#[test]
+fn a_job_that_hangs_tells_what_ranks_were_doing() {
+    let script = format!("[ $UNISONO_RANK = 0 ] && exec sleep 1000; {CHECK}");
+    let output = finish(run_shell(&["-n", "2", "--timeout", "1"], &script));
+    assert_eq!(output.status.code(), Some(124));
+    let summary = text(&output.stderr);
+    let line = |rank: &str| summary.lines().find(|line| line.contains(rank)).unwrap_or_default().to_string();
+    assert!(line("rank 0 ").contains("init"), "{summary}");
+    assert!(line("rank 1 ").contains("all_reduce") || line("rank 1 ").contains("barrier"), "{summary}");
+}
+
+#[test]
+fn survivors_name_a_killed_rank_themselves() {
+    let script = format!("[ $UNISONO_RANK = 0 ] && {{ sleep 0.3; kill -9 $$; }}; {CHECK}");
+    let output = finish(run_shell(&["-n", "2", "--wait-timeout", "3"], &script));
+    assert_eq!(output.status.code(), Some(137));
+    let summary = text(&output.stderr);
+    assert!(summary.contains("rank 0 (process ") && summary.contains("failed first: SIGKILL"), "{summary}");
+    assert!(summary.contains("[1] rank 1: "), "the survivor's own error is shown: {summary}");
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_memory() {
+    let before = shared_files();
+    let script = format!("echo ready; [ $UNISONO_RANK = 0 ] && exec sleep 1000; {CHECK}");
+    let mark = mark();
+    let mut command = run_shell(&["-n", "2", "--env", &mark], &script);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    await_lines(&mut child, 2, |line| line.ends_with("ready\n"));
+    kill("KILL", child.id());
+    child.wait().unwrap();
+    eventually("the end of every process", || marked(&mark).is_empty());
+    assert_eq!(shared_files().into_iter().filter(|file| !before.contains(file)).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// What unisono has in /dev/shm; anonymous memory is not there and ends with its last process.
+fn shared_files() -> Vec<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("unisono")).collect()
+}
+
+#[test]
+fn doctor_finds_shared_memory_working() {
+    let output = finish(unisono(["doctor"]));
+    let report = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    for word in ["cores", "copy", "memfd", "/dev/shm", "Python", "threads"] {
+        assert!(report.contains(word), "{word} is not in {report}");
+    }
+    let line = report.lines().find(|line| line.contains("shared memory  ")).unwrap();
+    assert!(line.trim_start().starts_with("ok"), "{line}");
+}
+
+#[test]
+fn doctor_speaks_json() {
+    let output = finish(unisono(["doctor", "--json"]));
+    let report = text(&output.stdout);
+    assert!(
+        report.starts_with("{\"version\": ")
+            && report.contains("\"name\": \"shared memory\", \"mark\": \"ok\"")
+    );
+    assert_eq!(report.lines().count(), 1, "nothing but JSON");
+}
+
+#[test]
+fn bench_measures_and_checks_every_verb() {
+    let folder = Folder::new();
+    let file = folder.0.join("results.json");
+    let arguments = ["--ranks", "2,3", "--sizes", "4KiB,100KB", "--seconds", "0.01", "--json"];
+    let mut command = unisono(["bench", "collectives"]);
+    command.args(arguments).arg(&file);
+    let output = finish(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    let verbs = [
+        "all_reduce",
+        "broadcast",
+        "scatter",
+        "gather",
+        "all_gather",
+        "reduce",
+        "reduce_scatter",
+        "all_to_all",
+    ];
+    for word in
+        verbs.into_iter().chain(["send_recv", "barrier", "2 ranks", "3 ranks", "4 KiB", "100 KB", "arena"])
+    {
+        assert!(table.contains(word), "{word} is not in {table}");
+    }
+    let json = std::fs::read_to_string(&file).unwrap();
+    assert!(json.contains("\"verb\": \"all_reduce\", \"what\": \"private\", \"bytes\": 4096"), "{json}");
+}
