@@ -101,63 +101,67 @@ unsafe fn by_operation<T: Stored>(operation: ReduceOp, job: &Job) {
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
 unsafe fn fold<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
-    // SAFETY: every index is below `job.count`, for which the caller vouches.
+    // SAFETY: passed on from the caller.
     unsafe {
-        match (job.sources, job.destinations, job.divisor) {
-            // In place, the loop reads through the pointer it writes through: otherwise the compiler cannot tell that each
-            // element is read before it is written, and gives up wide registers.
-            ([first, second], [one], 1) if one.cast_const() == *first => {
-                let (a, b) = (one.cast::<T>(), second.cast::<T>());
-                for i in 0..job.count {
-                    a.add(i).write_unaligned(pair(a, b, i, &operation));
-                }
-            }
-            ([first, second], [one], 1) if one.cast_const() == *second => {
-                let (a, b) = (first.cast::<T>(), one.cast::<T>());
-                for i in 0..job.count {
-                    b.add(i).write_unaligned(pair(a, b, i, &operation));
-                }
-            }
-            ([first, second], [one], 1) => {
-                let (a, b, out) = (first.cast::<T>(), second.cast::<T>(), one.cast::<T>());
-                for i in 0..job.count {
-                    out.add(i).write_unaligned(pair(a, b, i, &operation));
-                }
-            }
-            ([first, second], [one, other], 1) => {
-                let (a, b) = (first.cast::<T>(), second.cast::<T>());
-                let (out, copy) = (one.cast::<T>(), other.cast::<T>());
-                for i in 0..job.count {
-                    let value = pair(a, b, i, &operation);
-                    out.add(i).write_unaligned(value);
-                    copy.add(i).write_unaligned(value);
-                }
-            }
-            _ => fold_blocks::<T>(job, operation),
+        match (job.sources, job.destinations) {
+            (&[a, b], &[one]) => fold_pair::<T, 1>(job, [a, b], [one], operation),
+            (&[a, b], &[one, other]) => fold_pair::<T, 2>(job, [a, b], [one, other], operation),
+            _ => fold_blocks::<T>(job, 0, operation),
         }
     }
 }
 
-/// # Safety
-/// Both pointers are valid for reading element `i`.
-#[inline(always)]
-unsafe fn pair<T: Stored>(
-    a: *const T,
-    b: *const T,
-    i: usize,
-    operation: &impl Fn(T::Wide, T::Wide) -> T::Wide,
-) -> T {
-    // SAFETY: passed on from the caller.
-    unsafe { T::narrow(operation(a.add(i).read_unaligned().widen(), b.add(i).read_unaligned().widen())) }
-}
+/// Elements that are kept in registers at once.
+const LANES: usize = 32;
 
+/// Two sources, the commonest case: through registers. All lanes are read before any is written, so that the compiler may
+/// use wide registers although a destination may be a source.
+///
 /// # Safety
 /// As [`combine`], with elements of type `T`.
 #[inline(always)]
-unsafe fn fold_blocks<T: Stored>(job: &Job, operation: impl Fn(T::Wide, T::Wide) -> T::Wide) {
+unsafe fn fold_pair<T: Stored, const D: usize>(
+    job: &Job,
+    [a, b]: [*const u8; 2],
+    destinations: [*mut u8; D],
+    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
+    let mut start = 0;
+    while start + LANES <= job.count {
+        // SAFETY: all lanes are below `job.count`, for which the caller vouches.
+        unsafe {
+            let a: [T; LANES] = a.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned();
+            let b: [T; LANES] = b.cast::<T>().add(start).cast::<[T; LANES]>().read_unaligned();
+            let mut result = a;
+            for lane in 0..LANES {
+                let mut value = operation(a[lane].widen(), b[lane].widen());
+                if job.divisor > 1 {
+                    value = value.divide(job.divisor);
+                }
+                result[lane] = T::narrow(value);
+            }
+            for destination in destinations {
+                destination.cast::<T>().add(start).cast::<[T; LANES]>().write_unaligned(result);
+            }
+        }
+        start += LANES;
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { fold_blocks::<T>(job, start, operation) }
+}
+
+/// Any number of sources and destinations, from element `start` on: through a block in the first-level cache.
+///
+/// # Safety
+/// As [`combine`], with elements of type `T`.
+#[inline(always)]
+unsafe fn fold_blocks<T: Stored>(
+    job: &Job,
+    mut start: usize,
+    operation: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
     let Some((first, others)) = job.sources.split_first() else { return };
     let mut running = [T::Wide::default(); BLOCK];
-    let mut start = 0;
     while start < job.count {
         let running = &mut running[..BLOCK.min(job.count - start)];
         // SAFETY: `start + i` is below `job.count`, for which the caller vouches.

@@ -2,8 +2,7 @@
 //!
 //! Each rank owns a part of the elements, collects that part from everybody, folds it in rank order (so all ranks get the
 //! same bits as over any other transport) and sends the result to everybody. Pieces of the second step travel while the
-//! first step's next pieces are folded. Between two ranks of one host this takes as long as MPI_Allreduce of MPICH 5 and
-//! Open MPI 5 at 1 MB and about half as long at 100 MB, and each byte is sent twice, which is the least possible.
+//! first step's next pieces are folded. Each byte is sent twice, which is the least possible.
 
 use std::collections::VecDeque;
 use std::ops::Range;

