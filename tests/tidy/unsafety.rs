@@ -19,6 +19,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),
     ("bindings/python/src/exchange.rs", "the C interface itself"),
     ("bindings/python/src/fork.rs", "what a forked child must not drop"),
+    ("bindings/python/src/heap.rs", "memory for results"),
     ("bindings/python/src/memory.rs", "arena memory lent to Python"),
 ];
 

@@ -1,0 +1,70 @@
+"""Spread the training of a model over many processes.
+
+Example:
+    >>> import numpy as np
+    >>> import unisono as uni
+    >>> world = uni.init()
+    >>> gradients = np.ones(4, dtype="float32")
+    >>> uni.all_reduce(gradients, op="avg")
+    array([1., 1., 1., 1.], dtype=float32)
+"""
+
+from unisono._native import __version__
+from unisono.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    recv,
+    reduce,
+    reduce_scatter,
+    scatter,
+    send,
+)
+from unisono.errors import (
+    Error,
+    InternalError,
+    IoError,
+    Lost,
+    Missing,
+    PeerLost,
+    Timeout,
+    Unsupported,
+    UsageError,
+)
+from unisono.group import Group
+from unisono.pending import Pending
+from unisono.world import World, empty, init, shutdown, world
+
+__all__ = [
+    "Error",
+    "Group",
+    "InternalError",
+    "IoError",
+    "Lost",
+    "Missing",
+    "PeerLost",
+    "Pending",
+    "Timeout",
+    "Unsupported",
+    "UsageError",
+    "World",
+    "__version__",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "empty",
+    "gather",
+    "init",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+    "shutdown",
+    "world",
+]

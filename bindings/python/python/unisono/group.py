@@ -1,0 +1,309 @@
+"""A group of ranks and the verbs that act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from unisono import _native
+from unisono.arrays import Array, take_over
+from unisono.pending import Pending
+
+
+class Group:
+    """Ranks that work together; every member makes the same calls in the same order.
+
+    Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
+    tensors in the processor's memory, or anything else that speaks DLPack, of type float32, float64, float16,
+    bfloat16, int8, uint8, int32 or int64. They are used where they are, without a copy; an array that a call
+    writes must be contiguous and writable.
+
+    Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
+    ``wait=False`` it runs in the background and the call returns a `Pending` at once.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> group = world.group([0])
+        >>> group.rank, group.size, group.members
+        (0, 1, (0,))
+    """
+
+    def __init__(self, native: _native.Group) -> None:
+        self._native = native
+        self.rank: int = native.rank
+        """This process's rank in the group."""
+        self.size: int = native.size
+        """How many ranks the group has."""
+        self.members: tuple[int, ...] = native.members
+        """The members' ranks in the world."""
+
+    def __repr__(self) -> str:
+        return f"<unisono.Group {self._native.name}, rank {self.rank} of {self.size}>"
+
+    def group(self, members: Sequence[int]) -> Group | None:
+        """Makes a smaller group.
+
+        Args:
+            members: The members' ranks in this group, each once; all members pass the same. The others
+                need not call.
+
+        Returns:
+            The new group, or None on a rank that is not a member.
+        """
+        native = self._native.subgroup(list(members))
+        return None if native is None else Group(native)
+
+    def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
+        """Splits the group: ranks that pass the same color come together. Every rank calls it.
+
+        Args:
+            color: Which new group to join, 0 or more; None joins none.
+            key: Ranks are in the order of their keys, then of their old ranks.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The new group, or None without a color.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> world.split(world.rank % 2).members
+            (0,)
+        """
+        native = self._native.split(color, key, timeout)
+        return None if native is None else Group(native)
+
+    def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Waits until every rank has come this far.
+
+        Args:
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            None.
+        """
+        outcome = self._native.barrier(wait, timeout)
+        return outcome if wait else Pending(outcome, "barrier", _nothing)
+
+    def broadcast(self, x: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Copies the root's array into everybody's.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place.
+            root: The rank that has the values.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            `x`.
+        """
+        outcome = self._native.broadcast(x, root, wait, timeout)
+        return x if wait else Pending(outcome, "broadcast", lambda _: x)
+
+    def all_reduce(
+        self,
+        x: Array,
+        op: str = "sum",
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines everybody's arrays, element by element; every rank gets the same bits.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+            deterministic: Whether the bits must also be the same over every transport.
+
+        Returns:
+            `x`.
+        """
+        outcome = self._native.all_reduce(x, op, wait, timeout, deterministic)
+        return x if wait else Pending(outcome, "all_reduce", lambda _: x)
+
+    def reduce(
+        self,
+        x: Array,
+        op: str = "sum",
+        root: int = 0,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines everybody's arrays, element by element, at the root.
+
+        Args:
+            x: The array, of the same type and size on every rank; written in place at the root, only read
+                on the others.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            root: The rank that gets the result.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+            deterministic: Whether the bits must also be the same over every transport.
+
+        Returns:
+            `x` at the root, None on the others.
+        """
+        outcome = self._native.reduce(x, op, root, wait, timeout, deterministic)
+        result = x if self.rank == root else None
+        return result if wait else Pending(outcome, "reduce", lambda _: result)
+
+    def gather(
+        self,
+        x: Array,
+        root: int = 0,
+        *,
+        varied: bool = False,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Brings everybody's arrays to the root.
+
+        Args:
+            x: This rank's part.
+            root: The rank that gets all parts.
+            varied: Whether parts may differ in the length of their first axis; they are then joined along it.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            At the root a new array: the parts stacked on a new first axis, or joined if `varied`. None on the
+            others.
+        """
+        outcome = self._native.gather(x, root, varied, wait, timeout)
+        return _new(outcome, x) if wait else Pending(outcome, "gather", lambda made: _new(made, x))
+
+    def all_gather(
+        self, x: Array, *, varied: bool = False, wait: bool = True, timeout: float | None = None
+    ) -> Any:
+        """Brings everybody's arrays to everybody.
+
+        Args:
+            x: This rank's part.
+            varied: Whether parts may differ in the length of their first axis; they are then joined along it.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            A new array: the parts stacked on a new first axis, or joined if `varied`.
+        """
+        outcome = self._native.all_gather(x, varied, wait, timeout)
+        return _new(outcome, x) if wait else Pending(outcome, "all_gather", lambda made: _new(made, x))
+
+    def scatter(
+        self, x: Array | None = None, root: int = 0, *, wait: bool = True, timeout: float | None = None
+    ) -> Any:
+        """Splits the root's array along its first axis, as evenly as possible: the first ranks get one more.
+
+        Args:
+            x: The whole array at the root. The others learn its type and shape from the root and pass
+                None, or a tensor to get a tensor.
+            root: The rank that has the array.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            This rank's rows, in a new array.
+        """
+        outcome = self._native.scatter(x, root, wait, timeout)
+        return _new(outcome, x) if wait else Pending(outcome, "scatter", lambda made: _new(made, x))
+
+    def reduce_scatter(
+        self,
+        x: Array,
+        op: str = "sum",
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        deterministic: bool = False,
+    ) -> Any:
+        """Combines everybody's arrays; each rank gets its share of the rows, split as `scatter` does.
+
+        Args:
+            x: The array, of the same type and shape on every rank; only read.
+            op: "sum", "avg" (not for integers), "prod", "min" or "max".
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+            deterministic: Whether the bits must also be the same over every transport.
+
+        Returns:
+            This rank's rows of the result, in a new array.
+        """
+        outcome = self._native.reduce_scatter(x, op, wait, timeout, deterministic)
+        return _new(outcome, x) if wait else Pending(outcome, "reduce_scatter", lambda made: _new(made, x))
+
+    def all_to_all(
+        self, x: Array | Sequence[Array], *, wait: bool = True, timeout: float | None = None
+    ) -> Any:
+        """Sends a part to every rank and receives one from each.
+
+        Args:
+            x: An array whose first axis is split into equal blocks, block i for rank i; or a list with one
+                array for each rank, of any shapes and one type.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            A new array of the same shape, block i from rank i; or a list of arrays, array i from rank i.
+        """
+        if isinstance(x, (list, tuple)):
+            parts = list(x)
+            outcome = self._native.all_to_all_varied(parts, wait, timeout)
+            finish: Callable[[Any], Any] = lambda made: [  # noqa: E731
+                _new(one, part) for one, part in zip(made, parts, strict=True)
+            ]
+        else:
+            outcome = self._native.all_to_all(x, wait, timeout)
+            finish = lambda made: _new(made, x)  # noqa: E731
+        return finish(outcome) if wait else Pending(outcome, "all_to_all", finish)
+
+    def send(
+        self, x: Array, to: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
+    ) -> Any:
+        """Sends an array to one rank, which calls `recv`.
+
+        Args:
+            x: The array; only read.
+            to: The rank that receives it.
+            tag: Which message it is, if several are under way: 0 or more.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            None.
+        """
+        outcome = self._native.send(x, to, tag, wait, timeout)
+        return outcome if wait else Pending(outcome, "send", _nothing)
+
+    def recv(
+        self, x: Array, source: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None
+    ) -> Any:
+        """Receives an array from one rank, which calls `send`.
+
+        Args:
+            x: The array to fill, of the sender's type and size; written in place.
+            source: The rank that sends it.
+            tag: Which message it is, if several are under way: 0 or more.
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            `x`.
+        """
+        outcome = self._native.recv(x, source, tag, wait, timeout)
+        return x if wait else Pending(outcome, "recv", lambda _: x)
+
+
+def _nothing(_: object) -> None:
+    """What verbs without a result return."""
+
+
+def _new(memory: _native.Memory | None, like: object) -> Any:
+    """The new array that a verb returns, or None where it returns none."""
+    return None if memory is None else take_over(memory, like)

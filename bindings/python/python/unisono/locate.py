@@ -1,0 +1,21 @@
+"""Where this rank's program is, for the timeout errors of the ranks that wait for it."""
+
+import os
+import sys
+import threading
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def where() -> str | None:
+    """The file, line and function that the main thread is at, outside this package.
+
+    Returns:
+        Such as ``"train.py:31 in step"``, or None if there is no such place.
+    """
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,0 +1,150 @@
+"""The world: all ranks of the job, and the default world of this process."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unisono import _native
+from unisono.arrays import bfloat16, name_of, take_over
+from unisono.errors import UsageError
+from unisono.group import Group
+
+
+class World(Group):
+    """All ranks of the job; made by `init`. It is a `Group`, so every verb is its method too.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> world.rank, world.size, world.local_rank, world.local_size
+        (0, 1, 0, 1)
+    """
+
+    def __init__(self, native: _native.World) -> None:
+        super().__init__(native.group())
+        self._world = native
+        self.local_rank: int = native.local_rank
+        """This process's rank among those on its host."""
+        self.local_size: int = native.local_size
+        """How many ranks are on this host."""
+        self.hosts: tuple[str, ...] = tuple(native.hosts)
+        """The name of each rank's host."""
+        self.transport: str = native.transport
+        """What carries the data: "alone", "shm", "mpi" or "shm+mpi"."""
+        self.launcher: str = native.launcher
+        """Who started the ranks."""
+
+    def __repr__(self) -> str:
+        return f"<unisono.World rank {self.rank} of {self.size}, {self.transport}, launcher {self.launcher}>"
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
+        """Makes a NumPy array in the memory that this host's ranks share: collectives need no copy of it.
+
+        Args:
+            shape: Its shape.
+            dtype: Its element type; bfloat16 needs the package ml_dtypes.
+
+        Returns:
+            The array, with no particular values. Its memory is free again when it and all its views are gone.
+        """
+        name = name_of(dtype)
+        if name == "bfloat16":
+            bfloat16()
+        extents = [int(shape)] if isinstance(shape, (int, np.integer)) else [int(one) for one in shape]
+        return take_over(self._world.empty(extents, name), None)
+
+
+_lock = threading.Lock()
+_default: World | None = None
+_left_a_job = False
+
+
+def init(timeout: float | None = None) -> World:
+    """Joins the world that the launcher of this process has started; alone without a launcher.
+
+    Args:
+        timeout: Seconds that any call waits before it gives up, unless it says otherwise; by default
+            UNISONO_TIMEOUT, or 300.
+
+    Returns:
+        The world. A second call returns the same. After `shutdown` a process that was alone gets a new one; a
+        rank of a job joins once.
+
+    Example:
+        >>> import unisono as uni
+        >>> uni.init() is uni.init()
+        True
+    """
+    global _default
+    with _lock:
+        if _default is not None and _default._world.is_forked:
+            if _default.size > 1:
+                raise UsageError(
+                    "init: expected a process of its own for each rank, received a child that was forked "
+                    f"from rank {_default.rank}; start ranks with a launcher: unisono run -n 4 -- program.py"
+                )
+            _default = None
+        if _left_a_job:
+            raise UsageError(
+                "init: expected a process that has not joined its job before, received one that has left it; "
+                "call unisono.shutdown() only when all work is done"
+            )
+        if _default is None:
+            _default = World(_native.World.init(timeout))
+        return _default
+
+
+def world() -> World:
+    """The default world.
+
+    Returns:
+        What `init` returned.
+
+    Raises:
+        UsageError: `init` was not called, or `shutdown` was.
+    """
+    if _default is None:
+        raise UsageError(
+            "unisono: expected a world, received a call before init() or after shutdown(); "
+            "call unisono.init() first"
+        )
+    return _default
+
+
+def shutdown() -> None:
+    """Leaves the default world; without one it does nothing. It is also called when the program ends."""
+    global _default, _left_a_job
+    with _lock:
+        ending, _default = _default, None
+        if ending is not None:
+            # Others may still be in their last call: a new world in the same shared memory would meddle.
+            _left_a_job = ending.size > 1
+            ending._world.shutdown()
+
+
+def empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
+    """Makes a NumPy array in the memory that the ranks of this host share; see `World.empty`.
+
+    Args:
+        shape: Its shape.
+        dtype: Its element type.
+
+    Returns:
+        The array, with no particular values.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> x = uni.empty((2, 3))
+        >>> x.shape, x.dtype.name
+        ((2, 3), 'float32')
+    """
+    return world().empty(shape, dtype)
+
+
+atexit.register(shutdown)

@@ -1,0 +1,181 @@
+//! A view of a caller's array: its bytes, its element type, its shape, and what keeps the memory alive.
+
+use numpy::npyffi::{
+    _PyArray_GET_ITEM_DATA, NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE, NPY_TYPES,
+};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use unisono::{DType, Error, Result};
+
+use crate::dlpack;
+use crate::errors::raise;
+
+/// The bytes of a contiguous array in the processor's memory.
+pub(crate) struct View {
+    pub(crate) pointer: *mut u8,
+    pub(crate) bytes: usize,
+    pub(crate) dtype: DType,
+    /// Filled for inputs; empty for results in place, which need no shape.
+    pub(crate) shape: Vec<usize>,
+    /// The array, or the capsule that lends its memory.
+    pub(crate) _owner: Py<PyAny>,
+}
+
+// SAFETY: the pointer is used by one call at a time, and `_owner` keeps its memory alive from any thread.
+unsafe impl Send for View {}
+
+impl View {
+    /// A view that the call may write: the array must be contiguous and writable.
+    pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+        Lent::of(x, operation, false)?.in_place().map_err(|error| raise(x.py(), error))
+    }
+
+    /// A view that the call only reads: where the array is not contiguous, of a contiguous copy.
+    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+        let lent = Lent::of(x, operation, true)?;
+        if lent.is_contiguous && lent.is_aligned {
+            return lent.view().map_err(|error| raise(x.py(), error));
+        }
+        let copy = contiguous_copy(x)?;
+        Lent::of(&copy, operation, true)?.view().map_err(|error| raise(x.py(), error))
+    }
+
+    /// The bytes, to read.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the owner lends this many bytes; as with every NumPy function that releases the interpreter,
+        // the caller must not write to the array from another thread during the call.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
+    }
+
+    /// The bytes, to write.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the array was found writable when the view was made.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
+    }
+
+    /// The elements of one row: of everything but the first axis.
+    pub(crate) fn row(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl AsMut<[u8]> for View {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+/// What an array says of its memory, before a view is made of it.
+pub(crate) struct Lent<'a> {
+    pub(crate) operation: &'a str,
+    pub(crate) pointer: *mut u8,
+    pub(crate) elements: usize,
+    pub(crate) shape: Vec<usize>,
+    /// The element type, or the name of one that is not supported.
+    pub(crate) dtype: Result<DType, String>,
+    pub(crate) is_contiguous: bool,
+    pub(crate) is_aligned: bool,
+    pub(crate) is_writable: bool,
+    pub(crate) owner: Py<PyAny>,
+}
+
+impl<'a> Lent<'a> {
+    fn of(x: &Bound<'_, PyAny>, operation: &'a str, with_shape: bool) -> PyResult<Lent<'a>> {
+        match x.cast::<PyUntypedArray>() {
+            Ok(array) => Ok(Lent::of_numpy(array, operation, with_shape)),
+            Err(_) => dlpack::lend(x, operation),
+        }
+    }
+
+    fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> Lent<'a> {
+        // SAFETY: `cast` has found a NumPy array, whose header is valid while we are attached and hold it.
+        let (pointer, flags) = unsafe {
+            let header = _PyArray_GET_ITEM_DATA(array.as_array_ptr());
+            ((*header).data.cast(), (*header).flags)
+        };
+        Lent {
+            operation,
+            pointer,
+            elements: array.len(),
+            shape: if with_shape { array.shape().to_vec() } else { Vec::new() },
+            dtype: numpy_type(&array.dtype()),
+            is_contiguous: flags & NPY_ARRAY_C_CONTIGUOUS != 0,
+            is_aligned: flags & NPY_ARRAY_ALIGNED != 0,
+            is_writable: flags & NPY_ARRAY_WRITEABLE != 0,
+            owner: array.clone().into_any().unbind(),
+        }
+    }
+
+    fn in_place(self) -> Result<View> {
+        let complaint = if !self.is_writable {
+            ("a writable array", "a read-only one", "pass a copy: x = np.array(x)")
+        } else if !self.is_contiguous {
+            (
+                "a contiguous array (C order)",
+                "one with gaps or another order, whose result would need a hidden copy",
+                "pass np.ascontiguousarray(x) or x.contiguous(), and use what is returned",
+            )
+        } else if !self.is_aligned {
+            ("an aligned array", "one at an odd address", "pass a copy: x = np.array(x)")
+        } else {
+            return self.view();
+        };
+        Err(Error::usage(self.operation, complaint.0, complaint.1, complaint.2))
+    }
+
+    fn view(self) -> Result<View> {
+        let dtype = self.dtype.map_err(|name| {
+            let supported = DType::ALL.map(DType::name).join(", ");
+            Error::usage(self.operation, supported, name, "convert the array first")
+        })?;
+        // An empty array may have no memory at all, but a slice must not start at null.
+        let pointer = if self.elements == 0 { std::ptr::dangling_mut::<u64>().cast() } else { self.pointer };
+        let bytes = self.elements * dtype.size();
+        Ok(View { pointer, bytes, dtype, shape: self.shape, _owner: self.owner })
+    }
+}
+
+/// The element type of a NumPy array. `bfloat16` is a type that the package ml_dtypes adds to NumPy.
+fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
+    if matches!(descriptor.byteorder(), b'=' | b'|' | b'<') || cfg!(target_endian = "big") {
+        let number = descriptor.num();
+        let is = |candidate: NPY_TYPES| number == candidate as i32;
+        if is(NPY_TYPES::NPY_FLOAT) {
+            return Ok(DType::F32);
+        } else if is(NPY_TYPES::NPY_DOUBLE) {
+            return Ok(DType::F64);
+        } else if is(NPY_TYPES::NPY_HALF) {
+            return Ok(DType::F16);
+        } else if is(NPY_TYPES::NPY_BYTE) {
+            return Ok(DType::I8);
+        } else if is(NPY_TYPES::NPY_UBYTE) {
+            return Ok(DType::U8);
+        } else if is(NPY_TYPES::NPY_INT) {
+            return Ok(DType::I32);
+        } else if is(NPY_TYPES::NPY_LONG) || is(NPY_TYPES::NPY_LONGLONG) {
+            return Ok(if descriptor.itemsize() == 4 { DType::I32 } else { DType::I64 });
+        } else if descriptor.typeobj().name().is_ok_and(|name| name == "bfloat16") {
+            return Ok(DType::BF16);
+        }
+    }
+    Err(descriptor.to_string())
+}
+
+/// A contiguous copy made by the array's own library.
+fn contiguous_copy<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    if x.hasattr(intern!(py, "contiguous"))? {
+        return x.call_method0(intern!(py, "contiguous"));
+    }
+    let order = PyDict::new(py);
+    order.set_item(intern!(py, "order"), "C")?;
+    py.import(intern!(py, "numpy"))?.call_method(intern!(py, "array"), (x,), Some(&order))
+}

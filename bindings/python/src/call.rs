@@ -1,0 +1,76 @@
+//! What a verb is told and what it leaves behind, whichever verb it is.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use unisono::{Error, ReduceOp, Result};
+
+use crate::memory::Memory;
+
+/// What a verb leaves behind.
+pub(crate) enum Outcome {
+    Nothing,
+    One(Memory),
+    Many(Vec<Memory>),
+}
+
+impl Outcome {
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Outcome::Nothing => Ok(py.None()),
+            Outcome::One(memory) => Ok(Py::new(py, memory)?.into_any()),
+            Outcome::Many(memories) => {
+                let memories = memories.into_iter().map(|memory| Py::new(py, memory));
+                Ok(PyList::new(py, memories.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+            }
+        }
+    }
+}
+
+/// How a verb is to be run.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) wait: bool,
+    pub(crate) timeout: Option<f64>,
+    pub(crate) deterministic: bool,
+}
+
+impl Call {
+    pub(crate) fn new(wait: bool, timeout: Option<f64>) -> Call {
+        Call { wait, timeout, deterministic: false }
+    }
+
+    pub(crate) fn reduction(wait: bool, timeout: Option<f64>, deterministic: bool) -> Call {
+        Call { deterministic, ..Call::new(wait, timeout) }
+    }
+}
+
+/// A timeout that a user wrote, in seconds.
+pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Duration>> {
+    /// About 30 years: no wait is longer, and no clock overflows.
+    const FOREVER: f64 = 1e9;
+    match timeout {
+        None => Ok(None),
+        Some(limit) if limit > 0.0 => Ok(Some(Duration::from_secs_f64(limit.min(FOREVER)))),
+        Some(limit) => Err(Error::usage(
+            operation,
+            "a timeout above 0 seconds",
+            limit.to_string(),
+            "leave it out for the default",
+        )),
+    }
+}
+
+/// The reduction that a user named.
+pub(crate) fn operation_named(name: &str, operation: &str) -> Result<ReduceOp> {
+    ReduceOp::from_name(name).ok_or_else(|| {
+        let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
+        Error::usage(
+            operation,
+            format!("op to be one of {known}"),
+            format!("{name:?}"),
+            "correct its spelling",
+        )
+    })
+}

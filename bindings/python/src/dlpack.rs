@@ -1,0 +1,229 @@
+//! DLPack: how PyTorch and other libraries lend and borrow tensors. The layouts are those of dlpack.h, version 1.
+
+use std::ffi::{CStr, c_void};
+
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use unisono::{DType, Error};
+
+use crate::array::Lent;
+use crate::errors::raise;
+use crate::exchange;
+
+const PROCESSOR: i32 = 1;
+/// Pinned memory of an accelerator's driver: the processor may use it like its own.
+const PINNED: i32 = 3;
+const READ_ONLY: u64 = 1;
+const INT: u8 = 0;
+const UNSIGNED: u8 = 1;
+const FLOAT: u8 = 2;
+const BFLOAT: u8 = 4;
+
+pub(crate) const PLAIN: &CStr = c"dltensor";
+pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
+
+#[repr(C)]
+pub(crate) struct Device {
+    pub(crate) kind: i32,
+    pub(crate) id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Type {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+pub(crate) struct Tensor {
+    pub(crate) data: *mut c_void,
+    pub(crate) device: Device,
+    pub(crate) dimensions: i32,
+    pub(crate) dtype: Type,
+    pub(crate) shape: *mut i64,
+    pub(crate) strides: *mut i64,
+    pub(crate) byte_offset: u64,
+}
+
+/// What a capsule named "dltensor" holds.
+#[repr(C)]
+pub(crate) struct PlainTensor {
+    pub(crate) tensor: Tensor,
+    pub(crate) context: *mut c_void,
+    pub(crate) delete: Option<unsafe extern "C" fn(*mut PlainTensor)>,
+}
+
+/// What a capsule named "dltensor_versioned" holds.
+#[repr(C)]
+pub(crate) struct VersionedTensor {
+    pub(crate) version: [u32; 2],
+    pub(crate) context: *mut c_void,
+    pub(crate) delete: Option<unsafe extern "C" fn(*mut VersionedTensor)>,
+    pub(crate) flags: u64,
+    pub(crate) tensor: Tensor,
+}
+
+/// What an array that speaks DLPack says of its memory. Its capsule stays ours: when it goes, so does the loan.
+pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
+    let py = x.py();
+    let kind = x.get_type();
+    if !kind.hasattr(intern!(py, "__dlpack__"))? {
+        let received = format!("an object of type {}", kind.name()?);
+        return Err(wrong(py, operation, received, "wrap it: np.array(x)"));
+    }
+    let exported = match exchange::export(x, &kind) {
+        Some(answer) => answer,
+        None => on_processor(x, operation).and_then(|()| export(x)),
+    };
+    let capsule = exported.map_err(|error| refuse(py, operation, error))?;
+    // JAX lends memory that it promises to others never to change.
+    let immutable = kind.module().is_ok_and(|name| name.to_string_lossy().starts_with("jax"));
+    // SAFETY: a capsule of these names holds such a struct, alive as long as the capsule (the DLPack contract).
+    unsafe {
+        if PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) != 0 {
+            let held = PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<VersionedTensor>();
+            if (*held).version[0] == 1 {
+                let writable = (*held).flags & READ_ONLY == 0 && !immutable;
+                return describe(&(*held).tensor, capsule, writable, operation);
+            }
+        } else if PyCapsule_IsValid(capsule.as_ptr(), PLAIN.as_ptr()) != 0 {
+            let held = PyCapsule_GetPointer(capsule.as_ptr(), PLAIN.as_ptr()).cast::<PlainTensor>();
+            return describe(&(*held).tensor, capsule, !immutable, operation);
+        }
+    }
+    Err(wrong(py, operation, "a tensor in a newer DLPack format".into(), "update unisono"))
+}
+
+/// The error for an array that its library will not lend.
+fn refuse(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
+    if error.is_instance_of::<PyNotImplementedError>(py) {
+        return error;
+    }
+    // PyTorch appends a C++ trace; its first line says it all.
+    let reason = error.value(py).to_string();
+    let received =
+        format!("one that cannot be lent: {}", reason.lines().next().unwrap_or("for no given reason"));
+    let usage = wrong(py, operation, received, "pass a dense copy of it");
+    usage.set_cause(py, Some(error));
+    usage
+}
+
+/// Fails for memory that only an accelerator can use; asked first, because some libraries would copy it.
+fn on_processor(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<()> {
+    let device = x.call_method0(intern!(x.py(), "__dlpack_device__"))?;
+    check_device(x.py(), device.get_item(0)?.extract::<i32>()?, operation)
+}
+
+fn check_device(py: Python<'_>, device: i32, operation: &str) -> PyResult<()> {
+    if device == PROCESSOR || device == PINNED {
+        return Ok(());
+    }
+    let what = "the array is on an accelerator, and this build moves the processor's memory only";
+    Err(raise(py, Error::unsupported(operation, what, "pass x.cpu()")))
+}
+
+fn wrong(py: Python<'_>, operation: &str, received: String, advice: &str) -> PyErr {
+    raise(py, Error::usage(operation, "a NumPy array or a tensor", received, advice))
+}
+
+/// Asks for the capsule, in the new form where the library knows it. A parameter that records gradients is lent
+/// by its detached twin: the values are the same memory.
+fn export<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    let records = x.getattr(intern!(py, "requires_grad")).is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
+    let x = if records { x.call_method0(intern!(py, "detach"))? } else { x.clone() };
+    let version = PyDict::new(py);
+    version.set_item(intern!(py, "max_version"), (1, 0))?;
+    match x.call_method(intern!(py, "__dlpack__"), (), Some(&version)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => x.call_method0(intern!(py, "__dlpack__")),
+        answer => answer,
+    }
+}
+
+/// # Safety
+/// The tensor's shape and strides must be valid for its dimensions.
+unsafe fn describe<'a>(
+    tensor: &Tensor,
+    capsule: Bound<'_, PyAny>,
+    is_writable: bool,
+    operation: &'a str,
+) -> PyResult<Lent<'a>> {
+    check_device(capsule.py(), tensor.device.kind, operation)?;
+    let dimensions = tensor.dimensions.max(0) as usize;
+    let list = |pointer: *mut i64| match pointer.is_null() || dimensions == 0 {
+        true => Vec::new(),
+        // SAFETY: the caller promises as many valid entries as there are dimensions.
+        false => unsafe { std::slice::from_raw_parts(pointer, dimensions) }.to_vec(),
+    };
+    let (shape, strides) = (list(tensor.shape), list(tensor.strides));
+    let pointer = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
+    Ok(Lent {
+        operation,
+        pointer,
+        elements: shape.iter().product::<i64>() as usize,
+        is_contiguous: is_contiguous(&shape, &strides),
+        is_aligned: pointer.addr().is_multiple_of(usize::from(tensor.dtype.bits / 8).max(1)),
+        shape: shape.iter().map(|&extent| extent as usize).collect(),
+        dtype: element(tensor.dtype),
+        is_writable,
+        owner: capsule.unbind(),
+    })
+}
+
+/// Whether the elements lie in C order without gaps; no strides mean that they do.
+fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1;
+    shape.contains(&0)
+        || shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+            let fits = extent == 1 || stride == expected;
+            expected *= extent;
+            fits
+        })
+}
+
+fn element(dtype: Type) -> Result<DType, String> {
+    match (dtype.code, dtype.bits, dtype.lanes) {
+        (FLOAT, 32, 1) => Ok(DType::F32),
+        (FLOAT, 64, 1) => Ok(DType::F64),
+        (FLOAT, 16, 1) => Ok(DType::F16),
+        (BFLOAT, 16, 1) => Ok(DType::BF16),
+        (INT, 8, 1) => Ok(DType::I8),
+        (UNSIGNED, 8, 1) => Ok(DType::U8),
+        (INT, 32, 1) => Ok(DType::I32),
+        (INT, 64, 1) => Ok(DType::I64),
+        (code, bits, _) => {
+            let family =
+                ["int", "uint", "float", "handle", "bfloat", "complex", "bool"].get(usize::from(code));
+            Err(format!("{}{bits}", family.unwrap_or(&"unknown")))
+        }
+    }
+}
+
+/// The DLPack type of an element type.
+pub(crate) fn type_of(dtype: DType) -> Type {
+    let code = match dtype {
+        DType::I8 | DType::I32 | DType::I64 => INT,
+        DType::U8 => UNSIGNED,
+        DType::BF16 => BFLOAT,
+        DType::F16 | DType::F32 | DType::F64 => FLOAT,
+    };
+    Type { code, bits: dtype.size() as u8 * 8, lanes: 1 }
+}
+
+/// A tensor over memory and lists that stay where they are until its borrower deletes it.
+pub(crate) fn tensor_of(
+    data: *mut u8,
+    dtype: DType,
+    dimensions: usize,
+    shape: *mut i64,
+    strides: *mut i64,
+) -> Tensor {
+    let device = Device { kind: PROCESSOR, id: 0 };
+    let dtype = type_of(dtype);
+    Tensor { data: data.cast(), device, dimensions: dimensions as i32, dtype, shape, strides, byte_offset: 0 }
+}

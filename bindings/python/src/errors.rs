@@ -1,0 +1,93 @@
+//! From the library's error to the Python exception of its kind, with the facts as attributes.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
+use unisono::{Error, Kind, Result};
+
+use crate::interrupt;
+
+/// `unisono.errors`, imported once.
+static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// The Python exception for an error.
+pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
+    if error.kind() == Kind::Interrupted {
+        return interrupt::pending_exception().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
+    }
+    build(py, &error).unwrap_or_else(|failure| failure)
+}
+
+fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let module = ERRORS.get_or_try_init(py, || py.import("unisono.errors").map(Bound::unbind))?.bind(py);
+    let class = module.getattr(match error.kind() {
+        Kind::Usage => "UsageError",
+        Kind::Timeout => "Timeout",
+        Kind::PeerLost => "PeerLost",
+        Kind::Io => "IoError",
+        Kind::Unsupported => "Unsupported",
+        _ => "InternalError",
+    })?;
+    let exception = class.call1((error.to_string(),))?;
+    describe(module, &exception, error)?;
+    Ok(PyErr::from_value(exception))
+}
+
+/// Puts what the error knows into the exception's attributes.
+fn describe(module: &Bound<'_, PyModule>, exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
+    let call = |rank: &usize, operation: &str, number: &u64, group: &str| -> PyResult<()> {
+        exception.setattr("rank", *rank)?;
+        exception.setattr("operation", operation)?;
+        exception.setattr("number", *number)?;
+        exception.setattr("group", group)
+    };
+    match error {
+        Error::Usage { rank, operation, .. } => {
+            exception.setattr("rank", *rank)?;
+            exception.setattr("operation", operation)
+        }
+        Error::Mismatch { rank, group, number, calls } => {
+            call(rank, "mismatched calls", number, group)?;
+            exception.setattr("calls", PyTuple::new(exception.py(), calls)?)
+        }
+        Error::Timeout { rank, operation, number, group, waited, missing } => {
+            call(rank, operation, number, group)?;
+            exception.setattr("waited", waited.as_secs_f64())?;
+            let class = module.getattr("Missing")?;
+            let missing =
+                missing.iter().map(|one| class.call1((one.rank, one.pid, &one.doing, &one.location)));
+            let missing = missing.collect::<PyResult<Vec<_>>>()?;
+            exception.setattr("missing", PyTuple::new(exception.py(), missing)?)
+        }
+        Error::PeerLost { rank, operation, number, group, lost } => {
+            call(rank, operation, number, group)?;
+            let class = module.getattr("Lost")?;
+            let lost = lost.iter().map(|one| class.call1((one.rank, one.pid, &one.how)));
+            let lost = lost.collect::<PyResult<Vec<_>>>()?;
+            exception.setattr("lost", PyTuple::new(exception.py(), lost)?)
+        }
+        Error::Io { operation, source, .. } => {
+            exception.setattr("operation", operation)?;
+            exception.setattr("errno", source.raw_os_error())
+        }
+        Error::Unsupported { operation, .. } | Error::Internal { operation, .. } => {
+            exception.setattr("operation", operation)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs library code so that a panic in it becomes an error: none crosses into Python.
+pub(crate) fn guard<R>(operation: &str, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(Error::internal(operation, format!("panicked: {}", message(&*panic)))))
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,111 @@
+//! After `os.fork` the child must leave the parent's world alone: it may neither use it nor tear it down.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use unisono::{Error, Result};
+
+use crate::locate;
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Counts forks from now on.
+pub(crate) fn watch(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let arguments = pyo3::types::PyDict::new(py);
+    arguments.set_item("after_in_child", wrap_pyfunction!(forked, module)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&arguments))?;
+    Ok(())
+}
+
+#[pyfunction]
+fn forked() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    locate::forked();
+}
+
+/// A value that is only dropped in the process that made it: a forked child leaves it as it is.
+pub(crate) struct OwnProcess<T> {
+    value: ManuallyDrop<T>,
+    generation: u64,
+}
+
+impl<T> OwnProcess<T> {
+    pub(crate) fn new(value: T) -> OwnProcess<T> {
+        OwnProcess { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.generation == GENERATION.load(Ordering::Relaxed)
+    }
+
+    /// Takes the value out; nothing in a forked child.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        let ours = self.is_ours();
+        // SAFETY: `self` is forgotten on the next line, so the value is taken at most once.
+        let value = ours.then(|| unsafe { ManuallyDrop::take(&mut self.value) });
+        std::mem::forget(self);
+        value
+    }
+}
+
+impl<T> Deref for OwnProcess<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for OwnProcess<T> {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: dropped once, here; `into_inner` forgets `self` instead.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}
+
+/// Whether a world may still be used; shared by the world and all its groups.
+pub(crate) struct Life {
+    rank: usize,
+    closed: AtomicBool,
+    generation: u64,
+}
+
+impl Life {
+    pub(crate) fn new(rank: usize) -> Life {
+        Life { rank, closed: AtomicBool::new(false), generation: GENERATION.load(Ordering::Relaxed) }
+    }
+
+    /// Ends the world's use in this process.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether this process is a forked child of the world's own.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != GENERATION.load(Ordering::Relaxed)
+    }
+
+    /// Fails after shutdown and in a forked child.
+    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
+        if self.is_forked() {
+            return Err(self.misuse(
+                operation,
+                "a call in a child that was forked from a rank",
+                "start ranks with a launcher, or use multiprocessing's 'spawn' and keep the calls in the parent",
+            ));
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(self.misuse(operation, "a call after shutdown", "call unisono.init() again first"));
+        }
+        Ok(())
+    }
+
+    fn misuse(&self, operation: &str, received: &str, advice: &str) -> Error {
+        Error::usage(operation, "a living world", received, advice).at_rank(self.rank)
+    }
+}

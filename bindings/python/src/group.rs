@@ -1,0 +1,306 @@
+//! The native group: parses a verb's arguments, then runs it without the interpreter or in the background.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use unisono::{Error, Result};
+
+use crate::array::View;
+use crate::call::{Call, Outcome, operation_named, seconds};
+use crate::errors::{guard, raise};
+use crate::fork::{Life, OwnProcess};
+use crate::pending::{Pending, Running};
+use crate::{in_place, interrupt, producing};
+
+/// The ranks that a verb acts on.
+#[pyclass(frozen, module = "unisono._native")]
+pub(crate) struct Group {
+    group: OwnProcess<unisono::Group>,
+    life: Arc<Life>,
+}
+
+impl Group {
+    pub(crate) fn new(group: &unisono::Group, life: Arc<Life>) -> Group {
+        Group { group: OwnProcess::new(group.with_interrupt(interrupt::hook())), life }
+    }
+
+    fn check_rank(&self, rank: usize, operation: &str) -> Result<()> {
+        let size = self.group.size();
+        if rank < size {
+            return Ok(());
+        }
+        let expected = format!("a rank below {size}");
+        Err(Error::usage(
+            operation,
+            expected,
+            rank.to_string(),
+            format!("{} has {size} ranks", self.group.name()),
+        ))
+    }
+
+    /// Starts a message: it is on its way in the order of the calls, and a late one holds up no verb.
+    fn start_message(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+        start: impl FnOnce(unisono::Raw<'_>) -> Result<unisono::Pending<View>>,
+    ) -> PyResult<Py<PyAny>> {
+        let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
+        let group = changed.as_ref().unwrap_or(&self.group);
+        let started = guard(operation, || start(group.raw())).map_err(|error| raise(py, error))?;
+        Ok(Py::new(py, Pending::new(operation, Running::Message(started)))?.into_any())
+    }
+
+    /// The handle for a call that wants something else than usual.
+    fn changed(&self, operation: &str, call: Call) -> Result<Option<unisono::Group>> {
+        Ok(match (seconds(call.timeout, operation)?, call.deterministic) {
+            (None, false) => None,
+            (Some(limit), false) => Some(self.group.with_timeout(limit)),
+            (None, true) => Some(self.group.deterministic(true)),
+            (Some(limit), true) => Some(self.group.with_timeout(limit).deterministic(true)),
+        })
+    }
+
+    /// Runs a verb here, or in the background if `call.wait` is false.
+    fn run(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        call: Call,
+        mut job: impl FnMut(&unisono::Group) -> Result<Outcome> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let changed = self.changed(operation, call).map_err(|error| raise(py, error))?;
+        let group = changed.as_ref().unwrap_or(&self.group);
+        if !call.wait {
+            let started = group.start(move |group| guard(operation, || job(group)));
+            return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
+        }
+        // The job keeps the caller's arrays and is dropped after the interpreter is back.
+        let outcome = py.detach(|| guard(operation, || job(group)));
+        outcome.map_err(|error| raise(py, error))?.into_python(py)
+    }
+}
+
+#[pymethods]
+impl Group {
+    #[getter]
+    fn rank(&self) -> usize {
+        self.group.rank()
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    #[getter]
+    fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.group.members())
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.group.name()
+    }
+
+    fn subgroup(&self, py: Python<'_>, members: Vec<usize>) -> PyResult<Option<Group>> {
+        self.begin(py, "group")?;
+        let made = py.detach(|| guard("group", || self.group.subgroup(&members)));
+        Ok(made.map_err(|error| raise(py, error))?.map(|group| Group::new(&group, self.life.clone())))
+    }
+
+    fn split(
+        &self,
+        py: Python<'_>,
+        color: Option<u64>,
+        key: i64,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Group>> {
+        self.begin(py, "split")?;
+        let limit = seconds(timeout, "split").map_err(|error| raise(py, error))?;
+        let limited = limit.map(|limit| self.group.with_timeout(limit));
+        let group = limited.as_ref().unwrap_or(&self.group);
+        let made = py.detach(|| guard("split", || group.split(color, key)));
+        Ok(made.map_err(|error| raise(py, error))?.map(|group| Group::new(&group, self.life.clone())))
+    }
+
+    fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.begin(py, "barrier")?;
+        self.run(py, "barrier", Call::new(wait, timeout), in_place::barrier())
+    }
+
+    fn broadcast(
+        &self,
+        x: &Bound<'_, PyAny>,
+        root: usize,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(x.py(), "broadcast", root)?;
+        let job = in_place::broadcast(View::in_place(x, "broadcast")?, root);
+        self.run(x.py(), "broadcast", Call::new(wait, timeout), job)
+    }
+
+    fn all_reduce(
+        &self,
+        x: &Bound<'_, PyAny>,
+        op: &str,
+        wait: bool,
+        timeout: Option<f64>,
+        deterministic: bool,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin(x.py(), "all_reduce")?;
+        let op = operation_named(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
+        let job = in_place::all_reduce(View::in_place(x, "all_reduce")?, op);
+        self.run(x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
+    }
+
+    #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
+    #[allow(clippy::too_many_arguments)]
+    fn reduce(
+        &self,
+        x: &Bound<'_, PyAny>,
+        op: &str,
+        root: usize,
+        wait: bool,
+        timeout: Option<f64>,
+        deterministic: bool,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(x.py(), "reduce", root)?;
+        let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
+        let job = in_place::reduce(View::in_place(x, "reduce")?, op, root);
+        self.run(x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
+    }
+
+    fn gather(
+        &self,
+        x: &Bound<'_, PyAny>,
+        root: usize,
+        varied: bool,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(x.py(), "gather", root)?;
+        let job = producing::gather(View::input(x, "gather")?, Some(root), varied, "gather");
+        self.run(x.py(), "gather", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+    }
+
+    fn all_gather(
+        &self,
+        x: &Bound<'_, PyAny>,
+        varied: bool,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin(x.py(), "all_gather")?;
+        let job = producing::gather(View::input(x, "all_gather")?, None, varied, "all_gather");
+        self.run(x.py(), "all_gather", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+    }
+
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        x: Option<&Bound<'_, PyAny>>,
+        root: usize,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(py, "scatter", root)?;
+        let view = match x.filter(|_| root == self.group.rank()) {
+            Some(x) => Some(View::input(x, "scatter")?),
+            None if root == self.group.rank() => {
+                let error =
+                    Error::usage("scatter", "an array at the root", "None", "pass it as x on that rank");
+                return Err(raise(py, error.at_rank(root)));
+            }
+            None => None,
+        };
+        let job = producing::scatter(view, root).map_err(|error| raise(py, error))?;
+        self.run(py, "scatter", Call::new(wait, timeout), job)
+    }
+
+    fn reduce_scatter(
+        &self,
+        x: &Bound<'_, PyAny>,
+        op: &str,
+        wait: bool,
+        timeout: Option<f64>,
+        deterministic: bool,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin(x.py(), "reduce_scatter")?;
+        let op = operation_named(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
+        let job = producing::reduce_scatter(View::input(x, "reduce_scatter")?, op);
+        let call = Call::reduction(wait, timeout, deterministic);
+        self.run(x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
+    }
+
+    fn all_to_all(&self, x: &Bound<'_, PyAny>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.begin(x.py(), "all_to_all")?;
+        let job = producing::all_to_all(View::input(x, "all_to_all")?, self.group.size());
+        self.run(x.py(), "all_to_all", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+    }
+
+    fn all_to_all_varied(
+        &self,
+        py: Python<'_>,
+        parts: Vec<Bound<'_, PyAny>>,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin(py, "all_to_all")?;
+        let views = parts.iter().map(|part| View::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
+        let job = producing::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
+        self.run(py, "all_to_all", Call::new(wait, timeout), job)
+    }
+
+    fn send(
+        &self,
+        x: &Bound<'_, PyAny>,
+        to: usize,
+        tag: u32,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(x.py(), "send", to)?;
+        let view = View::input(x, "send")?;
+        if !wait {
+            let dtype = view.dtype;
+            return self.start_message(x.py(), "send", timeout, |raw| raw.start_send(view, dtype, to, tag));
+        }
+        let job = in_place::send(view, to, tag);
+        self.run(x.py(), "send", Call::new(wait, timeout), job)
+    }
+
+    fn recv(
+        &self,
+        x: &Bound<'_, PyAny>,
+        source: usize,
+        tag: u32,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.begin_at(x.py(), "recv", source)?;
+        let view = View::in_place(x, "recv")?;
+        if !wait {
+            let dtype = view.dtype;
+            return self
+                .start_message(x.py(), "recv", timeout, |raw| raw.start_recv(view, dtype, source, tag));
+        }
+        let job = in_place::recv(view, source, tag);
+        self.run(x.py(), "recv", Call::new(wait, timeout), job)
+    }
+}
+
+impl Group {
+    /// What every verb checks first.
+    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<()> {
+        self.life.check(operation).map_err(|error| raise(py, error))
+    }
+
+    fn begin_at(&self, py: Python<'_>, operation: &'static str, rank: usize) -> PyResult<()> {
+        self.begin(py, operation)?;
+        self.check_rank(rank, operation).map_err(|error| raise(py, error))
+    }
+}

@@ -1,0 +1,35 @@
+//! The native half of the Python package `unisono`: array views, the world, its groups and their verbs.
+
+mod array;
+mod call;
+mod dlpack;
+mod errors;
+mod exchange;
+mod fork;
+mod group;
+mod header;
+mod heap;
+mod in_place;
+mod interrupt;
+mod locate;
+mod memory;
+mod pending;
+mod producing;
+mod program;
+mod world;
+
+use pyo3::prelude::*;
+
+/// The native module: private, everything that users need is in the Python package above it.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interrupt::remember_main_thread(module.py())?;
+    fork::watch(module)?;
+    locate::watch(module)?;
+    module.add_class::<world::World>()?;
+    module.add_class::<group::Group>()?;
+    module.add_class::<pending::Pending>()?;
+    module.add_class::<memory::Memory>()?;
+    module.add_function(wrap_pyfunction!(program::main, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,213 @@
+//! Memory that a result or `unisono.empty` lives in: NumPy and PyTorch take it over without a copy.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use unisono::{ArenaBuffer, DType, Result};
+
+use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
+use crate::fork::OwnProcess;
+use crate::heap::Heap;
+
+/// Bytes with an owner, an element type and a shape.
+#[pyclass(frozen, module = "unisono._native")]
+#[derive(Clone)]
+pub(crate) struct Memory {
+    store: Arc<Store>,
+    offset: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+/// Who owns the bytes; they are freed when the last array over them is gone.
+enum Store {
+    Heap(Heap),
+    Arena(Arena),
+}
+
+struct Arena {
+    pointer: *mut u8,
+    _buffer: OwnProcess<ArenaBuffer>,
+}
+
+// SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Memory {
+    /// Private memory for a result of this shape.
+    pub(crate) fn on_heap(dtype: DType, shape: Vec<usize>) -> Result<Memory> {
+        let store = Arc::new(Store::Heap(Heap::new(shape.iter().product::<usize>() * dtype.size())?));
+        Ok(Memory { store, offset: 0, dtype, shape })
+    }
+
+    /// Memory in the job's arena.
+    pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
+        let arena = Arena { pointer: buffer.as_mut_ptr(), _buffer: OwnProcess::new(buffer) };
+        Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
+    }
+
+    /// A part of the same memory, `offset` elements from its start.
+    pub(crate) fn part(&self, offset: usize, shape: Vec<usize>) -> Memory {
+        let offset = self.offset + offset * self.dtype.size();
+        Memory { store: self.store.clone(), offset, dtype: self.dtype, shape }
+    }
+
+    /// The bytes, to fill before anybody else sees them.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.shape.iter().product::<usize>() * self.dtype.size();
+        // SAFETY: the store holds these bytes; results are filled through their only handle, before it is shared.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), bytes) }
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        match &*self.store {
+            Store::Heap(heap) => heap.pointer().wrapping_add(self.offset),
+            Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
+        }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    /// The name of the element type.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype.name()
+    }
+
+    /// NumPy's way in. It has no bfloat16 of its own: those travel as uint16 and are renamed by the caller.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let name = match self.dtype {
+            DType::F32 => "f4",
+            DType::F64 => "f8",
+            DType::F16 => "f2",
+            DType::BF16 => "u2",
+            DType::I8 => "i1",
+            DType::U8 => "u1",
+            DType::I32 => "i4",
+            DType::I64 => "i8",
+        };
+        let order = if cfg!(target_endian = "big") { ">" } else { "<" };
+        let description = PyDict::new(py);
+        description.set_item("version", 3)?;
+        description.set_item("typestr", format!("{order}{name}"))?;
+        description.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        description.set_item("data", (self.pointer().addr(), false))?;
+        Ok(description)
+    }
+
+    /// The processor's memory.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    /// Lends the memory to any library that speaks DLPack.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        stream: Option<Py<PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = stream;
+        if copy == Some(true) || dl_device.is_some_and(|device| device != (1, 0)) {
+            return Err(PyBufferError::new_err(
+                "unisono lends its memory as it is: no copy, no other device",
+            ));
+        }
+        let context = Box::new(Loan::new(self));
+        let tensor = context.tensor(self);
+        let context = Box::into_raw(context).cast::<c_void>();
+        let capsule = if max_version.is_some_and(|(major, _)| major >= 1) {
+            let held = Box::new(VersionedTensor {
+                version: [1, 0],
+                context,
+                delete: Some(delete_versioned),
+                flags: 0,
+                tensor,
+            });
+            let held = Box::into_raw(held).cast();
+            // SAFETY: the name is static and the destructor fits what is held.
+            unsafe { pyo3::ffi::PyCapsule_New(held, VERSIONED.as_ptr(), Some(forget_versioned)) }
+        } else {
+            let held =
+                Box::into_raw(Box::new(PlainTensor { tensor, context, delete: Some(delete_plain) })).cast();
+            // SAFETY: as above.
+            unsafe { pyo3::ffi::PyCapsule_New(held, PLAIN.as_ptr(), Some(forget_plain)) }
+        };
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, capsule) }.map(Bound::unbind)
+    }
+}
+
+/// What a borrower of the memory holds on to.
+struct Loan {
+    _store: Arc<Store>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl Loan {
+    fn new(memory: &Memory) -> Loan {
+        let shape: Vec<i64> = memory.shape.iter().map(|&extent| extent as i64).collect();
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis].max(1);
+        }
+        Loan { _store: memory.store.clone(), shape, strides }
+    }
+
+    fn tensor(&self, memory: &Memory) -> Tensor {
+        // The borrower reads these lists and never writes them.
+        let (shape, strides) = (self.shape.as_ptr().cast_mut(), self.strides.as_ptr().cast_mut());
+        dlpack::tensor_of(memory.pointer(), memory.dtype, self.shape.len(), shape, strides)
+    }
+}
+
+/// # Safety
+/// `held` must come from `__dlpack__` and be deleted once.
+unsafe extern "C" fn delete_versioned(held: *mut VersionedTensor) {
+    // SAFETY: both were boxed in `__dlpack__`.
+    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+}
+
+/// # Safety
+/// As for `delete_versioned`.
+unsafe extern "C" fn delete_plain(held: *mut PlainTensor) {
+    // SAFETY: both were boxed in `__dlpack__`.
+    unsafe { drop(Box::from_raw(Box::from_raw(held).context.cast::<Loan>())) }
+}
+
+/// The destructor of a capsule: a borrower has renamed it, otherwise the tensor is still ours to delete.
+///
+/// # Safety
+/// For capsules made in `__dlpack__` only.
+unsafe extern "C" fn forget_versioned(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: the name is checked before the pointer is used.
+    unsafe {
+        if pyo3::ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) != 0 {
+            delete_versioned(pyo3::ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+/// As `forget_versioned`.
+///
+/// # Safety
+/// As for `forget_versioned`.
+unsafe extern "C" fn forget_plain(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if pyo3::ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) != 0 {
+            delete_plain(pyo3::ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        }
+    }
+}

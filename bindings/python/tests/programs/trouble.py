@@ -1,0 +1,127 @@
+"""Ranks in trouble: the first argument says which."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import unisono as uni
+from note import note
+
+
+class Custom(Exception):
+    pass
+
+
+def observe(call, **more):
+    """Makes a call that must fail, and notes how."""
+    begin = time.monotonic()
+    try:
+        call()
+    except (uni.Error, KeyboardInterrupt, Custom) as error:
+        seen = {
+            "seconds": time.monotonic() - begin,
+            "message": str(error),
+            "type": type(error).__name__,
+            **more,
+        }
+        for name in ("kind", "rank", "operation", "number", "group", "calls"):
+            seen[name] = getattr(error, name, None)
+        for name in ("missing", "lost"):
+            seen[name] = [one._asdict() for one in getattr(error, name, ())]
+        note(world.rank, json.dumps(seen))
+        return error
+    raise AssertionError("the call should have failed")
+
+
+def until(condition):
+    """Waits for a condition that another rank brings about."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def noted(rank):
+    return (Path(os.environ["NOTES"]) / str(rank)).exists
+
+
+def daydream():
+    while not noted(0)():
+        time.sleep(0.005)  # LATE HERE
+
+
+world = uni.init()
+x = np.ones(1000, dtype="float32")
+trouble = sys.argv[1]
+pids = uni.all_gather(np.array(os.getpid()))
+
+if trouble == "late":
+    if world.rank == 0:
+        observe(lambda: uni.all_reduce(x, timeout=1.0), pid_of_2=int(pids[2]))
+    elif world.rank == 1:
+        with contextlib.suppress(uni.Timeout, uni.PeerLost):
+            uni.all_reduce(x, timeout=1.5)
+        until(noted(0))
+    else:
+        daydream()
+
+elif trouble == "busy":
+    if world.rank == 0:
+        observe(lambda: uni.all_reduce(x, timeout=0.5))
+    while world.rank == 1 and not noted(0)():
+        sum(range(100_000_000))  # one long step in C that lets no other thread in
+
+elif trouble == "killed":
+    if world.rank == 2:
+        uni.all_reduce(x)
+        os.kill(os.getpid(), signal.SIGKILL)
+    uni.all_reduce(x)
+    observe(lambda: uni.all_reduce(x))
+    sys.exit(3)
+
+elif trouble == "stopped":
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        observe(lambda: uni.all_reduce(x, timeout=1.0))
+        os.kill(int(pids[1]), signal.SIGCONT)
+
+elif trouble == "mismatched":
+    if world.rank == 0:
+        observe(lambda: uni.all_reduce(np.ones(10, dtype="float32")))
+    else:
+        observe(lambda: uni.broadcast(np.ones(20, dtype="int32")))
+
+elif trouble == "rows":
+    observe(lambda: uni.all_gather(np.ones((4, 2 + world.rank)), varied=True))
+
+elif trouble.startswith("interrupted"):
+    if world.rank == 1:
+        until(noted(0))
+    else:
+        if trouble.endswith("handler"):
+
+            def handler(*_):
+                raise Custom("a handler's own exception")
+
+            signal.signal(signal.SIGINT, handler)
+        pending = uni.barrier(wait=False) if trouble.endswith("pending") else None
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        observe(pending.wait if pending else uni.barrier)
+        if pending:
+            os._exit(0)  # its barrier can never end
+
+elif trouble == "raises":
+    if world.rank == 1:
+        raise RuntimeError("no more pencils")
+    uni.barrier()
+
+else:
+    raise AssertionError(trouble)

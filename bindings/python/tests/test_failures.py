@@ -1,0 +1,79 @@
+"""What ranks are told when others are late, lost, stopped or elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "trouble.py"
+
+
+def line_of(text):
+    lines = PROGRAM.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_a_timeout_names_the_missing_rank_and_its_line(run_ranks):
+    seen = json.loads(run_ranks(3, "trouble.py", "late").check().notes[0])
+    assert seen["kind"] == 2
+    assert seen["operation"] == "all_reduce" and "all_reduce #" in seen["message"]
+    assert 0.9 < seen["seconds"] < 6
+    (missing,) = seen["missing"]
+    assert missing["rank"] == 2
+    assert missing["pid"] == seen["pid_of_2"]
+    assert missing["location"] == f"trouble.py:{line_of('LATE HERE')} in daydream"
+    assert missing["location"] in seen["message"]
+
+
+def test_a_rank_that_keeps_its_interpreter_busy_is_named_in_time(run_ranks):
+    seen = json.loads(run_ranks(2, "trouble.py", "busy").check().notes[0])
+    assert [missing["rank"] for missing in seen["missing"]] == [1]
+    assert seen["seconds"] < 4
+
+
+def test_a_killed_rank_is_named_within_two_seconds(run_ranks):
+    job = run_ranks(3, "trouble.py", "killed")
+    assert job.status != 0
+    for rank in (0, 1):
+        seen = json.loads(job.notes[rank])
+        assert seen["kind"] == 3, seen
+        assert seen["seconds"] < 2
+        assert [lost["rank"] for lost in seen["lost"]] == [2]
+
+
+def test_a_stopped_rank_is_named(run_ranks):
+    seen = json.loads(run_ranks(2, "trouble.py", "stopped").check().notes[0])
+    assert seen["kind"] == 2
+    assert [missing["rank"] for missing in seen["missing"]] == [1]
+    assert seen["seconds"] < 10
+
+
+def test_mismatched_calls_are_named(run_ranks):
+    notes = run_ranks(2, "trouble.py", "mismatched").check().notes
+    for rank in (0, 1):
+        seen = json.loads(notes[rank])
+        assert seen["kind"] == 1
+        assert "all_reduce" in seen["message"] and "broadcast" in seen["message"]
+        assert [call[0] for call in seen["calls"]] == [0, 1]
+        assert seen["seconds"] < 5
+
+
+def test_different_rows_are_named_on_every_rank(run_ranks):
+    notes = run_ranks(2, "trouble.py", "rows").check().notes
+    for rank in (0, 1):
+        seen = json.loads(notes[rank])
+        assert seen["kind"] == 1
+        assert "[4, 2]" in seen["message"] and "[4, 3]" in seen["message"]
+
+
+@pytest.mark.parametrize("how", ["interrupted", "interrupted-pending", "interrupted-handler"])
+def test_control_c_ends_a_wait(run_ranks, how):
+    seen = json.loads(run_ranks(2, "trouble.py", how).check().notes[0])
+    assert seen["type"] == ("Custom" if how == "interrupted-handler" else "KeyboardInterrupt")
+    assert seen["seconds"] < 3
+
+
+def test_a_program_that_raises_ends_the_job(run_ranks):
+    job = run_ranks(2, "trouble.py", "raises", deadline=30)
+    assert job.status != 0
+    assert "no more pencils" in job.output

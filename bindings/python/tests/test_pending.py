@@ -1,0 +1,92 @@
+"""Calls in the background."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import unisono as uni
+
+
+@pytest.fixture
+def world():
+    return uni.init()
+
+
+def test_every_verb_can_be_pending(world):
+    x = np.arange(4.0)
+    assert uni.barrier(wait=False).wait() is None
+    assert uni.all_reduce(x, wait=False).wait() is x
+    assert uni.reduce(x, wait=False).wait() is x
+    assert uni.broadcast(x, wait=False).wait() is x
+    for make in (uni.all_gather, uni.gather):
+        assert make(x, wait=False).wait().shape == (1, 4)
+        assert make(x, varied=True, wait=False).wait().shape == (4,)
+    for make in (uni.scatter, uni.reduce_scatter, uni.all_to_all):
+        np.testing.assert_array_equal(make(x, wait=False).wait(), x)
+    np.testing.assert_array_equal(uni.all_to_all([x], wait=False).wait()[0], x)
+    sent = uni.send(x, 0, wait=False)
+    np.testing.assert_array_equal(uni.recv(np.zeros(4), 0, wait=False).wait(), x)
+    sent.wait()
+
+
+def test_waiting_again_gives_the_same(world):
+    pending = uni.gather(np.arange(3), wait=False)
+    assert pending.wait() is pending.wait(timeout=1)
+    assert pending.done() and "done" in repr(pending)
+
+
+def test_errors_come_before_the_start_or_from_wait(world):
+    with pytest.raises(uni.UsageError):
+        uni.all_reduce(np.ones(3, dtype="int16"), wait=False)
+    pending = uni.recv(np.ones(3), 0, wait=False, timeout=0.2)
+    for _ in range(2):
+        with pytest.raises(uni.Timeout, match="recv"):
+            pending.wait()
+    assert pending.done()
+
+
+def test_a_wait_can_time_out_and_be_repeated(world):
+    x = np.zeros(3)
+    pending = uni.recv(x, 0, wait=False)
+    assert not pending.done() and "running" in repr(pending)
+    with pytest.raises(uni.Timeout, match="still runs"):
+        pending.wait(timeout=0.1)
+    uni.world().split(0).barrier()
+    uni.send(np.arange(3.0), 0)
+    assert pending.wait(timeout=20) is x
+    np.testing.assert_array_equal(x, np.arange(3.0))
+
+
+def test_dropping_one_warns_and_keeps_its_memory(world):
+    pending = uni.recv(np.zeros(100_000), 0, wait=False)
+    with pytest.warns(ResourceWarning, match="recv"):
+        del pending
+        gc.collect()
+    garbage = [np.ones(100_000) for _ in range(10)]
+    uni.send(np.full(100_000, 2.0), 0)
+    uni.barrier()
+    assert all((one == 1).all() for one in garbage)
+
+
+def test_only_one_thread_may_wait(world):
+    pending = uni.recv(np.zeros(3), 0, wait=False)
+    outcomes = []
+    waiting = threading.Thread(target=lambda: outcomes.append(pending.wait()))
+    waiting.start()
+    while waiting.is_alive():
+        try:
+            pending.wait(timeout=0.01)
+        except uni.Timeout:
+            continue
+        except uni.UsageError as error:
+            assert "another thread" in str(error)
+            break
+    uni.send(np.ones(3), 0)
+    waiting.join(20)
+    assert outcomes[0].sum() == 3
+
+
+def test_background_calls_keep_their_order(run_ranks):
+    run_ranks(3, "background.py").check()

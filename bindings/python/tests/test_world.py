@@ -1,0 +1,125 @@
+"""The life of a world: init, shutdown, fork."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import unisono as uni
+
+
+def test_init_is_idempotent():
+    world = uni.init()
+    assert uni.init() is world is uni.world()
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (0, 1, 0, 1)
+    assert (world.transport, world.launcher, len(world.hosts)) == ("alone", "none", 1)
+    assert "rank 0 of 1" in repr(world)
+
+
+def test_a_new_world_after_shutdown():
+    first = uni.init()
+    group = first.group([0])
+    uni.shutdown()
+    uni.shutdown()
+    for use in (first.barrier, group.barrier, lambda: first.empty(3), lambda: first.group([0])):
+        with pytest.raises(uni.UsageError, match="after shutdown"):
+            use()
+    second = uni.init()
+    assert second is not first
+    assert uni.all_reduce(np.ones(3)).sum() == 3
+
+
+@pytest.mark.parametrize(
+    "use", [uni.barrier, uni.world, lambda: uni.empty(3), lambda: uni.gather(np.ones(3))]
+)
+def test_before_init(use):
+    with pytest.raises(uni.UsageError, match=r"unisono\.init\(\)"):
+        use()
+
+
+def test_groups_of_one():
+    world = uni.init()
+    assert world.split(None) is None
+    group = world.split(5, key=3, timeout=10)
+    assert (group.rank, group.size, group.members) == (0, 1, (0,))
+    with pytest.raises((uni.UsageError, OverflowError)):
+        world.split(-1)
+
+
+def in_child(check):
+    """Runs a check in a forked child that then ends like any program; returns the child's exit status."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            check()
+            os._exit(0)
+        except BaseException as error:
+            print("in the child:", repr(error))
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_may_not_use_the_world():
+    world = uni.init()
+    x = uni.empty(10)
+
+    def check():
+        for use in (world.barrier, uni.barrier, lambda: uni.all_reduce(x), lambda: world.empty(3)):
+            with pytest.raises(uni.UsageError, match="fork"):
+                use()
+        uni.shutdown()
+
+    assert in_child(check) == 0
+    uni.barrier()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_of_a_lonely_rank_may_start_anew():
+    uni.init()
+    assert in_child(lambda: uni.init().barrier()) == 0
+
+
+def test_ranks_survive_forked_children(run_ranks):
+    run_ranks(2, "fork.py").check()
+
+
+def test_a_rank_joins_its_job_once(run_ranks):
+    run_ranks(2, "again.py").check()
+
+
+@pytest.mark.parametrize("how", ["pending", "thread", "exit"])
+def test_programs_end_whatever_still_runs(run_ranks, how):
+    job = run_ranks(1, "unfinished.py", how, launcher="none", deadline=20)
+    assert job.status == (3 if how == "exit" else 0), job.output
+
+
+def test_kinds_of_errors():
+    kinds = [uni.UsageError, uni.Timeout, uni.PeerLost, uni.IoError, uni.Unsupported, uni.InternalError]
+    builtins = [ValueError, TimeoutError, ConnectionError, OSError, NotImplementedError, RuntimeError]
+    assert [kind.kind for kind in kinds] == [1, 2, 3, 4, 5, 6]
+    for kind, builtin in zip(kinds, builtins, strict=True):
+        assert issubclass(kind, uni.Error) and issubclass(kind, builtin)
+    with pytest.raises(uni.UsageError) as caught:
+        uni.init()
+        uni.all_reduce(np.ones(3, dtype="int16"))
+    assert caught.value.operation == "all_reduce"
+
+
+def test_no_framework_is_imported():
+    script = (
+        "import sys, unisono; unisono.init(); print(sorted({'torch', 'jax', 'ml_dtypes'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_program_is_in_the_package():
+    for command in ([sys.executable, "-m", "unisono"], [f"{sys.prefix}/bin/unisono"]):
+        done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 and "doctor" in done.stdout, done.stderr
