@@ -5,6 +5,7 @@ mod element;
 mod numbers;
 mod operation;
 pub(crate) mod reduce;
+pub(crate) mod stream;
 
 pub use dtype::DType;
 pub use element::Element;

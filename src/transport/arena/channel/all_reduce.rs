@@ -15,6 +15,9 @@ use crate::transport::{Call, Signature};
 /// Up to this length every member reduces everything by itself: one step instead of two.
 const SMALL: usize = 32 * 1024;
 
+/// A result is shown to the others in blocks of so many bytes, while they are still in the first-level cache.
+const BLOCK: usize = 16 * 1024;
+
 impl Channel {
     /// Reduces `buffer` over all members, in rank order, in place.
     pub fn all_reduce(
@@ -39,8 +42,7 @@ impl Channel {
                 // SAFETY: the part lies inside the buffer, and inside the slot at the same distance from the window's
                 // start; this member may write to the slot now.
                 unsafe {
-                    slot.add(part.start - window.start)
-                        .copy_from_nonoverlapping(buffer.add(part.start), part.len());
+                    self.writer.copy(buffer.add(part.start), slot.add(part.start - window.start), part.len());
                 }
             }
         };
@@ -82,11 +84,17 @@ impl Channel {
                 };
             }
             self.writable(call)?;
-            let results =
-                [buffer.wrapping_add(part.start), self.slot(self.me, self.next()).wrapping_add(in_slot)];
-            // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
-            // else writes to this part.
-            unsafe { reduce::combine(dtype, operation, part.len() / dtype.size(), &sources, &results) };
+            let slot = self.slot(self.me, self.next()).wrapping_add(in_slot);
+            for start in (0..part.len()).step_by(BLOCK) {
+                let (mine, bytes) = (buffer.wrapping_add(part.start + start), BLOCK.min(part.len() - start));
+                // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and
+                // nobody else writes to this part.
+                unsafe {
+                    reduce::combine(dtype, operation, bytes / dtype.size(), &sources, &[mine]);
+                    self.writer.copy_hot(mine, slot.wrapping_add(start), bytes);
+                }
+                sources.iter_mut().for_each(|source| *source = source.wrapping_add(BLOCK));
+            }
             self.publish();
             if index > 0 {
                 self.collect(call, buffer, window(index - 1), result_step(index - 1))?;

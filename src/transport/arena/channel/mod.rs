@@ -4,11 +4,13 @@ mod all_reduce;
 mod parts;
 mod record;
 mod share;
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use record::{Notice, Record};
+use writer::Writer;
 
 use super::flag::{Flag, reached};
 use super::{Arena, Seat};
@@ -100,6 +102,7 @@ pub(crate) struct Channel {
     me: usize,
     /// Steps published by this member.
     step: AtomicU32,
+    writer: Writer,
     /// Whether the area comes from this seat's heap.
     founded: bool,
 }
@@ -130,7 +133,15 @@ impl Channel {
         assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base.is_multiple_of(4096));
         let me =
             members.iter().position(|&member| member == seat.index).expect("only members open a channel");
-        Channel { seat: seat.clone(), base, members, me, step: AtomicU32::new(0), founded: false }
+        Channel {
+            seat: seat.clone(),
+            base,
+            members,
+            me,
+            step: AtomicU32::new(0),
+            writer: Writer::default(),
+            founded: false,
+        }
     }
 
     /// Where the channel is, in bytes from the start of the arena.

@@ -27,8 +27,11 @@ impl Channel {
                 let rest = &rest[start.min(rest.len())..];
                 // SAFETY: the compartment lies inside the slot, which this member may write to now.
                 unsafe {
-                    slot.add(member * compartment)
-                        .copy_from_nonoverlapping(rest.as_ptr(), rest.len().min(compartment));
+                    self.writer.copy(
+                        rest.as_ptr(),
+                        slot.add(member * compartment),
+                        rest.len().min(compartment),
+                    );
                 }
             }
         };

@@ -26,9 +26,7 @@ impl Channel {
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
             // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
-            unsafe {
-                slot.copy_from_nonoverlapping(input.pointer.add(start), WINDOW.min(input.bytes - start))
-            };
+            unsafe { self.writer.copy(input.pointer.add(start), slot, WINDOW.min(input.bytes - start)) };
         };
         self.enter(call, Record::new(signature).at(offset), |slot| {
             if offset.is_none() {

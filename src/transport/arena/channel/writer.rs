@@ -1,0 +1,171 @@
+//! How a member writes into its slots: through the caches or past them, whichever is faster here and now.
+//!
+//! Between two cores that share a cache, an ordinary store is best. Between cores that do not, it must first take the line
+//! away from the core that read it last; then a store past the caches is several times faster, and the reader finds the
+//! line in memory. Which of the two holds depends on where the system (or a hypervisor below it) runs the ranks, and changes
+//! while they run. So a member uses the manner that was better last time, and tries the other one now and then: for long
+//! enough that the slots are in the state in which that manner leaves them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::SLOTS;
+use crate::memory::stream::stream;
+
+/// Below this many bytes, ordinary stores are best and measuring costs too much.
+const SHORT: usize = 16 * 1024;
+
+/// How many writes are compared; the fastest of them counts, because a rank may lose its core in any of them.
+const SAMPLES: usize = 8;
+
+/// A trial lasts until every slot was written twice, and then until there are enough samples.
+const TRIAL: usize = 2 * SLOTS as usize + SAMPLES;
+
+/// From one trial to the next.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// What a line past the caches costs its reader in addition, in picoseconds.
+const READER: u64 = 1500;
+
+/// A member's manner of writing.
+#[derive(Default)]
+pub(super) struct Writer(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Whether to write past the caches.
+    past_caches: bool,
+    /// Writes left in the trial of the other manner.
+    trial: usize,
+    next_trial: Option<Instant>,
+    /// The last costs of the present manner, in picoseconds for a line of 64 bytes.
+    recent: Vec<u64>,
+    /// The costs at the end of a trial.
+    tried: Vec<u64>,
+}
+
+impl Writer {
+    /// Copies `bytes` bytes into a slot.
+    ///
+    /// # Safety
+    /// `source` is valid for reading and `slot` for writing so many bytes; they do not overlap, and nobody else uses the
+    /// slot now.
+    pub unsafe fn copy(&self, source: *const u8, slot: *mut u8, bytes: usize) {
+        if bytes < SHORT {
+            // SAFETY: the caller vouches for the pointers.
+            return unsafe { slot.copy_from_nonoverlapping(source, bytes) };
+        }
+        let past_caches = self.state().manner();
+        let began = Instant::now();
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { copy_one_way(past_caches, source, slot, bytes) };
+        let ended = Instant::now();
+        self.state().learn((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
+    }
+
+    /// As [`Writer::copy`], for data that is in the first-level cache anyway: its cost would teach nothing.
+    ///
+    /// # Safety
+    /// As [`Writer::copy`].
+    pub unsafe fn copy_hot(&self, source: *const u8, slot: *mut u8, bytes: usize) {
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { copy_one_way(self.state().manner(), source, slot, bytes) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn manner(&self) -> bool {
+        self.past_caches ^ (self.trial > 0)
+    }
+
+    /// Takes note of what a write cost.
+    fn learn(&mut self, cost: u64, now: Instant) {
+        if self.trial == 0 {
+            if self.recent.len() == SAMPLES {
+                self.recent.remove(0);
+            }
+            self.recent.push(cost);
+            if self.recent.len() == SAMPLES && self.next_trial.is_none_or(|next| now >= next) {
+                self.trial = TRIAL;
+                self.tried.clear();
+            }
+            return;
+        }
+        self.trial -= 1;
+        if self.trial < SAMPLES {
+            self.tried.push(cost);
+        }
+        if self.trial == 0 {
+            let best = |costs: &[u64]| costs.iter().copied().min().unwrap_or(0);
+            let (recent, tried) = (best(&self.recent), best(&self.tried));
+            let (ordinary, past) = if self.past_caches { (tried, recent) } else { (recent, tried) };
+            self.past_caches = ordinary > past + READER;
+            self.recent.clear();
+            self.next_trial = Some(now + PERIOD);
+        }
+    }
+}
+
+/// # Safety
+/// As [`Writer::copy`].
+unsafe fn copy_one_way(past_caches: bool, source: *const u8, slot: *mut u8, bytes: usize) {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        match past_caches {
+            true => stream(source, slot, bytes),
+            false => slot.copy_from_nonoverlapping(source, bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state and a clock of its own.
+    struct Life {
+        state: State,
+        now: Instant,
+    }
+
+    impl Life {
+        fn new() -> Life {
+            Life { state: State::default(), now: Instant::now() }
+        }
+
+        /// Writes with the given costs of the two manners until a trial has come and gone.
+        fn settle(&mut self, ordinary: u64, past: u64) -> bool {
+            for _ in 0..10 * TRIAL {
+                let cost = if self.state.manner() { past } else { ordinary };
+                self.state.learn(cost, self.now);
+                self.now += PERIOD / 20;
+            }
+            self.state.past_caches
+        }
+    }
+
+    #[test]
+    fn the_cheaper_manner_wins_and_may_lose_again() {
+        let mut life = Life::new();
+        assert!(life.settle(9000, 2000), "stores past the caches are cheaper");
+        assert!(!life.settle(1300, 2000), "and then they are not");
+        assert!(!life.settle(3000, 2000), "the reader's cost counts");
+        assert!(life.settle(9000, 2000));
+    }
+
+    #[test]
+    fn a_write_that_lost_its_core_changes_nothing() {
+        let mut life = Life::new();
+        assert!(!life.settle(1300, 2000));
+        for write in 0..5 * TRIAL {
+            let cost = if write % 3 == 0 { 50_000_000 } else { 1300 };
+            life.state.learn(cost, life.now);
+            life.now += PERIOD / 20;
+            assert!(!life.state.past_caches);
+        }
+    }
+}
