@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::progress::Ticket;
-use super::{Envelope, Incoming, Slot};
+use super::{Call, Envelope, Incoming, Slot, Verb};
+use crate::error::{Error, Lost};
 
 /// Where the bytes of an arriving message go.
 pub(crate) enum Target {
@@ -176,9 +177,13 @@ impl Mailbox {
 }
 
 impl Surprise {
-    /// The two calls in words, for the error.
-    pub fn calls(&self, own_rank: usize) -> Vec<(usize, String)> {
+    /// The error that it means for a call.
+    pub fn error(&self, call: &Call) -> Error {
+        if self.received.signature.is(Verb::GaveUp) {
+            let how = "it gave up on this group after an error".into();
+            return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
+        }
         let words = |envelope: &Envelope| format!("{} ({} bytes)", envelope.signature, envelope.bytes);
-        vec![(own_rank, words(&self.expected)), (self.from, words(&self.received))]
+        call.mismatch(vec![(call.rank, words(&self.expected)), (self.from, words(&self.received))])
     }
 }

@@ -22,10 +22,11 @@ pub(crate) enum Verb {
     Send = 10,
     Group = 11,
     Recv = 12,
+    GaveUp = 13,
 }
 
 impl Verb {
-    const ALL: [Verb; 12] = [
+    const ALL: [Verb; 13] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -38,6 +39,7 @@ impl Verb {
         Verb::Send,
         Verb::Group,
         Verb::Recv,
+        Verb::GaveUp,
     ];
 
     /// The name that users write.
@@ -55,6 +57,7 @@ impl Verb {
             Verb::Send => "send",
             Verb::Group => "group",
             Verb::Recv => "recv",
+            Verb::GaveUp => "nothing any more",
         }
     }
 
@@ -85,6 +88,10 @@ impl Signature {
 
     pub fn new(verb: Verb, number: u64) -> Signature {
         Signature { verb: verb as u8, number, root: NO_ROOT, ..Signature::default() }
+    }
+
+    pub fn is(&self, verb: Verb) -> bool {
+        self.verb == verb as u8
     }
 
     pub fn of(mut self, dtype: DType, count: u64) -> Signature {

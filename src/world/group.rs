@@ -5,12 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::background::{self, Background};
+use super::origin::Origin;
 use super::pending::{Pending, pending};
 use super::turn::{Turn, Turns};
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb, process};
+use crate::transport::{Call, Incoming, Interrupt, Outgoing, Signature, Slot, Transport, Verb};
 
 /// What all groups of one world have in common.
 pub(crate) struct Common {
@@ -21,7 +22,7 @@ pub(crate) struct Common {
     pub hosts: Vec<usize>,
     pub closed: AtomicBool,
     /// The process that made the world: a forked child must not use it.
-    pub pid: u32,
+    pub origin: Origin,
     /// For the context numbers of groups that this rank leads.
     pub contexts: AtomicU32,
 }
@@ -29,7 +30,7 @@ pub(crate) struct Common {
 impl Common {
     pub fn new(transport: Arc<dyn Transport>, seat: Option<Arc<Seat>>, hosts: Vec<usize>) -> Common {
         let (closed, contexts) = (AtomicBool::new(false), AtomicU32::new(0));
-        Common { transport, seat, hosts, closed, pid: process::own(), contexts }
+        Common { transport, seat, hosts, closed, origin: Origin::here(), contexts }
     }
 }
 
@@ -50,6 +51,9 @@ pub(crate) struct Core {
     /// The smaller groups that a group over several hosts works with.
     pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
 }
+
+/// How long to try to tell the others that this rank gives up.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How a handle makes its calls.
 #[derive(Clone)]
@@ -153,6 +157,18 @@ impl Group {
         let mut group = self.clone();
         group.options.deterministic = deterministic;
         group
+    }
+
+    /// A handle whose calls are not counted, for those that the library makes itself before any other.
+    pub(super) fn uncounted(&self) -> Group {
+        let mut group = self.clone();
+        group.options.turn = Some(0);
+        group
+    }
+
+    /// Whether an error has ended the use of this group.
+    pub(super) fn is_broken(&self) -> bool {
+        self.core.broken.get().is_some()
     }
 
     pub(crate) fn is_deterministic(&self) -> bool {
@@ -277,11 +293,32 @@ impl Group {
         Err(error)
     }
 
+    /// Breaks the group, and tells the other members so that they need not wait for this one.
     fn give_up(&self, error: &Error) {
-        let _ = self.core.broken.set(error.clone());
-        if let Some(channel) = &self.core.channel {
-            channel.give_up(error);
+        if self.core.broken.set(error.clone()).is_err() {
+            return;
         }
+        if let Some(channel) = &self.core.channel {
+            return channel.give_up(error);
+        }
+        let others: Vec<usize> = self
+            .core
+            .members
+            .iter()
+            .copied()
+            .filter(|&rank| rank != self.core.members[self.core.me])
+            .collect();
+        let group = self.clone();
+        let farewell = self.start_beside(move |_| {
+            let signature = Signature::new(Verb::GaveUp, 0);
+            let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
+            let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
+            let hasty = group.with_timeout(FAREWELL);
+            let call = hasty.describe(Verb::GaveUp, 0, Instant::now());
+            hasty.core.common.transport.exchange(&call, &slot, &sends, &mut [])
+        });
+        // A short message is on its way at once; whoever is gone does not need it.
+        farewell.wait_timeout(FAREWELL);
     }
 
     /// Fails if no call can be made on this group any more.
@@ -290,7 +327,7 @@ impl Group {
         let refuse = |expected: &str, received: &str, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(common.transport.rank()))
         };
-        if common.pid != process::own() {
+        if !common.origin.is_here() {
             return refuse(
                 "a call from the process that called init",
                 "a call from a forked child of it",

@@ -55,7 +55,7 @@ impl World {
         let joined = match wish {
             Some(Wish::Mpi) => over_mpi(placement, timeout, placement_each)?,
             _ if placement.size == 1 => alone()?,
-            _ if one_host => on_one_host(placement, deadline)?,
+            _ if one_host => on_one_host(placement, deadline, options.interrupt.as_deref())?,
             None => {
                 over_mpi(placement, timeout, |first, rank, size| (first, rank * pretended.max(1) / size))?
             }
@@ -73,7 +73,7 @@ impl World {
             Some(interrupt) => world.group.with_interrupt(interrupt),
             None => world.group.clone(),
         };
-        joining.with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
+        joining.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
         log::tell(format_args!(
             "rank {} of {} joined over {}",
             world.rank(),

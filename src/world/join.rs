@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::transport::arena::{Arena, ArenaTransport, Seat};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Transport, local, shm};
+use crate::transport::{Interrupt, Transport, local, shm};
 
 /// What joining gives.
 pub(super) struct Joined {
@@ -45,11 +45,15 @@ pub(super) fn alone() -> Result<Joined> {
 }
 
 /// All ranks are on this host.
-pub(super) fn on_one_host(placement: Placement, deadline: Instant) -> Result<Joined> {
+pub(super) fn on_one_host(
+    placement: Placement,
+    deadline: Instant,
+    interrupt: Option<&Interrupt>,
+) -> Result<Joined> {
     let Placement { launcher, rank, size, job, .. } = placement;
     let (arena, host) = match launcher == OWN {
-        true => (shm::join(&job, deadline)?, None),
-        false => share(&job, size, rank == 0, deadline)?,
+        true => (shm::join(&job, deadline, interrupt)?, None),
+        false => share(&job, size, rank == 0, deadline, interrupt)?,
     };
     if arena.seats() != size {
         return Err(Error::usage(
@@ -77,7 +81,8 @@ pub(super) fn over_mpi<H: PartialEq>(
     let (rank, size) = (mpi.rank(), mpi.size());
     let first = mpi.peers.first_on_host();
     let seated: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
-    let (arena, server) = share(&mpi.peers.host_key(rank), seated.len(), first[rank] == rank, deadline)?;
+    let (arena, server) =
+        share(&mpi.peers.host_key(rank), seated.len(), first[rank] == rank, deadline, None)?;
     let index = seated.iter().position(|&other| other == rank).unwrap_or(0);
     let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, seated.clone())?);
     let seat = arena_transport.seat.clone();
@@ -103,9 +108,10 @@ fn share(
     seats: usize,
     makes: bool,
     deadline: Instant,
+    interrupt: Option<&Interrupt>,
 ) -> Result<(Arc<Arena>, Option<shm::Host>)> {
     if !makes {
-        return Ok((shm::join(name, deadline)?, None));
+        return Ok((shm::join(name, deadline, interrupt)?, None));
     }
     let (arena, file) = shm::create(seats)?;
     Ok((arena, Some(shm::Host::start(name, file)?)))

@@ -8,6 +8,7 @@ mod join;
 mod launcher;
 mod locator;
 mod log;
+mod origin;
 mod pending;
 mod subgroup;
 mod turn;
@@ -23,7 +24,6 @@ pub use init::InitOptions;
 pub use pending::Pending;
 
 use crate::error::{Error, Result};
-use crate::transport::process;
 use crate::transport::{ArenaBuffer, shm};
 
 /// All ranks of a job, seen from one of them.
@@ -127,7 +127,8 @@ impl Drop for World {
     fn drop(&mut self) {
         self.common().closed.store(true, Ordering::Release);
         self.locator.stop();
-        if self.common().pid == process::own() {
+        // After an error the others may not come, and MPI may hang.
+        if self.common().origin.is_here() && !self.group.is_broken() {
             self.common().transport.leave(self.group.timeout().min(LEAVE));
         }
         if let Some(seat) = &self.common().seat {

@@ -14,6 +14,7 @@ pub(crate) struct Turns {
 struct State {
     taken: u64,
     finished: u64,
+    waiting: usize,
 }
 
 /// The right to make call `number` when its turn comes. Dropping it lets the next one go.
@@ -40,7 +41,9 @@ impl Turns {
         let mut state = self.lock();
         while state.finished + 1 != number {
             let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
+            state.waiting += 1;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
             if state.finished + 1 != number && (Instant::now() >= deadline || stop()) {
                 return None;
             }
@@ -51,8 +54,13 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.lock().finished = self.number;
-        self.turns.changed.notify_all();
+        let mut state = self.turns.lock();
+        state.finished = self.number;
+        // Waking nobody would still cost a system call.
+        if state.waiting > 0 {
+            drop(state);
+            self.turns.changed.notify_all();
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub fn mismatch(world: &World) {
     assert!(matches!(error, Error::Mismatch { .. }));
     let text = error.to_string();
     for part in
-        ["rank 0 called all_reduce #2 (sum) of 10 x float32", "rank 1 called broadcast #2 of 20 x int32"]
+        ["rank 0 called all_reduce #1 (sum) of 10 x float32", "rank 1 called broadcast #1 of 20 x int32"]
     {
         assert!(text.contains(part), "{text}");
     }

@@ -13,6 +13,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/mailbox.rs", "buffers that are filled while their owner waits"),
     ("src/transport/progress.rs", "the contract on such buffers"),
     ("src/transport/mpi/", "functions of a C library found at run time"),
+    ("src/world/origin.rs", "a page that the kernel wipes in forked children"),
     ("cli/src/bandwidth.rs", "a kernel for a processor's own instructions"),
     ("cli/src/launcher/rank.rs", "code between fork and exec"),
     ("bindings/python/src/array.rs", "memory that Python owns"),

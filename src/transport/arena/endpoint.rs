@@ -137,7 +137,7 @@ impl Progress for ArenaTransport {
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         let mut state = self.state();
         while state.advance(&self.seat) {}
-        state.mailbox.state(*ticket).map_err(|surprise| call.mismatch(surprise.calls(self.rank)))
+        state.mailbox.state(*ticket).map_err(|surprise| surprise.error(call))
     }
 
     fn cancel(&self, ticket: Ticket) {

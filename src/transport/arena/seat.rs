@@ -30,18 +30,24 @@ struct Book {
 /// How long a rank may take to say where it is in its program.
 const LOCATION_LIMIT: Duration = Duration::from_millis(500);
 
+const NOT_IN_CHILDREN: &str =
+    "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";
+const ONCE: &str = "a rank joins its job once; keep the world until the program ends";
+
 impl Seat {
     /// Sits down, unless another living process sits there.
     pub fn take(arena: Arc<Arena>, index: usize, ranks: Vec<usize>) -> Result<Seat> {
         assert!(index < arena.seats() && ranks.len() == arena.seats());
         let place = arena.place(index);
-        if let Some(pid) = place.pid().filter(|&pid| pid != process::own() && place.lost().is_none()) {
-            return Err(Error::usage(
-                "init",
-                format!("to be the only process of rank {}", ranks[index]),
-                format!("process {pid} that has this rank already"),
-                "do not call init in a process that a rank started; remove UNISONO_RANK from its environment",
-            ));
+        if let Some(pid) = place.pid() {
+            let (received, advice) = match place.lost() {
+                None => (format!("process {pid} that has this rank already"), NOT_IN_CHILDREN),
+                Some(how) => {
+                    (format!("a second start of rank {} (process {pid}: {how})", ranks[index]), ONCE)
+                }
+            };
+            let expected = format!("to be the only process of rank {}", ranks[index]);
+            return Err(Error::usage("init", expected, received, advice));
         }
         place.sit_down();
         let heap = Heap::new(arena.layout.heap(index), arena.layout.heap_bytes);

@@ -151,7 +151,7 @@ impl MpiTransport {
 
     fn error(&self, call: &Call, failure: Failure) -> Error {
         match failure {
-            Failure::Surprise(surprise) => call.mismatch(surprise.calls(self.rank)),
+            Failure::Surprise(surprise) => surprise.error(call),
             Failure::GaveUp { from, dead } => {
                 // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
                 let mut lost = self.peers.all_lost();

@@ -13,6 +13,7 @@ use rustix::fs::MemfdFlags;
 
 pub(crate) use rendezvous::Host;
 
+use super::Interrupt;
 use super::arena::Arena;
 use crate::error::{Error, Result};
 
@@ -30,9 +31,9 @@ pub(crate) fn create(seats: usize) -> Result<(Arc<Arena>, OwnedFd)> {
     Ok((Arc::new(Arena::format(map, seats, heap)), file))
 }
 
-/// Opens the job's memory by its name, waiting for its maker until `deadline`.
-pub(crate) fn join(name: &str, deadline: Instant) -> Result<Arc<Arena>> {
-    let file = rendezvous::fetch(name, deadline)?;
+/// Opens the job's memory by its name, waiting for its maker until `deadline` or until `interrupt` says stop.
+pub(crate) fn join(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<Arc<Arena>> {
+    let file = rendezvous::fetch(name, deadline, interrupt)?;
     let advice = "check the limits of address space (ulimit -v)";
     let map =
         map(&file).map_err(|error| Error::io("init", "mapping the job's shared memory", error, advice))?;

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 
 use crate::error::{Error, Result};
+use crate::transport::Interrupt;
 
 /// Hands out the job's memory until it is dropped.
 pub(crate) struct Host {
@@ -73,7 +74,7 @@ impl Drop for Host {
 }
 
 /// Asks for the job's memory until somebody answers or the deadline passes.
-pub(super) fn fetch(name: &str, deadline: Instant) -> Result<OwnedFd> {
+pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<OwnedFd> {
     let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started or has died";
     loop {
         let attempt =
@@ -91,6 +92,10 @@ pub(super) fn fetch(name: &str, deadline: Instant) -> Result<OwnedFd> {
             Ok(file) => return Ok(file),
             Err(error) if Instant::now() >= deadline => {
                 return Err(Error::io("init", format!("asking {name} for the job's memory"), error, advice));
+            }
+            Err(_) if interrupt.is_some_and(|stop| stop()) => {
+                let (operation, group) = ("init".into(), "world".into());
+                return Err(Error::Interrupted { rank: 0, operation, number: 0, group });
             }
             Err(_) => thread::sleep(Duration::from_millis(5)),
         }

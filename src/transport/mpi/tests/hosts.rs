@@ -22,7 +22,7 @@ pub fn two_pretended_hosts() {
         host = Some(shm::Host::start(&job, file).expect("a meeting place"));
         arena
     } else {
-        shm::join(&job, Instant::now() + Duration::from_secs(20)).expect("the host's memory")
+        shm::join(&job, Instant::now() + Duration::from_secs(20), None).expect("the host's memory")
     };
     let seat = Seat::take(arena, rank - first, vec![first, first + 1]).expect("a seat");
     let local = Arc::new(ArenaTransport::new("shm", size, seat));
