@@ -20,11 +20,11 @@ impl Patience {
     /// have put two of them on one core, where the one that spins keeps the other from running: so the spin is short, and
     /// giving way costs little when nobody else wants the core.
     pub fn for_ranks(ranks: usize) -> Patience {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        if ranks <= cores {
-            Patience { spin: 256, give_way: Duration::from_micros(200) }
-        } else {
+        let crowded = std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get());
+        if crowded {
             Patience { spin: 0, give_way: Duration::from_micros(50) }
+        } else {
+            Patience { spin: 256, give_way: Duration::from_micros(200) }
         }
     }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::record::Record;
 use super::{Channel, Piece, WINDOW};
 use crate::error::Result;
+use crate::memory::stream::stream;
 use crate::memory::{DType, ReduceOp, reduce};
 use crate::transport::{Call, Signature};
 
@@ -85,22 +86,45 @@ impl Channel {
             }
             self.writable(call)?;
             let slot = self.slot(self.me, self.next()).wrapping_add(in_slot);
-            for start in (0..part.len()).step_by(BLOCK) {
-                let (mine, bytes) = (buffer.wrapping_add(part.start + start), BLOCK.min(part.len() - start));
-                // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and
-                // nobody else writes to this part.
-                unsafe {
-                    reduce::combine(dtype, operation, bytes / dtype.size(), &sources, &[mine]);
-                    self.writer.copy_hot(mine, slot.wrapping_add(start), bytes);
-                }
-                sources.iter_mut().for_each(|source| *source = source.wrapping_add(BLOCK));
-            }
+            let mine = buffer.wrapping_add(part.start);
+            // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
+            // else writes to this part.
+            unsafe { self.reduce_part(&mut sources, mine, slot, part.len(), (dtype, operation)) };
             self.publish();
             if index > 0 {
                 self.collect(call, buffer, window(index - 1), result_step(index - 1))?;
             }
         }
         self.collect(call, buffer, window(windows - 1), result_step(windows - 1))
+    }
+
+    /// Reduces a part into this member's buffer and into the slot that shows it to the others.
+    ///
+    /// # Safety
+    /// All pointers are valid for `bytes` bytes; nobody else writes to the buffer's part or uses the slot now.
+    unsafe fn reduce_part(
+        &self,
+        sources: &mut [*const u8],
+        mine: *mut u8,
+        slot: *mut u8,
+        bytes: usize,
+        (dtype, operation): (DType, ReduceOp),
+    ) {
+        if !self.writer.goes_past_caches(bytes) {
+            // SAFETY: passed on from the caller.
+            return unsafe {
+                reduce::combine(dtype, operation, bytes / dtype.size(), sources, &[mine, slot])
+            };
+        }
+        for start in (0..bytes).step_by(BLOCK) {
+            let (mine, bytes) = (mine.wrapping_add(start), BLOCK.min(bytes - start));
+            // SAFETY: passed on from the caller; the block lies inside the part.
+            unsafe {
+                reduce::combine(dtype, operation, bytes / dtype.size(), sources, &[mine]);
+                stream(mine, slot.wrapping_add(start), bytes);
+            }
+            sources.iter_mut().for_each(|source| *source = source.wrapping_add(BLOCK));
+        }
     }
 
     /// Copies the results that the other members show for a window.

@@ -19,7 +19,7 @@ use crate::transport::{Call, Signature};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
 /// the cache until it is read.
-pub(crate) const WINDOW: usize = 256 * 1024;
+const WINDOW: usize = 256 * 1024;
 
 /// How many slots a member uses in turn. Writing to memory that another core has just read is slow, because the core must
 /// first be told to forget it: several times slower than writing to memory that has left the other core's own cache.

@@ -18,8 +18,11 @@ const SHORT: usize = 16 * 1024;
 /// How many writes are compared; the fastest of them counts, because a rank may lose its core in any of them.
 const SAMPLES: usize = 8;
 
-/// A trial lasts until every slot was written twice, and then until there are enough samples.
+/// Writes until every slot was written twice in the same manner, and then until there are enough samples.
 const TRIAL: usize = 2 * SLOTS as usize + SAMPLES;
+
+/// Writes of so many bytes and more are judged apart from shorter ones: they leave other traces in the caches.
+const LONG: usize = 48 * 1024;
 
 /// From one trial to the next.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -29,18 +32,23 @@ const READER: u64 = 1500;
 
 /// A member's manner of writing.
 #[derive(Default)]
-pub(super) struct Writer(Mutex<State>);
+pub(super) struct Writer {
+    short: Mutex<State>,
+    long: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
     /// Whether to write past the caches.
     past_caches: bool,
-    /// Writes left in the trial of the other manner.
-    trial: usize,
+    /// Writes since the present manner, or the trial of the other one, began.
+    writes: usize,
+    /// Whether the other manner is being tried.
+    trying: bool,
     next_trial: Option<Instant>,
     /// The last costs of the present manner, in picoseconds for a line of 64 bytes.
     recent: Vec<u64>,
-    /// The costs at the end of a trial.
+    /// The last costs of the manner that is being tried.
     tried: Vec<u64>,
 }
 
@@ -55,57 +63,50 @@ impl Writer {
             // SAFETY: the caller vouches for the pointers.
             return unsafe { slot.copy_from_nonoverlapping(source, bytes) };
         }
-        let past_caches = self.state().manner();
+        let past_caches = self.state(bytes).manner();
         let began = Instant::now();
         // SAFETY: the caller vouches for the pointers.
         unsafe { copy_one_way(past_caches, source, slot, bytes) };
         let ended = Instant::now();
-        self.state().learn((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
+        self.state(bytes).learn((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
     }
 
-    /// As [`Writer::copy`], for data that is in the first-level cache anyway: its cost would teach nothing.
-    ///
-    /// # Safety
-    /// As [`Writer::copy`].
-    pub unsafe fn copy_hot(&self, source: *const u8, slot: *mut u8, bytes: usize) {
-        // SAFETY: the caller vouches for the pointers.
-        unsafe { copy_one_way(self.state().manner(), source, slot, bytes) }
+    /// Whether a write of so many bytes would now go past the caches.
+    pub fn goes_past_caches(&self, bytes: usize) -> bool {
+        bytes >= SHORT && self.state(bytes).manner()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self, bytes: usize) -> MutexGuard<'_, State> {
+        let state = if bytes < LONG { &self.short } else { &self.long };
+        state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     fn manner(&self) -> bool {
-        self.past_caches ^ (self.trial > 0)
+        self.past_caches ^ self.trying
     }
 
     /// Takes note of what a write cost.
     fn learn(&mut self, cost: u64, now: Instant) {
-        if self.trial == 0 {
-            if self.recent.len() == SAMPLES {
-                self.recent.remove(0);
-            }
-            self.recent.push(cost);
-            if self.recent.len() == SAMPLES && self.next_trial.is_none_or(|next| now >= next) {
-                self.trial = TRIAL;
-                self.tried.clear();
-            }
+        self.writes += 1;
+        let costs = if self.trying { &mut self.tried } else { &mut self.recent };
+        if costs.len() == SAMPLES {
+            costs.remove(0);
+        }
+        costs.push(cost);
+        if self.writes < TRIAL {
             return;
         }
-        self.trial -= 1;
-        if self.trial < SAMPLES {
-            self.tried.push(cost);
-        }
-        if self.trial == 0 {
+        if self.trying {
             let best = |costs: &[u64]| costs.iter().copied().min().unwrap_or(0);
             let (recent, tried) = (best(&self.recent), best(&self.tried));
             let (ordinary, past) = if self.past_caches { (tried, recent) } else { (recent, tried) };
             self.past_caches = ordinary > past + READER;
-            self.recent.clear();
             self.next_trial = Some(now + PERIOD);
+            (self.trying, self.writes) = (false, 0);
+        } else if self.next_trial.is_none_or(|next| now >= next) {
+            (self.trying, self.writes) = (true, 0);
         }
     }
 }
