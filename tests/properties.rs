@@ -41,7 +41,7 @@ fn parts<'a>(row: &'a [i32], counts: &[usize]) -> Vec<&'a [i32]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn all_reduce_is_the_fold_in_rank_order(ranks in 1usize..=6, count in 0usize..200_000, seed: u64) {

@@ -105,10 +105,8 @@ impl Group {
         self.group.name()
     }
 
-    fn subgroup(&self, py: Python<'_>, members: Vec<usize>) -> PyResult<Option<Group>> {
-        self.begin(py, "group")?;
-        let made = py.detach(|| guard("group", || self.group.subgroup(&members)));
-        Ok(made.map_err(|error| raise(py, error))?.map(|group| Group::new(&group, self.life.clone())))
+    fn subgroup(&self, py: Python<'_>, members: Vec<usize>, timeout: Option<f64>) -> PyResult<Option<Group>> {
+        self.smaller(py, "group", timeout, |group| group.subgroup(&members))
     }
 
     fn split(
@@ -118,12 +116,7 @@ impl Group {
         key: i64,
         timeout: Option<f64>,
     ) -> PyResult<Option<Group>> {
-        self.begin(py, "split")?;
-        let limit = seconds(timeout, "split").map_err(|error| raise(py, error))?;
-        let limited = limit.map(|limit| self.group.with_timeout(limit));
-        let group = limited.as_ref().unwrap_or(&self.group);
-        let made = py.detach(|| guard("split", || group.split(color, key)));
-        Ok(made.map_err(|error| raise(py, error))?.map(|group| Group::new(&group, self.life.clone())))
+        self.smaller(py, "split", timeout, |group| group.split(color, key))
     }
 
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
@@ -294,6 +287,22 @@ impl Group {
 }
 
 impl Group {
+    /// Makes a smaller group; the timeout is for the making, the new group has this one's.
+    fn smaller(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+        make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
+    ) -> PyResult<Option<Group>> {
+        self.begin(py, operation)?;
+        let usual = self.group.timeout();
+        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(usual);
+        let group = self.group.with_timeout(limit);
+        let made = py.detach(|| guard(operation, || make(&group))).map_err(|error| raise(py, error))?;
+        Ok(made.map(|group| Group::new(&group.with_timeout(usual), self.life.clone())))
+    }
+
     /// What every verb checks first.
     fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<()> {
         self.life.check(operation).map_err(|error| raise(py, error))

@@ -41,17 +41,18 @@ class Group:
     def __repr__(self) -> str:
         return f"<unisono.Group {self._native.name}, rank {self.rank} of {self.size}>"
 
-    def group(self, members: Sequence[int]) -> Group | None:
+    def group(self, members: Sequence[int], *, timeout: float | None = None) -> Group | None:
         """Makes a smaller group.
 
         Args:
             members: The members' ranks in this group, each once; all members pass the same. The others
                 need not call.
+            timeout: Seconds until the call gives up; the new group has this one's.
 
         Returns:
             The new group, or None on a rank that is not a member.
         """
-        native = self._native.subgroup(list(members))
+        native = self._native.subgroup(list(members), timeout)
         return None if native is None else Group(native)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
