@@ -122,14 +122,16 @@ impl World {
 
 /// How long to wait for the others when leaving.
 const LEAVE: Duration = Duration::from_secs(10);
+const LEAVE_BROKEN: Duration = Duration::from_secs(2);
 
 impl Drop for World {
     fn drop(&mut self) {
         self.common().closed.store(true, Ordering::Release);
         self.locator.stop();
-        // After an error the others may not come, and MPI may hang.
-        if self.common().origin.is_here() && !self.group.is_broken() {
-            self.common().transport.leave(self.group.timeout().min(LEAVE));
+        if self.common().origin.is_here() {
+            // After an error the others may not come.
+            let limit = if self.group.is_broken() { LEAVE_BROKEN } else { LEAVE };
+            self.common().transport.leave(self.group.timeout().min(limit));
         }
         if let Some(seat) = &self.common().seat {
             seat.leave();

@@ -58,6 +58,17 @@ def test_mismatched_calls_are_named(run_ranks):
         assert seen["seconds"] < 5
 
 
+@pytest.mark.parametrize("variable", ["UNISONO_TRANSPORT=mpi", "UNISONO_HOSTS=2"])
+@pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
+def test_mismatched_calls_over_mpi_are_named_and_nobody_waits(run_ranks, launcher, variable):
+    """One rank sees the difference; the other learns at once that nobody will come."""
+    name, value = variable.split("=")
+    notes = run_ranks(2, "trouble.py", "mismatched", launcher=launcher, **{name: value}).check().notes
+    seen = [json.loads(notes[rank]) for rank in (0, 1)]
+    assert any("all_reduce" in one["message"] and "broadcast" in one["message"] for one in seen)
+    assert all(one["kind"] in (1, 3) and one["seconds"] < 5 for one in seen)
+
+
 def test_different_rows_are_named_on_every_rank(run_ranks):
     notes = run_ranks(2, "trouble.py", "rows").check().notes
     for rank in (0, 1):
