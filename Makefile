@@ -18,6 +18,7 @@ help: ## Lists these targets.
 
 demo: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
 	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
+	@echo "your own script: . .venv/bin/activate, then unisono run -n $(RANKS) -- script.py"
 
 test: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them.
 	@$(BIN)/python scripts/test.py

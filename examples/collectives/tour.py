@@ -6,6 +6,7 @@ Run it on any number of ranks: `unisono run -n 4 -- examples/collectives/tour.py
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -142,5 +143,8 @@ say(f"{ranks}, transport {world.transport}, {ELEMENTS * 4 / 1e6:.0f} MB on every
 say(f"{'verb':<18} {'what it does':<53} {'check':<5} {'ms':>9} {'GB/s':>7}")
 for stop in STOPS:
     visit(stop)
+cores = len(os.sched_getaffinity(0))
+if size > cores:
+    say(f"{size} ranks share {cores} cores here: with a core for each, all of this is faster")
 say("ms: fastest of 5 runs, slowest rank; GB/s: the bytes of one rank's array over that time")
 uni.shutdown()

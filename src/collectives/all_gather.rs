@@ -61,7 +61,7 @@ impl Raw<'_> {
         self.check_length(Verb::AllGather, "an output", output.len(), total, dtype)?;
         let places = ranges(counts, dtype.size());
         group.call(Verb::AllGather, |call| {
-            let signature = group.signature(Verb::AllGather, call).of(dtype, total as u64);
+            let signature = group.signature(Verb::AllGather, call).of(dtype, total as u64).parts(counts);
             let Some(channel) = &group.core.channel else {
                 output[places[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());

@@ -40,8 +40,11 @@ impl Raw<'_> {
         let count = self.elements(Verb::AllReduce, bytes.len(), dtype)?;
         self.check_operation(Verb::AllReduce, dtype, operation)?;
         group.call(Verb::AllReduce, |call| {
-            let signature =
-                group.signature(Verb::AllReduce, call).of(dtype, count as u64).operation(operation);
+            let signature = group
+                .signature(Verb::AllReduce, call)
+                .of(dtype, count as u64)
+                .operation(operation)
+                .deterministic(group.is_deterministic());
             if let Some(channel) = &group.core.channel {
                 return channel.all_reduce(call, signature, bytes, dtype, operation);
             }
@@ -50,14 +53,14 @@ impl Raw<'_> {
                 && let Some(floors) = group.hierarchy(call)?
             {
                 let within = if operation == ReduceOp::Avg { ReduceOp::Sum } else { operation };
-                floors.local.raw().reduce(bytes, dtype, within, 0)?;
+                group.step_of(call, &floors.local).raw().reduce(bytes, dtype, within, 0)?;
                 if let Some(leaders) = &floors.leaders {
-                    leaders.raw().all_reduce(bytes, dtype, within)?;
+                    group.step_of(call, leaders).raw().all_reduce(bytes, dtype, within)?;
                     if operation == ReduceOp::Avg {
                         crate::memory::reduce::divide(bytes, dtype, group.size());
                     }
                 }
-                return floors.local.raw().broadcast(bytes, dtype, 0);
+                return group.step_of(call, &floors.local).raw().broadcast(bytes, dtype, 0);
             }
             let (transport, kind) = (&group.core.common.transport, (dtype, operation));
             transport

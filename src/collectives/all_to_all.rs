@@ -5,8 +5,8 @@
 use super::{Raw, ranges};
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::arena::channel::Piece;
-use crate::transport::{Incoming, Outgoing, Signature, Verb};
+use crate::transport::arena::channel::{Channel, Piece};
+use crate::transport::{Call, Incoming, Outgoing, Signature, Verb};
 use crate::world::Group;
 
 impl Group {
@@ -76,6 +76,7 @@ impl Raw<'_> {
                 }
                 return group.exchange(call, &group.slot(signature), sends, receives);
             };
+            compare(channel, call, signature, group, (send_counts, receive_counts))?;
             let part = |member: usize| to[member].clone();
             channel.parts(
                 call,
@@ -92,4 +93,42 @@ impl Raw<'_> {
             )
         })
     }
+}
+
+/// Shows everybody's counts to everybody, so that all notice together if what one sends is not what another expects.
+fn compare(
+    channel: &Channel,
+    call: &Call,
+    signature: Signature,
+    group: &Group,
+    (send_counts, receive_counts): (&[usize], &[usize]),
+) -> Result<()> {
+    let size = group.size();
+    let mine: Vec<u64> = send_counts.iter().chain(receive_counts).map(|&count| count as u64).collect();
+    let bytes = 2 * size * size_of::<u64>();
+    let mut all = vec![0u8; size * bytes];
+    let copy = |start: usize, pieces: &[Piece]| {
+        for (member, piece) in pieces.iter().enumerate() {
+            // SAFETY: members show vectors of their own, never this one.
+            unsafe { piece.copy_to(&mut all, member * bytes + start) };
+        }
+    };
+    // SAFETY: the vector lives until the end of this function and is not written to.
+    unsafe { channel.share(call, signature, Piece::of(bytemuck::cast_slice(&mine)), |_| bytes, copy)? };
+    let count = |member: usize, index: usize| -> u64 {
+        let at = member * bytes + index * size_of::<u64>();
+        bytemuck::pod_read_unaligned(&all[at..at + size_of::<u64>()])
+    };
+    for from in 0..size {
+        for to in 0..size {
+            let (sent, expected) = (count(from, to), count(to, size + from));
+            if sent != expected {
+                let (from, to) = (group.members()[from], group.members()[to]);
+                let sends = format!("{signature} and sends {sent} elements to rank {to}");
+                let expects = format!("{signature} and expects {expected} elements from rank {from}");
+                return Err(call.mismatch(vec![(from, sends), (to, expects)]));
+            }
+        }
+    }
+    Ok(())
 }

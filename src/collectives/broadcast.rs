@@ -60,12 +60,20 @@ impl Raw<'_> {
                     if at_home {
                         let root =
                             floors.local.members().iter().position(|&rank| rank == group.members()[root]);
-                        floors.local.raw().broadcast(bytes, dtype, root.unwrap_or(0))?;
+                        group.step_of(call, &floors.local).raw().broadcast(
+                            bytes,
+                            dtype,
+                            root.unwrap_or(0),
+                        )?;
                     }
                     if let Some(leaders) = &floors.leaders {
-                        leaders.raw().broadcast(bytes, dtype, home)?;
+                        group.step_of(call, leaders).raw().broadcast(bytes, dtype, home)?;
                     }
-                    if at_home { Ok(()) } else { floors.local.raw().broadcast(bytes, dtype, 0) }
+                    if at_home {
+                        Ok(())
+                    } else {
+                        group.step_of(call, &floors.local).raw().broadcast(bytes, dtype, 0)
+                    }
                 }
                 (None, None) => group.broadcast_by_messages(call, signature, bytes, root),
             }

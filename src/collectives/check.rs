@@ -6,6 +6,7 @@ use crate::memory::{DType, ReduceOp};
 use crate::transport::Verb;
 
 impl Raw<'_> {
+    /// The error for a call that cannot be right. It counts as a call: the other ranks may be making it.
     pub(super) fn refuse(
         &self,
         verb: Verb,
@@ -13,6 +14,9 @@ impl Raw<'_> {
         received: impl Into<String>,
         advice: &str,
     ) -> Error {
+        if !matches!(verb, Verb::Send | Verb::Recv) {
+            self.group.skip_call();
+        }
         let rank = self.group.members()[self.group.rank()];
         Error::usage(verb.name(), expected, received, advice).at_rank(rank)
     }
@@ -44,9 +48,10 @@ impl Raw<'_> {
 
     /// One count for each member, and their sum.
     pub(super) fn check_counts(&self, verb: Verb, counts: &[usize]) -> Result<usize> {
-        match counts.len() == self.group.size() {
-            true => Ok(counts.iter().sum()),
-            false => Err(self.refuse(
+        let total = counts.iter().try_fold(0usize, |total, &count| total.checked_add(count));
+        match total.filter(|_| counts.len() == self.group.size()) {
+            Some(total) => Ok(total),
+            None => Err(self.refuse(
                 verb,
                 format!("{} counts, one for each member", self.group.size()),
                 counts.len().to_string(),

@@ -76,7 +76,8 @@ impl Raw<'_> {
         }
         let places = ranges(counts, dtype.size());
         group.call(Verb::Gather, |call| {
-            let signature = group.signature(Verb::Gather, call).of(dtype, total as u64).root(root);
+            let signature =
+                group.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
             let Some(channel) = &group.core.channel else {
                 return group.gather_by_messages(
                     call,

@@ -3,7 +3,7 @@
 use super::Raw;
 use crate::error::Result;
 use crate::memory::{DType, Element};
-use crate::transport::{Incoming, Outgoing, Signature, Slot, Ticket, Verb};
+use crate::transport::{Cancel, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
 use crate::world::{Group, Pending};
 
 impl Group {
@@ -73,10 +73,14 @@ impl Raw<'_> {
     }
 
     fn finish<B: Send + 'static>(&self, verb: Verb, buffer: Box<B>, ticket: Ticket) -> Pending<B> {
+        let transport = self.group.core.common.transport.clone();
+        let waited = transport.clone();
+        // The buffer must outlive the ticket, whatever happens: fields are dropped in this order.
+        let held = (Cancel(move || transport.cancel(ticket)), buffer);
         self.group.start_beside(move |group| {
-            let transport = &group.core.common.transport;
-            let outcome = group.message_call(verb, |call| transport.complete(call, &ticket));
-            transport.cancel(ticket);
+            let (cancel, buffer) = held;
+            let outcome = group.message_call(verb, |call| waited.complete(call, &ticket));
+            drop(cancel);
             outcome.map(|()| *buffer)
         })
     }

@@ -64,8 +64,12 @@ impl Raw<'_> {
         self.check_root(Verb::Reduce, root)?;
         self.check_operation(Verb::Reduce, dtype, operation)?;
         group.call(Verb::Reduce, |call| {
-            let signature =
-                group.signature(Verb::Reduce, call).of(dtype, count as u64).operation(operation).root(root);
+            let signature = group
+                .signature(Verb::Reduce, call)
+                .of(dtype, count as u64)
+                .operation(operation)
+                .deterministic(group.is_deterministic())
+                .root(root);
             let Some(channel) = &group.core.channel else {
                 return group.reduce_by_messages(call, signature, bytes, (dtype, operation), root);
             };

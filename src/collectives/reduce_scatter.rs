@@ -93,8 +93,12 @@ impl Raw<'_> {
         self.check_length(Verb::ReduceScatter, "an input", input.len(), total, dtype)?;
         self.check_length(Verb::ReduceScatter, "an output", output.len(), counts[group.rank()], dtype)?;
         group.call(Verb::ReduceScatter, |call| {
-            let signature =
-                group.signature(Verb::ReduceScatter, call).of(dtype, total as u64).operation(operation);
+            let signature = group
+                .signature(Verb::ReduceScatter, call)
+                .of(dtype, total as u64)
+                .parts(counts)
+                .operation(operation)
+                .deterministic(group.is_deterministic());
             let target = output.as_mut_ptr();
             let Some(channel) = &group.core.channel else {
                 let kinds = (dtype, operation);

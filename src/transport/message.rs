@@ -35,6 +35,9 @@ impl Slot {
     /// The tag of messages that found a group.
     pub const FOUNDING: u32 = u32::MAX - 1;
 
+    /// The tag of messages that found the floors of a group over several hosts.
+    pub const FLOORS: u32 = u32::MAX - 2;
+
     /// Users' tags are below this.
     pub const TAGS: u32 = 1 << 31;
 }

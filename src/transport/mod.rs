@@ -73,8 +73,18 @@ pub(crate) trait Transport: Progress + Send + Sync {
     ) -> Result<()> {
         // SAFETY: the buffers are borrowed for this whole function, and the ticket is cancelled before it ends.
         let ticket = unsafe { self.begin(slot, sends, receives) };
+        let cancel = Cancel(|| self.cancel(ticket));
         let outcome = self.complete(call, &ticket);
-        self.cancel(ticket);
+        drop(cancel);
         outcome
+    }
+}
+
+/// Cancels an exchange when it goes out of scope, also when a caller's hook panics: no buffer may be referenced then.
+pub(crate) struct Cancel<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for Cancel<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }

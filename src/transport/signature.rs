@@ -1,6 +1,7 @@
-//! What a call is, in 24 bytes: ranks compare these to notice that they are not making the same call.
+//! What a call is, in 32 bytes: ranks compare these to notice that they are not making the same call.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytemuck::{Pod, Zeroable};
 
@@ -73,11 +74,13 @@ pub(crate) struct Signature {
     verb: u8,
     dtype: u8,
     operation: u8,
-    reserved: u8,
+    deterministic: u8,
     root: u32,
     /// Elements; [`Signature::VARIES`] where ranks may differ.
     count: u64,
     number: u64,
+    /// A fingerprint of how the elements are divided between ranks.
+    parts: u64,
 }
 
 const NO_ROOT: u32 = u32::MAX;
@@ -104,6 +107,19 @@ impl Signature {
         self
     }
 
+    /// The elements are divided in this way, the same on all ranks.
+    pub fn parts(mut self, counts: &[usize]) -> Signature {
+        let mut hasher = DefaultHasher::new();
+        counts.hash(&mut hasher);
+        self.parts = hasher.finish();
+        self
+    }
+
+    pub fn deterministic(mut self, deterministic: bool) -> Signature {
+        self.deterministic = u8::from(deterministic);
+        self
+    }
+
     pub fn root(mut self, root: usize) -> Signature {
         self.root = root as u32;
         self
@@ -124,6 +140,12 @@ impl fmt::Display for Signature {
                 Signature::VARIES => write!(f, " of {dtype}")?,
                 count => write!(f, " of {count} x {dtype}")?,
             }
+        }
+        if self.parts != 0 {
+            write!(f, " in parts {:04x}", self.parts as u16)?;
+        }
+        if self.deterministic != 0 {
+            f.write_str(", deterministic")?;
         }
         if self.root != NO_ROOT {
             write!(f, " with root {}", self.root)?;

@@ -13,15 +13,16 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Gives the thread more to do. The thread ends when the group is gone and all work is done.
-    pub fn run(&self, work: Work) {
+    /// Gives the thread more to do; `make` is called while nobody else can. The thread ends when the group is gone and all
+    /// work is done.
+    pub fn run(&self, make: impl FnOnce() -> Work) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = queue.get_or_insert_with(|| {
             let (sender, receiver) = channel::<Work>();
             spawn(move || receiver.into_iter().for_each(|work| work()));
             sender
         });
-        if let Err(unsent) = sender.send(work) {
+        if let Err(unsent) = sender.send(make()) {
             // The thread is gone, which only a panic outside any call could cause: do it here.
             (unsent.0)();
         }

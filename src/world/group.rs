@@ -1,7 +1,7 @@
 //! A group: ranks that make calls together. The world's group has everybody in it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{self, Background};
@@ -45,12 +45,17 @@ pub(crate) struct Core {
     /// The fast way for members that share memory.
     pub channel: Option<Channel>,
     pub turns: Turns,
+    /// Held during a call.
+    running: Mutex<()>,
     background: Background,
     messages: AtomicU64,
     broken: OnceLock<Error>,
     /// The smaller groups that a group over several hosts works with.
     pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
 }
+
+/// The longest deadline, about thirty years: no clock overflows.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
 /// How long to try to tell the others that this rank gives up.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -101,11 +106,13 @@ impl Group {
             me,
             channel,
             turns: Turns::default(),
+            running: Mutex::new(()),
             background: Background::default(),
             messages: AtomicU64::new(0),
             broken: OnceLock::new(),
             hierarchy: OnceLock::new(),
         };
+        let timeout = timeout.min(LONGEST);
         let options = Options { timeout, deterministic: false, interrupt: None, turn: None };
         Group { core: Arc::new(core), options }
     }
@@ -139,7 +146,7 @@ impl Group {
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Group {
         let mut group = self.clone();
-        group.options.timeout = timeout;
+        group.options.timeout = timeout.min(LONGEST);
         group
     }
 
@@ -175,6 +182,15 @@ impl Group {
         self.options.deterministic
     }
 
+    /// Counts a collective call that was refused before it was made. Without that, the next call of this rank would be
+    /// taken for the one that the others are making; with it, they see that the numbers differ. The verbs do this
+    /// themselves; it is for bindings that refuse arguments before the verb sees them.
+    pub fn skip_call(&self) {
+        if self.options.turn.is_none() {
+            self.core.turns.skip();
+        }
+    }
+
     /// Runs calls in the background, after the calls made before and before those made later.
     pub fn start<R: Send + 'static>(
         &self,
@@ -182,19 +198,31 @@ impl Group {
     ) -> Pending<R> {
         let (promise, result) = pending();
         let mut group = self.clone();
-        let number = self.core.turns.take();
-        self.core.background.run(Box::new(move || {
-            promise.keep(|| {
-                // Only calls made before can be in the way, and each of them ends by its own deadline.
-                let forever = Instant::now() + Duration::from_secs(u64::from(u32::MAX));
-                let turn = group.core.turns.wait(number, forever, || group.core.broken.get().is_some());
-                group.options.turn = Some(number);
-                group.options.interrupt = None;
-                let result = work(&group);
-                drop(turn);
-                result
-            });
-        }));
+        // A forked child has no background; and work inside other work has that one's turn.
+        if let Err(error) = self.check_usable("start") {
+            promise.keep(|| Err(error));
+            return result;
+        }
+        if self.options.turn.is_some() {
+            promise.keep(|| work(&group));
+            return result;
+        }
+        self.core.background.run(|| {
+            // Numbers are taken in the order in which work is queued.
+            let number = self.core.turns.take();
+            Box::new(move || {
+                promise.keep(|| {
+                    // Only calls made before can be in the way, and each of them ends by its own deadline.
+                    let forever = Instant::now() + LONGEST;
+                    let turn = group.core.turns.wait(number, forever, || group.core.broken.get().is_some());
+                    group.options.turn = Some(number);
+                    group.options.interrupt = None;
+                    let result = work(&group);
+                    drop(turn);
+                    result
+                });
+            })
+        });
         result
     }
 
@@ -224,15 +252,29 @@ impl Group {
                 number
             }
         };
+        // Work in the background may have handed its turn to several threads; and whoever had the turn before may have
+        // broken the group meanwhile.
+        let _alone = self.core.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_usable(verb.name())?;
         let call = self.describe(verb, number, started);
+        let mut unfinished = Unfinished { group: self, operation: verb.name(), armed: true };
         let result = self.noted(verb, number, || body(&call));
-        drop(turn);
+        unfinished.armed = false;
         if let Err(error) = &result
             && (error.kind() != Kind::Usage || self.core.channel.is_none())
         {
             self.give_up(error);
         }
+        // Only now may the next call have its turn.
+        drop(turn);
         result
+    }
+
+    /// A handle of another group for one step of a call: it has what is left of the call's time, and its interrupt hook.
+    pub(crate) fn step_of(&self, call: &Call, group: &Group) -> Group {
+        let mut step = group.with_timeout(call.remaining());
+        step.options.interrupt = self.options.interrupt.clone();
+        step
     }
 
     /// Makes one call that is not part of the group's order: a message.
@@ -279,10 +321,11 @@ impl Group {
     fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<Turn<'_>> {
         let number = self.core.turns.take();
         let deadline = started + self.options.timeout;
-        let interrupted = || self.options.interrupt.as_ref().is_some_and(|hook| hook());
-        if let Some(turn) = self.core.turns.wait(number, deadline, interrupted) {
+        let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
+        if let Some(turn) = self.core.turns.wait(number, deadline, stop) {
             return Ok(turn);
         }
+        self.check_usable(verb.name())?;
         // The turn will come when nobody wants it any more: the group's order is lost.
         let call = self.describe(verb, number, started);
         let error = match call.remaining().is_zero() {
@@ -297,6 +340,10 @@ impl Group {
     fn give_up(&self, error: &Error) {
         if self.core.broken.set(error.clone()).is_err() {
             return;
+        }
+        if let Some(Some(floors)) = self.core.hierarchy.get() {
+            floors.local.give_up(error);
+            floors.leaders.iter().for_each(|leaders| leaders.give_up(error));
         }
         if let Some(channel) = &self.core.channel {
             return channel.give_up(error);
@@ -340,6 +387,21 @@ impl Group {
         match self.core.broken.get() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
+        }
+    }
+}
+
+/// Breaks the group if a call panics: its members would be out of step.
+struct Unfinished<'a> {
+    group: &'a Group,
+    operation: &'static str,
+    armed: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.group.give_up(&Error::internal(self.operation, "it panicked half-way"));
         }
     }
 }

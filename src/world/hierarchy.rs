@@ -2,7 +2,7 @@
 
 use super::Group;
 use crate::error::Result;
-use crate::transport::Call;
+use crate::transport::{Call, Slot};
 
 /// The smaller groups of a group over several hosts.
 pub(crate) struct Hierarchy {
@@ -31,9 +31,9 @@ impl Group {
         } else {
             let neighbours: Vec<usize> =
                 (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
-            let local = self.found(call, &neighbours)?;
+            let local = self.found(call, &neighbours, Slot::FLOORS)?;
             let leads = leaders.contains(&self.rank());
-            let above = if leads { Some(self.found(call, &leaders)?) } else { None };
+            let above = if leads { Some(self.found(call, &leaders, Slot::FLOORS)?) } else { None };
             let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
             let host_of = (0..self.size()).filter_map(position).collect();
             Some(Hierarchy { local, leaders: above, host_of })

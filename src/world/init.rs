@@ -53,7 +53,7 @@ impl World {
         let one_host = placement.local_size == Some(placement.size) && pretended <= 1;
         let deadline = Instant::now() + timeout;
         let joined = match wish {
-            Some(Wish::Mpi) => over_mpi(placement, timeout, placement_each)?,
+            Some(Wish::Mpi) => over_mpi(placement, timeout, apart)?,
             _ if placement.size == 1 => alone()?,
             _ if one_host => on_one_host(placement, deadline, options.interrupt.as_deref())?,
             None => {
@@ -113,7 +113,7 @@ impl World {
 }
 
 /// With MPI by wish, every rank is a host of its own: nothing goes through shared memory.
-fn placement_each(first: usize, rank: usize, _size: usize) -> (usize, usize) {
+fn apart(first: usize, rank: usize, _size: usize) -> (usize, usize) {
     (first, rank)
 }
 

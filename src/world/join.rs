@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::launcher::{OWN, Placement};
+use super::launcher::{OWN, Placement, TORCHRUN};
 use crate::error::{Error, Result};
-use crate::transport::arena::{Arena, ArenaTransport, Seat};
+use crate::transport::arena::{Arena, ArenaTransport, LOCATION_LIMIT, Seat};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
@@ -75,6 +75,11 @@ pub(super) fn over_mpi<H: PartialEq>(
     timeout: Duration,
     host: impl Fn(usize, usize, usize) -> H,
 ) -> Result<Joined> {
+    if placement.size > 1 && matches!(placement.launcher, OWN | TORCHRUN) {
+        let what = format!("ranks that {} started cannot use MPI", placement.launcher);
+        let advice = "start them with an MPI launcher instead: mpiexec -n 4 python script.py";
+        return Err(Error::unsupported("init", what, advice));
+    }
     let deadline = Instant::now() + timeout;
     let expected = (placement.launcher != "none").then_some((placement.rank, placement.size));
     let mpi = Arc::new(MpiTransport::init(MpiOptions { expected, timeout, describe: None })?);
@@ -87,7 +92,7 @@ pub(super) fn over_mpi<H: PartialEq>(
     let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, seated.clone())?);
     let seat = arena_transport.seat.clone();
     let describe = seat.clone();
-    mpi.peers.describe_with(Box::new(move |rank| describe.missing(rank)));
+    mpi.peers.describe_with(Box::new(move |rank| describe.missing(rank, Instant::now() + LOCATION_LIMIT)));
 
     let keys: Vec<H> = (0..size).map(|other| host(first[other], other, size)).collect();
     let number = |other: usize| keys.iter().position(|key| *key == keys[other]).unwrap_or(other);

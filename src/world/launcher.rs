@@ -33,6 +33,9 @@ struct Launcher {
 /// The name of our own launcher.
 pub(crate) const OWN: &str = "unisono run";
 
+/// PyTorch's launcher.
+pub(crate) const TORCHRUN: &str = "torchrun";
+
 /// In the order in which they are looked for: the innermost launcher is the likeliest first.
 const LAUNCHERS: [Launcher; 5] = [
     Launcher {
@@ -44,7 +47,7 @@ const LAUNCHERS: [Launcher; 5] = [
         job: "UNISONO_JOB",
     },
     Launcher {
-        name: "torchrun",
+        name: TORCHRUN,
         rank: "RANK",
         size: "WORLD_SIZE",
         local_rank: "LOCAL_RANK",

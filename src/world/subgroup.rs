@@ -12,6 +12,9 @@ use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
 /// Says that a group has no meeting place in shared memory.
 const NOWHERE: u64 = u64::MAX;
 
+/// A context is the leader's rank (12 bits) and the number of the group among those that it led (20 bits).
+const LAST_CONTEXT: u32 = 0xf_ffff;
+
 impl Group {
     /// The group of these members (ranks of this group, in the order of their new ranks). Every member calls this with
     /// the same list; others may call it too and get `None`.
@@ -31,7 +34,7 @@ impl Group {
         if !members.contains(&self.rank()) {
             return Ok(None);
         }
-        self.message_call(Verb::Group, |call| self.found(call, members)).map(Some)
+        self.message_call(Verb::Group, |call| self.found(call, members, Slot::FOUNDING)).map(Some)
     }
 
     /// One group for each `color`, its members ordered by `key` and then by rank. Every member of this group calls it;
@@ -69,8 +72,8 @@ impl Group {
         Ok(())
     }
 
-    /// Makes the group, as part of a call.
-    pub(crate) fn found(&self, call: &Call, members: &[usize]) -> Result<Group> {
+    /// Makes the group, as part of a call; `tag` keeps the groups that the library makes for itself apart.
+    pub(crate) fn found(&self, call: &Call, members: &[usize], tag: u32) -> Result<Group> {
         let common = &self.core.common;
         let ranks: Vec<usize> = members.iter().map(|&member| self.core.members[member]).collect();
         let seats = common.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
@@ -79,18 +82,23 @@ impl Group {
         });
         let leads = members[0] == self.rank();
         let mut channel = match &seats {
-            Some((seat, seats)) if leads => Some(Channel::found(seat, seats.clone())?),
+            // Without room in the arena the group works all the same, by messages.
+            Some((seat, seats)) if leads => Channel::found(seat, seats.clone()).ok(),
             _ => None,
         };
         let mut terms = [0u64; 2];
         if leads {
             let count = common.contexts.fetch_add(1, Ordering::Relaxed) + 1;
+            if count > LAST_CONTEXT {
+                let what = format!("this rank has already led {LAST_CONTEXT} groups");
+                return Err(Error::unsupported("group", what, "make groups once and keep them"));
+            }
             terms = [
-                (ranks[0] as u64) << 20 | u64::from(count & 0xf_ffff),
+                (ranks[0] as u64) << 20 | u64::from(count),
                 channel.as_ref().map_or(NOWHERE, |channel| channel.offset() as u64),
             ];
         }
-        self.tell(call, members, &mut terms)?;
+        self.tell(call, members, &mut terms, tag)?;
         if let (None, Some((seat, seats)), true) = (&channel, seats, terms[1] != NOWHERE) {
             channel = Some(Channel::join(seat, terms[1] as usize, seats));
         }
@@ -99,12 +107,12 @@ impl Group {
     }
 
     /// The leader's terms reach the other members.
-    fn tell(&self, call: &Call, members: &[usize], terms: &mut [u64; 2]) -> Result<()> {
+    fn tell(&self, call: &Call, members: &[usize], terms: &mut [u64; 2], tag: u32) -> Result<()> {
         let mut hasher = DefaultHasher::new();
         members.hash(&mut hasher);
         // The fingerprint stands in for the call's number: members with different lists notice.
         let signature = Signature::new(Verb::Group, hasher.finish()).of(DType::I64, members.len() as u64);
-        let slot = Slot { context: self.core.context, tag: Slot::FOUNDING, signature };
+        let slot = Slot { context: self.core.context, tag, signature };
         if members[0] == self.rank() {
             let bytes = bytemuck::bytes_of(terms);
             let sends = members[1..].iter().map(|&to| Outgoing { to, bytes }).collect();

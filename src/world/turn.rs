@@ -1,5 +1,6 @@
 //! Turns: calls on one group happen one at a time, in the order in which they were made, also those in the background.
 
+use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,18 @@ struct State {
     taken: u64,
     finished: u64,
     waiting: usize,
+    /// Numbers whose calls were refused before their turn came.
+    skipped: BTreeSet<u64>,
+}
+
+impl State {
+    /// This number is done, and with it those behind it that were skipped.
+    fn finish(&mut self, number: u64) {
+        self.finished = number;
+        while self.skipped.remove(&(self.finished + 1)) {
+            self.finished += 1;
+        }
+    }
 }
 
 /// The right to make call `number` when its turn comes. Dropping it lets the next one go.
@@ -33,6 +46,17 @@ impl Turns {
         let mut state = self.lock();
         state.taken += 1;
         state.taken
+    }
+
+    /// Takes a number for a call that will not be made.
+    pub fn skip(&self) {
+        let mut state = self.lock();
+        state.taken += 1;
+        let number = state.taken;
+        match state.finished + 1 == number {
+            true => state.finish(number),
+            false => drop(state.skipped.insert(number)),
+        }
     }
 
     /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so (asked about
@@ -55,7 +79,7 @@ impl Turns {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.lock();
-        state.finished = self.number;
+        state.finish(self.number);
         // Waking nobody would still cost a system call.
         if state.waiting > 0 {
             drop(state);
@@ -84,6 +108,19 @@ mod tests {
             }
         });
         assert_eq!(order.into_inner().unwrap(), numbers);
+    }
+
+    #[test]
+    fn a_skipped_number_is_passed_over() {
+        let turns = Turns::default();
+        let soon = Instant::now() + Duration::from_secs(5);
+        turns.skip();
+        let second = turns.take();
+        turns.skip();
+        let fourth = turns.take();
+        assert_eq!((second, fourth), (2, 4));
+        drop(turns.wait(second, soon, || false).expect("the first was skipped"));
+        assert!(turns.wait(fourth, soon, || false).is_some(), "the third was skipped");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod endings;
 mod harness;
 mod mistakes;
+mod misuse;
 mod soak;
 
 use harness::Job;

@@ -95,6 +95,28 @@ fn wrong_arguments_are_refused_before_anybody_is_asked() {
 }
 
 #[test]
+fn a_call_that_one_rank_refused_is_not_taken_for_its_next() {
+    unisono::testing::spawn(3, |group| {
+        let mut values = [group.rank() as f32 + 1.0];
+        if group.rank() == 1 {
+            // This rank's first call is refused; its second looks just like the first of the others.
+            group.broadcast(&mut values, 7).unwrap_err();
+        }
+        let error = group.all_reduce(&mut values, ReduceOp::Sum).unwrap_err();
+        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("all_reduce #1") && text.contains("rank 1 called all_reduce #2"), "{text}");
+        assert_eq!(values, [group.rank() as f32 + 1.0]);
+        // Once everybody has refused as many calls, all are in step again.
+        if group.rank() != 1 {
+            group.broadcast(&mut values, 7).unwrap_err();
+        }
+        group.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+        assert_eq!(values, [6.0]);
+    });
+}
+
+#[test]
 fn a_message_of_another_type_stays_for_the_right_receive() {
     unisono::testing::spawn(2, |group| {
         if group.rank() == 0 {

@@ -134,7 +134,12 @@ impl<'a> Lent<'a> {
     fn view(self) -> Result<View> {
         let dtype = self.dtype.map_err(|name| {
             let supported = DType::ALL.map(DType::name).join(", ");
-            Error::usage(self.operation, supported, name, "convert the array first")
+            Error::usage(
+                self.operation,
+                supported,
+                name,
+                "convert it first, for example with x.astype(\"float32\")",
+            )
         })?;
         // An empty array may have no memory at all, but a slice must not start at null.
         let pointer = if self.elements == 0 { std::ptr::dangling_mut::<u64>().cast() } else { self.pointer };

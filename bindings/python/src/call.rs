@@ -70,7 +70,7 @@ pub(crate) fn operation_named(name: &str, operation: &str) -> Result<ReduceOp> {
             operation,
             format!("op to be one of {known}"),
             format!("{name:?}"),
-            "correct its spelling",
+            "use avg for a mean, and sum, prod, min or max as they are",
         )
     })
 }

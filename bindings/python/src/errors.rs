@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -14,8 +15,20 @@ use crate::interrupt;
 /// `unisono.errors`, imported once.
 static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
+/// This process's rank in its last world, for errors that were made before a group was asked.
+static RANK: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// From now on errors name this rank where they name none.
+pub(crate) fn remember_rank(rank: usize) {
+    RANK.store(rank, Ordering::Relaxed);
+}
+
 /// The Python exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
+    let error = match RANK.load(Ordering::Relaxed) {
+        usize::MAX => error,
+        rank => error.at_rank(rank),
+    };
     if error.kind() == Kind::Interrupted {
         return interrupt::pending_exception().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
     }

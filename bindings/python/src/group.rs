@@ -20,6 +20,25 @@ pub(crate) struct Group {
     life: Arc<Life>,
 }
 
+/// A collective call whose arguments are still being looked at. If they are refused, the call counts all the same: the
+/// other ranks may be making it.
+struct Unmade<'a> {
+    group: &'a unisono::Group,
+}
+
+impl Unmade<'_> {
+    /// The call is made now, and counts itself.
+    fn made(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unmade<'_> {
+    fn drop(&mut self) {
+        self.group.skip_call();
+    }
+}
+
 impl Group {
     pub(crate) fn new(group: &unisono::Group, life: Arc<Life>) -> Group {
         Group { group: OwnProcess::new(group.with_interrupt(interrupt::hook())), life }
@@ -66,6 +85,7 @@ impl Group {
     /// Runs a verb here, or in the background if `call.wait` is false.
     fn run(
         &self,
+        unmade: Option<Unmade<'_>>,
         py: Python<'_>,
         operation: &'static str,
         call: Call,
@@ -73,6 +93,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let changed = self.changed(operation, call).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);
+        unmade.into_iter().for_each(Unmade::made);
         if !call.wait {
             let started = group.start(move |group| guard(operation, || job(group)));
             return Ok(Py::new(py, Pending::new(operation, Running::Verb(started)))?.into_any());
@@ -120,8 +141,8 @@ impl Group {
     }
 
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        self.begin(py, "barrier")?;
-        self.run(py, "barrier", Call::new(wait, timeout), in_place::barrier())
+        let unmade = self.begin(py, "barrier")?;
+        self.run(Some(unmade), py, "barrier", Call::new(wait, timeout), in_place::barrier())
     }
 
     fn broadcast(
@@ -131,9 +152,9 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(x.py(), "broadcast", root)?;
+        let unmade = self.begin_at(x.py(), "broadcast", root)?;
         let job = in_place::broadcast(View::in_place(x, "broadcast")?, root);
-        self.run(x.py(), "broadcast", Call::new(wait, timeout), job)
+        self.run(Some(unmade), x.py(), "broadcast", Call::new(wait, timeout), job)
     }
 
     fn all_reduce(
@@ -144,10 +165,10 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        self.begin(x.py(), "all_reduce")?;
+        let unmade = self.begin(x.py(), "all_reduce")?;
         let op = operation_named(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
         let job = in_place::all_reduce(View::in_place(x, "all_reduce")?, op);
-        self.run(x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
+        self.run(Some(unmade), x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
     #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
@@ -161,10 +182,10 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(x.py(), "reduce", root)?;
+        let unmade = self.begin_at(x.py(), "reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
         let job = in_place::reduce(View::in_place(x, "reduce")?, op, root);
-        self.run(x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
+        self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
     fn gather(
@@ -175,9 +196,15 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(x.py(), "gather", root)?;
+        let unmade = self.begin_at(x.py(), "gather", root)?;
         let job = producing::gather(View::input(x, "gather")?, Some(root), varied, "gather");
-        self.run(x.py(), "gather", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+        self.run(
+            Some(unmade),
+            x.py(),
+            "gather",
+            Call::new(wait, timeout),
+            job.map_err(|error| raise(x.py(), error))?,
+        )
     }
 
     fn all_gather(
@@ -187,9 +214,15 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin(x.py(), "all_gather")?;
+        let unmade = self.begin(x.py(), "all_gather")?;
         let job = producing::gather(View::input(x, "all_gather")?, None, varied, "all_gather");
-        self.run(x.py(), "all_gather", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+        self.run(
+            Some(unmade),
+            x.py(),
+            "all_gather",
+            Call::new(wait, timeout),
+            job.map_err(|error| raise(x.py(), error))?,
+        )
     }
 
     fn scatter(
@@ -200,7 +233,7 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(py, "scatter", root)?;
+        let unmade = self.begin_at(py, "scatter", root)?;
         let view = match x.filter(|_| root == self.group.rank()) {
             Some(x) => Some(View::input(x, "scatter")?),
             None if root == self.group.rank() => {
@@ -211,7 +244,7 @@ impl Group {
             None => None,
         };
         let job = producing::scatter(view, root).map_err(|error| raise(py, error))?;
-        self.run(py, "scatter", Call::new(wait, timeout), job)
+        self.run(Some(unmade), py, "scatter", Call::new(wait, timeout), job)
     }
 
     fn reduce_scatter(
@@ -222,17 +255,23 @@ impl Group {
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        self.begin(x.py(), "reduce_scatter")?;
+        let unmade = self.begin(x.py(), "reduce_scatter")?;
         let op = operation_named(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
         let job = producing::reduce_scatter(View::input(x, "reduce_scatter")?, op);
         let call = Call::reduction(wait, timeout, deterministic);
-        self.run(x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
+        self.run(Some(unmade), x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
     }
 
     fn all_to_all(&self, x: &Bound<'_, PyAny>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        self.begin(x.py(), "all_to_all")?;
+        let unmade = self.begin(x.py(), "all_to_all")?;
         let job = producing::all_to_all(View::input(x, "all_to_all")?, self.group.size());
-        self.run(x.py(), "all_to_all", Call::new(wait, timeout), job.map_err(|error| raise(x.py(), error))?)
+        self.run(
+            Some(unmade),
+            x.py(),
+            "all_to_all",
+            Call::new(wait, timeout),
+            job.map_err(|error| raise(x.py(), error))?,
+        )
     }
 
     fn all_to_all_varied(
@@ -242,10 +281,10 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin(py, "all_to_all")?;
+        let unmade = self.begin(py, "all_to_all")?;
         let views = parts.iter().map(|part| View::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
         let job = producing::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
-        self.run(py, "all_to_all", Call::new(wait, timeout), job)
+        self.run(Some(unmade), py, "all_to_all", Call::new(wait, timeout), job)
     }
 
     fn send(
@@ -256,14 +295,14 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(x.py(), "send", to)?;
+        self.begin_message(x.py(), "send", to)?;
         let view = View::input(x, "send")?;
         if !wait {
             let dtype = view.dtype;
             return self.start_message(x.py(), "send", timeout, |raw| raw.start_send(view, dtype, to, tag));
         }
         let job = in_place::send(view, to, tag);
-        self.run(x.py(), "send", Call::new(wait, timeout), job)
+        self.run(None, x.py(), "send", Call::new(wait, timeout), job)
     }
 
     fn recv(
@@ -274,7 +313,7 @@ impl Group {
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_at(x.py(), "recv", source)?;
+        self.begin_message(x.py(), "recv", source)?;
         let view = View::in_place(x, "recv")?;
         if !wait {
             let dtype = view.dtype;
@@ -282,7 +321,7 @@ impl Group {
                 .start_message(x.py(), "recv", timeout, |raw| raw.start_recv(view, dtype, source, tag));
         }
         let job = in_place::recv(view, source, tag);
-        self.run(x.py(), "recv", Call::new(wait, timeout), job)
+        self.run(None, x.py(), "recv", Call::new(wait, timeout), job)
     }
 }
 
@@ -295,7 +334,7 @@ impl Group {
         timeout: Option<f64>,
         make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
     ) -> PyResult<Option<Group>> {
-        self.begin(py, operation)?;
+        self.begin(py, operation)?.made();
         let usual = self.group.timeout();
         let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(usual);
         let group = self.group.with_timeout(limit);
@@ -304,12 +343,20 @@ impl Group {
     }
 
     /// What every verb checks first.
-    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<()> {
-        self.life.check(operation).map_err(|error| raise(py, error))
+    fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<Unmade<'_>> {
+        self.life.check(operation).map_err(|error| raise(py, error))?;
+        Ok(Unmade { group: &self.group })
     }
 
-    fn begin_at(&self, py: Python<'_>, operation: &'static str, rank: usize) -> PyResult<()> {
-        self.begin(py, operation)?;
-        self.check_rank(rank, operation).map_err(|error| raise(py, error))
+    /// What a message checks first; it is not one of the calls that ranks make together.
+    fn begin_message(&self, py: Python<'_>, operation: &'static str, peer: usize) -> PyResult<()> {
+        let checked = self.life.check(operation).and_then(|()| self.check_rank(peer, operation));
+        checked.map_err(|error| raise(py, error))
+    }
+
+    fn begin_at(&self, py: Python<'_>, operation: &'static str, rank: usize) -> PyResult<Unmade<'_>> {
+        let unmade = self.begin(py, operation)?;
+        self.check_rank(rank, operation).map_err(|error| raise(py, error))?;
+        Ok(unmade)
     }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use unisono::{DType, Error, InitOptions};
 
 use crate::call::seconds;
-use crate::errors::{guard, raise};
+use crate::errors::{guard, raise, remember_rank};
 use crate::fork::{Life, OwnProcess};
 use crate::group::Group;
 use crate::memory::Memory;
@@ -44,6 +44,7 @@ impl World {
         let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
         let world = made.map_err(|error| raise(py, error))?;
         world.set_locator(locate::where_is_main);
+        remember_rank(world.rank());
         Ok(World {
             life: Arc::new(Life::new(world.rank())),
             rank: world.rank(),

@@ -1,6 +1,7 @@
 """What ranks are told when others are late, lost, stopped or elsewhere."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,15 @@ def test_mismatched_calls_over_mpi_are_named_and_nobody_waits(run_ranks, launche
     seen = [json.loads(notes[rank]) for rank in (0, 1)]
     assert any("all_reduce" in one["message"] and "broadcast" in one["message"] for one in seen)
     assert all(one["kind"] in (1, 3) and one["seconds"] < 5 for one in seen)
+
+
+def test_a_call_that_one_rank_refused_is_not_taken_for_its_next(run_ranks):
+    notes = run_ranks(3, "trouble.py", "refused").check().notes
+    for rank in range(3):
+        seen = json.loads(notes[rank])
+        assert seen["kind"] == 1
+        numbers = re.findall(r"rank \d called all_reduce #(\d+)", seen["message"])
+        assert [int(number) - int(numbers[0]) for number in numbers] == [0, 1, 0]
 
 
 def test_different_rows_are_named_on_every_rank(run_ranks):

@@ -1,5 +1,6 @@
 //! The suite that every transport must pass: each verb against a naive computation that knows all ranks' inputs.
 
+mod arena;
 mod exact;
 mod moves;
 mod order;
@@ -30,6 +31,7 @@ pub fn run(group: &Group) -> Result<()> {
     verbs::<u8>(group, &[1, 100_003])?;
     verbs::<i32>(group, &COUNTS)?;
     verbs::<i64>(group, &[3, 9000])?;
+    arena::verbs(group)?;
     order::same_bits_everywhere(group)?;
     order::background_keeps_order(group)?;
     order::messages_keep_order_per_tag(group)?;

@@ -78,7 +78,7 @@ impl Place {
     pub fn lost(&self) -> Option<&'static str> {
         match self.state.load(Ordering::Acquire) {
             LEFT if self.pid.load(Ordering::Relaxed) == 0 => Some("its process ended before it called init"),
-            LEFT => Some("it has shut down"),
+            LEFT => Some("it has ended, or called shutdown"),
             PRESENT => {
                 let (pid, started) = (self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed));
                 (!process::is_alive(pid, started)).then_some("its process ended")

@@ -1,9 +1,12 @@
 //! Messages over the arena's rings: an exchange streams through them, straight between the callers' buffers.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::Seat;
+use super::patience::NAP;
 use crate::error::Result;
 use crate::transport::mailbox::{Mailbox, Target};
 use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
@@ -76,13 +79,16 @@ impl ArenaTransport {
         self.seat.seat_of(rank).expect("messages over the arena go to ranks of this host")
     }
 
-    /// Fails if the caller should stop waiting for this exchange.
-    fn check(&self, call: &Call, ticket: &Ticket) -> Result<()> {
+    /// Fails if the caller should stop waiting for this exchange; true if it turned out to be done.
+    fn check(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         call.check_interrupt()?;
         let awaited = self.awaited(ticket);
         let lost: Vec<_> = awaited.iter().filter_map(|&rank| self.seat.lost(rank)).collect();
         // Whatever a lost rank had sent before is still in its ring: look once more before giving up.
-        if !lost.is_empty() && !self.poll(call, ticket)? {
+        if !lost.is_empty() {
+            if self.poll(call, ticket)? {
+                return Ok(true);
+            }
             let awaited = self.awaited(ticket);
             let lost: Vec<_> = lost.into_iter().filter(|lost| awaited.contains(&lost.rank)).collect();
             if !lost.is_empty() {
@@ -90,9 +96,9 @@ impl ArenaTransport {
             }
         }
         if call.remaining().is_zero() {
-            return Err(call.timeout(awaited.iter().map(|&rank| self.seat.missing(rank)).collect()));
+            return Err(call.timeout(self.seat.all_missing(awaited.into_iter())));
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -111,12 +117,21 @@ impl Transport for ArenaTransport {
 
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
         let bell = &self.seat.place().bell;
+        let mut checked = Instant::now();
+        let done = Cell::new(false);
         loop {
             let seen = bell.load();
             if self.poll(call, ticket)? {
                 return Ok(());
             }
-            self.seat.patience.wait(bell, || bell.load() != seen, || self.check(call, ticket), || false)?;
+            // Other messages may ring the bell again and again: they must not keep this call from its deadline.
+            if checked.elapsed() > NAP {
+                done.set(self.check(call, ticket)?);
+                checked = Instant::now();
+            }
+            let woken = || done.get() || bell.load() != seen;
+            let check = || self.check(call, ticket).map(|finished| done.set(finished));
+            self.seat.patience.wait(bell, woken, check, || false)?;
         }
     }
 }

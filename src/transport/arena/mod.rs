@@ -24,7 +24,7 @@ pub use buffer::ArenaBuffer;
 pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
-pub(crate) use seat::Seat;
+pub(crate) use seat::{LOCATION_LIMIT, Seat};
 
 use crate::error::{Error, Result};
 
@@ -108,6 +108,12 @@ impl Arena {
         assert!(offset <= self.map.len());
         // SAFETY: the offset lies inside the mapping.
         unsafe { self.map.as_mut_ptr().add(offset) }
+    }
+
+    /// A pointer to so many bytes in the arena.
+    fn range(&self, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.map.len()), "outside the arena");
+        self.at(offset)
     }
 
     /// The offset of memory that lies in the arena, or `None` for other memory.

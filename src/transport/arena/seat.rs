@@ -1,7 +1,7 @@
 //! A rank's own place in the arena: its notices, its heap, and what it knows of the other seats.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::buffer::ArenaBuffer;
 use super::heap::Heap;
@@ -25,10 +25,12 @@ struct Book {
     heap: Heap,
     /// Channels that this seat founded and left, while others may still be in them: where, and of how many members.
     retired: Vec<(usize, usize)>,
+    /// After a failed call nothing is used again: another rank may still be about to touch it.
+    kept: bool,
 }
 
 /// How long a rank may take to say where it is in its program.
-const LOCATION_LIMIT: Duration = Duration::from_millis(500);
+pub(crate) const LOCATION_LIMIT: Duration = Duration::from_millis(500);
 
 const NOT_IN_CHILDREN: &str =
     "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";
@@ -52,7 +54,7 @@ impl Seat {
         place.sit_down();
         let heap = Heap::new(arena.layout.heap(index), arena.layout.heap_bytes);
         let patience = Patience::for_ranks(arena.seats());
-        let book = Mutex::new(Book { heap, retired: Vec::new() });
+        let book = Mutex::new(Book { heap, retired: Vec::new(), kept: false });
         Ok(Seat { arena, index, ranks, patience, book })
     }
 
@@ -80,13 +82,25 @@ impl Seat {
         place.lost().map(|how| Lost { rank, pid: place.pid(), how: how.into() })
     }
 
-    /// What is known of a rank that others wait for.
-    pub fn missing(&self, rank: usize) -> Missing {
+    /// A rank that is lost for a reason of its own.
+    pub fn lost_because(&self, rank: usize, how: &str) -> Lost {
+        let pid = self.seat_of(rank).and_then(|seat| self.arena.place(seat).pid());
+        Lost { rank, pid, how: how.into() }
+    }
+
+    /// What is known of ranks that others wait for. All of them together get one limit to say where they are.
+    pub fn all_missing(&self, ranks: impl Iterator<Item = usize>) -> Vec<Missing> {
+        let until = Instant::now() + LOCATION_LIMIT;
+        ranks.map(|rank| self.missing(rank, until)).collect()
+    }
+
+    /// What is known of a rank that others wait for; it has until then to say where it is.
+    pub fn missing(&self, rank: usize, until: Instant) -> Missing {
         let Some(seat) = self.seat_of(rank) else {
             return Missing { rank, pid: None, doing: "on another host".into(), location: None };
         };
         let place = self.arena.place(seat);
-        let location = place.ask_location(LOCATION_LIMIT);
+        let location = place.ask_location(until.saturating_duration_since(Instant::now()));
         Missing { rank, pid: place.pid(), doing: place.in_words(), location }
     }
 
@@ -100,10 +114,10 @@ impl Seat {
     /// Takes whole pages from this seat's heap.
     pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
         let mut book = self.book();
-        let Book { heap, retired } = &mut *book;
+        let Book { heap, retired, kept } = &mut *book;
         retired.retain(|&(base, members)| {
             let deserted = channel::is_deserted(&self.arena, base, members);
-            if deserted {
+            if deserted && !*kept {
                 heap.give_back(base, channel::bytes(members));
             }
             !deserted
@@ -118,7 +132,15 @@ impl Seat {
         })
     }
 
+    /// From now on memory that is given back is not used again.
+    pub(super) fn keep_memory(&self) {
+        self.book().kept = true;
+    }
+
     pub(super) fn give_back(&self, start: usize, bytes: usize) {
+        if self.book().kept {
+            return;
+        }
         self.book().heap.give_back(start, bytes.saturating_add(4096));
     }
 

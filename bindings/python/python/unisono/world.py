@@ -110,8 +110,7 @@ def world() -> World:
     """
     if _default is None:
         raise UsageError(
-            "unisono: expected a world, received a call before init() or after shutdown(); "
-            "call unisono.init() first"
+            "unisono: there is no world: init() was not called, or shutdown() was; call unisono.init() first"
         )
     return _default
 

@@ -99,6 +99,18 @@ elif trouble == "mismatched":
     else:
         observe(lambda: uni.broadcast(np.ones(20, dtype="int32")))
 
+elif trouble == "refused":
+    x = np.ones(3)
+    if world.rank == 1:
+        x.setflags(write=False)
+        try:
+            uni.all_reduce(x)
+        except uni.UsageError as error:
+            assert error.rank == 1, error
+        x = np.ones(3)
+    observe(lambda: uni.all_reduce(x))
+    assert (x == 1).all()
+
 elif trouble == "rows":
     observe(lambda: uni.all_gather(np.ones((4, 2 + world.rank)), varied=True))
 

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::record::Record;
+use super::share::IN_PLACE;
 use super::{Channel, Piece, WINDOW};
 use crate::error::Result;
 use crate::memory::stream::stream;
@@ -15,6 +16,9 @@ use crate::transport::{Call, Signature};
 
 /// Up to this length every member reduces everything by itself: one step instead of two.
 const SMALL: usize = 32 * 1024;
+
+// Members overwrite what they share; so it must not be read in place.
+const _: () = assert!(SMALL < IN_PLACE);
 
 /// A result is shown to the others in blocks of so many bytes, while they are still in the first-level cache.
 const BLOCK: usize = 16 * 1024;
@@ -52,9 +56,12 @@ impl Channel {
 
         let shown: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
         if let Some(offsets) = shown.iter().copied().collect::<Option<Vec<usize>>>() {
+            self.all_stay(call)?;
             let part = self.part(&(0..bytes), self.me);
-            let everywhere: Vec<*mut u8> =
-                offsets.iter().map(|offset| self.seat.arena.at(offset + part.start)).collect();
+            let everywhere: Vec<*mut u8> = offsets
+                .iter()
+                .map(|&offset| self.seat.arena.range(offset, bytes).wrapping_add(part.start))
+                .collect();
             let sources: Vec<*const u8> = everywhere.iter().map(|pointer| pointer.cast_const()).collect();
             // SAFETY: every member shows a buffer of this length and leaves it to the others until `settle`; this part
             // of all of them is this member's alone.

@@ -15,7 +15,7 @@ use writer::Writer;
 use super::flag::{Flag, reached};
 use super::{Arena, Seat};
 use crate::error::{Error, Lost, Result};
-use crate::transport::{Call, Signature};
+use crate::transport::{Call, Signature, process};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
 /// the cache until it is read.
@@ -209,9 +209,11 @@ impl Channel {
         let rank = |member: usize| self.seat.ranks[self.members[member]];
         // Read first who is gone, then who is late: a member that published and then left is not late.
         let gone: Vec<Option<Lost>> = (0..self.size())
-            .map(|member| match self.member(member).gave_up.load(Ordering::Acquire) {
-                0 => self.seat.lost(rank(member)),
-                _ => Some(Lost { rank: rank(member), pid: None, how: GAVE_UP.into() }),
+            .map(|member| {
+                let gave_up = self.member(member).gave_up.load(Ordering::Acquire);
+                let how = if gave_up == LEFT { LEFT_GROUP } else { GAVE_UP };
+                let lost = self.seat.lost(rank(member));
+                lost.or_else(|| (gave_up != 0).then(|| self.seat.lost_because(rank(member), how)))
             })
             .collect();
         let late: Vec<usize> =
@@ -221,7 +223,7 @@ impl Channel {
             return Err(call.lost(lost));
         }
         if call.remaining().is_zero() && !late.is_empty() {
-            return Err(call.timeout(late.iter().map(|&member| self.seat.missing(rank(member))).collect()));
+            return Err(call.timeout(self.seat.all_missing(late.iter().map(|&member| rank(member)))));
         }
         Ok(())
     }
@@ -259,14 +261,31 @@ impl Channel {
         self.enter(call, Record::new(signature), |_| {})
     }
 
+    /// Fails if somebody gave up on the call that all have just entered: its memory must not be touched any more.
+    fn all_stay(&self, call: &Call) -> Result<()> {
+        let gone = (0..self.size()).find(|&member| self.member(member).gave_up.load(Ordering::Acquire) != 0);
+        match gone {
+            None => Ok(()),
+            Some(member) => {
+                Err(call.lost(vec![self.seat.lost_because(self.seat.ranks[self.members[member]], GAVE_UP)]))
+            }
+        }
+    }
+
     /// Tells the others that this member will not take part any more, so that they need not wait for it.
     pub fn give_up(&self, error: &Error) {
+        // Somebody may still be about to read or write memory that this rank showed: it is not used for anything else.
+        self.seat.keep_memory();
         self.member(self.me).gave_up.store(error.kind() as u32, Ordering::Release);
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        // A forked child inherits its parent's end of the channel, but not the right to leave.
+        if self.seat.place().pid() != Some(process::own()) {
+            return;
+        }
         self.member(self.me).gave_up.store(LEFT, Ordering::Release);
         if self.founded {
             self.seat.retire(self.base, self.size());
@@ -286,4 +305,5 @@ pub(super) fn is_deserted(arena: &Arena, base: usize, members: usize) -> bool {
 /// Set by a member that has dropped its end; other values are the kind of the error that made it give up.
 const LEFT: u32 = u32::MAX;
 
+const LEFT_GROUP: &str = "it has dropped this group";
 const GAVE_UP: &str = "it gave up on this group after an error";

@@ -6,14 +6,16 @@ use crate::error::Result;
 use crate::transport::{Call, Signature};
 
 /// Data in the arena is read in place from this length on; shorter data is copied to the slot, which saves a step.
-const IN_PLACE: usize = 64 * 1024;
+pub(super) const IN_PLACE: usize = 64 * 1024;
 
 impl Channel {
     /// Shows `input` to all. `length` says how many bytes each member shows (equal on all members). `consume` gets, for
     /// each window, where it begins and the piece of each member in it (this member's own: straight from `input`).
     ///
     /// # Safety
-    /// `input` is valid for reading until this returns; only `consume` may write to it, in what it was given already.
+    /// `input` is valid for reading until this returns. If it lies in the arena and is [`IN_PLACE`] bytes or longer, other
+    /// members read it where it is: then only a member whose input nobody else consumes may write to it in `consume` (the
+    /// root of a reduce, say).
     pub unsafe fn share(
         &self,
         call: &Call,
@@ -36,6 +38,9 @@ impl Channel {
 
         let in_place: Vec<Option<usize>> =
             (0..self.size()).map(|member| self.record(member).offset()).collect();
+        if in_place.iter().any(Option::is_some) {
+            self.all_stay(call)?;
+        }
         let longest = (0..self.size()).map(&length).max().unwrap_or(0);
         let all_in_place = (0..self.size()).all(|member| length(member) == 0 || in_place[member].is_some());
         let window = if all_in_place { longest } else { WINDOW }.max(1);
@@ -54,7 +59,7 @@ impl Channel {
                 let bytes = length(member).saturating_sub(start).min(window);
                 let pointer = match in_place[member] {
                     _ if member == self.me => input.pointer.wrapping_add(start),
-                    Some(offset) if bytes > 0 => self.seat.arena.at(offset + start).cast_const(),
+                    Some(offset) if bytes > 0 => self.seat.arena.range(offset + start, bytes).cast_const(),
                     _ => self.slot(member, self.current()).cast_const(),
                 };
                 Piece { pointer, bytes }
