@@ -9,7 +9,7 @@ use crate::harness::Job;
 
 /// How many times; `UNISONO_SOAK` asks for more.
 fn rounds() -> usize {
-    std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+    std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(250)
 }
 
 /// Makes all sorts of calls until one fails because a rank is lost.
