@@ -81,7 +81,8 @@ pub(super) fn over_mpi<H: PartialEq>(
         return Err(Error::unsupported("init", what, advice));
     }
     let deadline = Instant::now() + timeout;
-    let expected = (placement.launcher != "none").then_some((placement.rank, placement.size));
+    let known = placement.launcher != "none" && placement.size > 0;
+    let expected = known.then_some((placement.rank, placement.size));
     let mpi = Arc::new(MpiTransport::init(MpiOptions { expected, timeout, describe: None })?);
     let (rank, size) = (mpi.rank(), mpi.size());
     let first = mpi.peers.first_on_host();

