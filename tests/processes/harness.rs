@@ -80,12 +80,14 @@ impl Job {
     /// Waits for a rank and returns how it ended.
     pub fn end_of(&mut self, rank: usize) -> Ending {
         let began = Instant::now();
+        let (size, memory) = (self.ranks.len(), &self.memory);
+        let doing = || (0..size).map(|rank| memory.activity(rank)).collect::<Vec<_>>();
         let child = &mut self.ranks[rank];
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
                 break status;
             }
-            assert!(began.elapsed() < LIMIT, "rank {rank} did not end");
+            assert!(began.elapsed() < LIMIT, "rank {rank} did not end: {:#?}", doing());
             thread::sleep(Duration::from_millis(2));
         };
         let after = began.elapsed();

@@ -82,18 +82,16 @@ impl ArenaTransport {
     /// Fails if the caller should stop waiting for this exchange; true if it turned out to be done.
     fn check(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         call.check_interrupt()?;
+        let lost: Vec<_> = self.awaited(ticket).iter().filter_map(|&rank| self.seat.lost(rank)).collect();
+        // Look once more before giving up. What a lost rank had sent before is still in its ring; and another thread may
+        // have moved the last bytes for us while the rank died before it could ring our bell.
+        if self.poll(call, ticket)? {
+            return Ok(true);
+        }
         let awaited = self.awaited(ticket);
-        let lost: Vec<_> = awaited.iter().filter_map(|&rank| self.seat.lost(rank)).collect();
-        // Whatever a lost rank had sent before is still in its ring: look once more before giving up.
+        let lost: Vec<_> = lost.into_iter().filter(|lost| awaited.contains(&lost.rank)).collect();
         if !lost.is_empty() {
-            if self.poll(call, ticket)? {
-                return Ok(true);
-            }
-            let awaited = self.awaited(ticket);
-            let lost: Vec<_> = lost.into_iter().filter(|lost| awaited.contains(&lost.rank)).collect();
-            if !lost.is_empty() {
-                return Err(call.lost(lost));
-            }
+            return Err(call.lost(lost));
         }
         if call.remaining().is_zero() {
             return Err(call.timeout(self.seat.all_missing(awaited.into_iter())));
@@ -277,5 +275,52 @@ impl Receiving {
         {
             *target = Target::Discarded(vec![0; envelope.bytes as usize]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Signature, Verb, local};
+    use std::time::Duration;
+
+    /// A rank may be killed after it has sent and before it has rung. If another thread of the receiver then moves the
+    /// bytes, the thread that waits for them must find out by itself.
+    #[test]
+    fn what_another_thread_moved_is_noticed_without_a_bell() {
+        let mut transports = local::create(2).unwrap();
+        let (other, mine) = (transports.pop().unwrap(), transports.pop().unwrap());
+        let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::Recv, 1) };
+        let unrelated = Slot { tag: 2, ..slot };
+        let started = Instant::now();
+        let deadline = started + Duration::from_secs(20);
+        let call = Call {
+            rank: 0,
+            operation: "recv",
+            number: 1,
+            group: "world",
+            started,
+            deadline,
+            interrupt: None,
+        };
+        let (mut bytes, mut more) = ([0], [0]);
+        std::thread::scope(|scope| {
+            let waiter = scope
+                .spawn(|| mine.exchange(&call, &slot, &[], &mut [Incoming { from: 1, bytes: &mut bytes }]));
+            while mine.state().mailbox.awaited(Ticket(1)).next().is_none() {
+                std::thread::yield_now();
+            }
+            // Asleep by now; were it not, it would only find the message sooner.
+            std::thread::sleep(Duration::from_millis(20));
+            let (envelope, body) = (Envelope::new(&slot, 1), Body::Owned(vec![7]));
+            Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.seat.arena.ring(1, 0));
+            // SAFETY: the ticket is cancelled before the buffer is gone.
+            let ticket =
+                unsafe { mine.begin(&unrelated, &[], &mut [Incoming { from: 1, bytes: &mut more }]) };
+            assert!(!mine.poll(&call, &ticket).unwrap());
+            mine.cancel(ticket);
+            waiter.join().unwrap().unwrap();
+        });
+        assert_eq!(bytes, [7]);
     }
 }
