@@ -34,7 +34,7 @@ pub(crate) use seat::{LOCATION_LIMIT, Seat};
 use crate::error::{Error, Result};
 
 /// "UNISONO" and the version of the layout: processes with another layout refuse to share.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x02");
 
 /// The first bytes of the arena.
 #[repr(C)]
