@@ -14,7 +14,7 @@ mod futex;
 mod heap;
 mod layout;
 pub(crate) mod lock;
-mod patience;
+pub(crate) mod patience;
 mod ring;
 mod seat;
 

@@ -112,6 +112,12 @@ impl Seat {
         place.lost().map(|how| Lost { rank, pid: place.pid(), how: how.into() })
     }
 
+    /// How a rank's process ended, or `None` while it lives, has not come yet, or is on another host. It may come back.
+    pub fn dead(&self, rank: usize) -> Option<Lost> {
+        let place = self.arena.place(self.seat_of(rank)?);
+        place.is_dead().then(|| Lost { rank, pid: place.pid(), how: "its process ended".into() })
+    }
+
     /// A rank that is lost for a reason of its own.
     pub fn lost_because(&self, rank: usize, how: &str) -> Lost {
         let pid = self.seat_of(rank).and_then(|seat| self.arena.place(seat).pid());
