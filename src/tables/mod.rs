@@ -5,6 +5,7 @@
 //! who may go on and who must wait.
 
 mod add_options;
+mod checkpoint;
 mod clock;
 mod compression;
 mod consistency;
@@ -22,6 +23,7 @@ mod placement;
 mod queue;
 mod replica;
 mod role;
+mod save;
 mod shards;
 mod staleness;
 mod storage;
