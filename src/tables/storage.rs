@@ -55,6 +55,9 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// How many planes of state an add handles without asking for memory.
+const FEW: usize = 4;
+
 /// Gets of more than this go past the caches: such results are too large to stay there.
 const LARGE: usize = 4 << 20;
 
@@ -107,7 +110,7 @@ impl Storage {
     /// Copies rows that follow each other.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        let rows = if bytes == 0 { 0 } else { out.len() / bytes };
+        let rows = out.len() / bytes;
         let large = out.len() > LARGE;
         for stripe in self.stripes(first, rows, worker) {
             let (from, to) = self.rows_of(stripe);
@@ -162,7 +165,7 @@ impl Storage {
         skip: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        let rows = if bytes == 0 { 0 } else { delta.len() / bytes };
+        let rows = delta.len() / bytes;
         for stripe in self.stripes(first, rows, context.worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
@@ -203,7 +206,7 @@ impl Storage {
     /// Changes rows of one stripe, whose lock is held.
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
-        let rows = delta.len() / shape.row_bytes.max(1);
+        let rows = delta.len() / shape.row_bytes;
         if shape.planes == 0 {
             // SAFETY: the rows are in a stripe whose lock is held, so nobody else has them.
             let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
@@ -229,10 +232,23 @@ impl Storage {
             *step += 1;
             let context = UpdateContext { step: *step, ..*context };
             let bytes = rows * shape.state_row_bytes;
-            let mut state: Vec<&mut [u8]> =
-                state.map(|plane| std::slice::from_raw_parts_mut(plane, bytes)).collect();
             let values = std::slice::from_raw_parts_mut(self.row(first, rows), delta.len());
-            self.rule.update(values, &mut state, delta, &context);
+            // Short rows are common, and no built-in rule has more planes than this.
+            let mut few: [&mut [u8]; FEW] = Default::default();
+            let (mut count, mut more) = (0, Vec::new());
+            for plane in state {
+                let plane = std::slice::from_raw_parts_mut(plane, bytes);
+                match few.get_mut(count) {
+                    Some(place) => *place = plane,
+                    None => more.push(plane),
+                }
+                count += 1;
+            }
+            if more.is_empty() {
+                return self.rule.update(values, &mut few[..count], delta, &context);
+            }
+            let mut all: Vec<&mut [u8]> = few.into_iter().chain(more).collect();
+            self.rule.update(values, &mut all, delta, &context);
         }
     }
 
