@@ -14,6 +14,7 @@ mod layout;
 mod patience;
 mod ring;
 mod seat;
+mod stay;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
