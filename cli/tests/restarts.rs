@@ -14,15 +14,7 @@ fn rank() {
     let Ok(deaths) = std::env::var(DEATHS) else { return };
     let deaths: usize = deaths.parse().unwrap();
     let world = World::init().unwrap();
-    let killing = |inside: bool| {
-        let own = rustix::process::getpid();
-        if inside {
-            // The group's own thread waits for the others in a call that they never make.
-            let _pending = world.group().start(|group| group.barrier());
-            std::thread::sleep(std::time::Duration::from_millis(200));
-        }
-        rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
-    };
+    let inside = std::env::var("UNISONO_TEST_INSIDE").is_ok();
     loop {
         let restarts = if world.rank() == 1 { world.restarts() } else { 0 };
         let mut values = [1, restarts as i64];
@@ -33,9 +25,23 @@ fn rank() {
         }
         if world.rank() == 1 {
             println!("process of restart {restarts} dies");
-            killing(std::env::var("UNISONO_TEST_INSIDE").is_ok());
+            die(&world, inside);
+        } else if inside {
+            std::thread::sleep(DEADLINE);
         }
     }
+}
+
+fn die(world: &World, inside: bool) {
+    if inside {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let _pending = world.group().start(move |group| {
+            sender.send(()).unwrap();
+            group.barrier()
+        });
+        receiver.recv().unwrap();
+    }
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
 }
 
 /// `unisono run` with these arguments, and this test program as the rank.
@@ -137,7 +143,7 @@ fn a_job_whose_rank_dies_between_calls_goes_on() {
 
 #[test]
 fn a_job_whose_rank_dies_inside_a_call_ends() {
-    let arguments = ["-n", "2", "--restart", "5", "--env", "UNISONO_TEST_INSIDE=1"];
+    let arguments = ["-n", "2", "--restart", "5", "--grace", "0", "--env", "UNISONO_TEST_INSIDE=1"];
     let output = finish(run_ranks(&arguments, 1));
     assert_eq!(output.status.code(), Some(137));
     let errors = text(&output.stderr);
