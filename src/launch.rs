@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use crate::transport::arena::Arena;
+use crate::transport::arena::{Arena, Fate};
 use crate::transport::shm;
 
 /// A job of ranks on this host. It holds the job's memory, so that a rank that dies takes nothing with it.
@@ -84,6 +84,9 @@ impl Job {
     /// What a rank is doing, in words.
     pub fn activity(&self, rank: usize) -> String {
         let place = self.arena.place(rank);
-        place.lost().map_or_else(|| place.in_words(), str::to_owned)
+        match place.stay.fate() {
+            Fate::Lost(how) => how.into(),
+            Fate::Here | Fate::Returning => place.in_words(),
+        }
     }
 }

@@ -188,7 +188,8 @@ impl Group {
     /// taken for the one that the others are making; with it, they see that the numbers differ. The verbs do this
     /// themselves; it is for bindings that refuse arguments before the verb sees them.
     pub fn skip_call(&self) {
-        if self.options.turn.is_none() {
+        // A forked child counts for nobody, least of all in the memory that it shares with its parent.
+        if self.options.turn.is_none() && self.core.common.origin.is_here() {
             self.core.turns.skip();
         }
     }

@@ -26,6 +26,7 @@ pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, Seat};
+pub(crate) use stay::Fate;
 
 use crate::error::{Error, Result};
 
