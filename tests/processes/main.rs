@@ -6,6 +6,7 @@ mod mistakes;
 mod misuse;
 mod restarts;
 mod soak;
+mod tables;
 
 use harness::Job;
 use unisono::World;
@@ -29,6 +30,8 @@ fn rank() {
         "patient" => restarts::patient(&world),
         "messages" => restarts::messages(&world),
         "soak" => soak::rank(&world),
+        "adding" => tables::adding(&world),
+        "in step" => tables::in_step(&world),
         other => panic!("no scenario is called {other}"),
     }
 }
