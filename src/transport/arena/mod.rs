@@ -17,6 +17,7 @@ pub(crate) mod lock;
 pub(crate) mod patience;
 mod ring;
 mod seat;
+mod stay;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +31,7 @@ pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, Seat};
+pub(crate) use stay::Fate;
 
 use crate::error::{Error, Result};
 
