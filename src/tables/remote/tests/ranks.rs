@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::toy::{FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
+use super::toy::{ECHO, FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
 use super::{call, start, troubles};
 use crate::memory::DType;
 use crate::tables::remote::compress::{Compression, Packer, Units};
@@ -16,6 +16,7 @@ pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
     let remote = start(transport, store.clone()).unwrap();
     in_step(transport, &remote);
     at_once(transport, &remote);
+    of_all_sizes(transport, &remote);
     troubles::errors_come_back(transport, &remote);
     troubles::waits_end(transport, &remote);
     // A rank that asks for more than others is still served while they wait to close.
@@ -96,6 +97,37 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
     let total = |position: usize| found.iter().map(|found| numbers(found)[position]).sum::<i64>();
     (45..48).for_each(|position| assert_eq!(total(position), 40 * size as i64));
     meet(transport);
+}
+
+/// Requests and answers of any length, as they are and packed; several threads at once.
+fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let (rank, size) = (transport.rank(), transport.size());
+    let compressions = [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.01)];
+    let echo = |count: usize, compression: Compression| {
+        let sent: Vec<f32> = (0..count).map(|index| ((index + rank) % 201) as f32 - 100.0).collect();
+        let mut packer = Packer::new(DType::F32, 100, compression);
+        let (payload, packed) = packer.pack(Units::From(0), bytemuck::cast_slice(&sent));
+        let request = Request {
+            options: (4 * count as u64).to_le_bytes().to_vec(),
+            reply: Some((DType::F32, compression)),
+            payload,
+            packed,
+            ..Request::new(FREE, rank as u32, ECHO)
+        };
+        let asked = (0..size).map(|to| (to, request.clone())).collect();
+        for found in remote.call_all(&call(transport, 60.0), asked).unwrap() {
+            assert_eq!(found.len(), 4 * count);
+            let found = found.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+            let near = |(found, sent): (f32, &f32)| (found - sent).abs() <= 1.0;
+            assert!(matches!(compression, Compression::TopK(_)) || found.zip(&sent).all(near));
+        }
+    };
+    std::thread::scope(|scope| {
+        for compression in compressions {
+            scope
+                .spawn(move || [0, 1, 4095, 5000, 300_001, 700_001, 7].map(|count| echo(count, compression)));
+        }
+    });
 }
 
 /// Much at once from one rank, more than may be under way.

@@ -15,6 +15,8 @@ pub const LENGTH: usize = 50;
 
 /// A request that is never ready.
 pub const NEVER: Verb = Verb::Custom(7);
+/// A request whose answer is its own payload, taken as single-precision numbers.
+pub const ECHO: Verb = Verb::Custom(8);
 /// A request that makes the server panic.
 pub const PANIC: Verb = Verb::Custom(13);
 /// A request that makes the server fail in the way that its payload's first byte says.
@@ -80,6 +82,11 @@ impl Store for Toy {
         }
         if request.verb == FAIL {
             return Err(super::troubles::failure(request.payload[0]));
+        }
+        if request.verb == ECHO {
+            let bytes =
+                request.options.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            return Ok(request.delta(crate::memory::DType::F32, bytes as usize)?.into_owned());
         }
         let mut state = self.state.lock().unwrap();
         let State { values, adds, gets } = &mut *state;
