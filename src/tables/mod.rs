@@ -5,15 +5,20 @@
 //! who may go on and who must wait.
 
 mod add_options;
+mod base;
 mod clock;
 mod compression;
 mod consistency;
 mod core;
+mod custom;
 mod description;
 mod founding;
 mod header;
+mod hold;
 mod init;
+mod key_value;
 mod layout;
+mod listing;
 mod make;
 mod nearest;
 mod options;
@@ -36,8 +41,10 @@ pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;
 pub use compression::Compression;
 pub use consistency::Consistency;
+pub use custom::{CustomTable, Requests, ServerHalf, WorkerHalf};
 pub use description::TableKind;
 pub use init::Init;
+pub use key_value::{Items, KeyType, KeyValueTable, Keys, OwnedKeys};
 pub use options::TableOptions;
 pub use role::Role;
 pub use table::{Rows, Table};

@@ -105,7 +105,7 @@ impl Table {
 
     /// How often a lock was taken over from a process that had died with it, on this host.
     pub fn recovered(&self) -> u64 {
-        self.core.storage.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
+        self.core.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// A handle whose calls have another deadline.
@@ -260,7 +260,7 @@ impl Table {
     /// Says that this worker begins its next step: the bound of `ssp` counts these. With `average`, all workers call it
     /// and their copies become the average of them all.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.worker("tick")?;
+        let worker = self.core.worker(&self.group, "tick")?;
         let call = self.core.call(&self.group, "tick");
         self.core.queue.drain(&call)?;
         match &self.core.replica {
@@ -284,17 +284,9 @@ impl Table {
         Table { core: self.core.clone(), group: self.group.without_interrupt() }
     }
 
-    fn worker(&self, operation: &str) -> Result<usize> {
-        self.group.check_open(operation)?;
-        self.core.inner.worker.ok_or_else(|| {
-            Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
-                .at_rank(self.core.inner.rank)
-        })
-    }
-
     /// Checks a call before anything happens; returns the caller's worker id.
     fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
-        let worker = self.worker(operation)?;
+        let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
         let count = match rows {
             Rows::All => description.rows,

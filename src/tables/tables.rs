@@ -2,11 +2,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::core::Core;
 use super::founding;
+use super::listing::{Listed, Open};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
 use crate::transport::Interrupt;
@@ -49,7 +49,7 @@ pub(super) struct Inner {
     /// How many tables this rank has made.
     pub made: AtomicUsize,
     /// All tables, in the order in which they were made.
-    pub all: Mutex<Vec<Weak<Core>>>,
+    pub all: Mutex<Vec<Listed>>,
     workers_group: OnceLock<Group>,
 }
 
@@ -161,9 +161,16 @@ impl Tables {
     }
 
     /// The tables that are in use, in the order in which they were made.
-    pub(super) fn open(&self) -> Vec<Arc<Core>> {
+    pub(super) fn open(&self) -> Vec<Open> {
         let all = self.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(Weak::upgrade).collect()
+        all.iter().filter_map(Listed::open).collect()
+    }
+
+    /// Adds a table to the list.
+    pub(super) fn list(&self, table: Listed) {
+        let mut all = self.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.open().is_some());
+        all.push(table);
     }
 
     /// A name for the next table of a kind that got none.
@@ -181,6 +188,20 @@ impl Tables {
     /// The number of this rank's host.
     pub(super) fn host(&self) -> usize {
         self.inner.hosts[self.inner.rank]
+    }
+
+    /// Refuses tables of a kind that is not served between hosts.
+    pub(super) fn check_one_host(&self, kind: &str) -> Result<()> {
+        let Roles { workers, servers, .. } = &self.inner.roles;
+        let host = |rank: &usize| self.inner.hosts[*rank];
+        if workers.iter().chain(servers).all(|rank| host(rank) == host(&workers[0])) {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "table",
+            format!("a {kind} table whose workers and servers are on several hosts"),
+            "give all of them places on one host, or use a matrix",
+        ))
     }
 
     /// Whether this rank makes what its host's ranks share.
