@@ -15,6 +15,7 @@ mod heap;
 mod layout;
 pub(crate) mod lock;
 pub(crate) mod patience;
+mod posts;
 mod ring;
 mod seat;
 mod stay;
