@@ -28,7 +28,9 @@ mod tests;
 pub(crate) use commit::{commit, discard};
 pub(crate) use manifest::Part;
 pub(crate) use names::new_id;
-pub(crate) use open::{Checkpoint, Share, open, open_share};
+#[cfg(test)]
+use open::open;
+pub(crate) use open::{Checkpoint, Share, open_share};
 pub(crate) use part::write_part;
 
 use crate::error::{Error, Result};
