@@ -1,5 +1,7 @@
 //! Times several things in turn, so that what disturbs the machine disturbs all of them alike.
 
+use std::ops::RangeInclusive;
+
 use rustix::time::{ClockId, clock_gettime};
 use unisono::{Error, Group, ReduceOp, Result};
 
@@ -19,12 +21,12 @@ pub(crate) trait Cases {
     /// One call.
     fn call(&mut self, case: usize) -> Result<()>;
 
-    /// Is everything as it must be after so many calls? No rank goes on to the next case before all are here.
+    /// Is everything as it must be after so many calls? All ranks have made theirs, and none has begun the next case.
     fn is_right(&mut self, case: usize, calls: usize) -> bool;
 
-    /// How many calls in a row are allowed.
-    fn most_calls(&self, _case: usize) -> usize {
-        1000
+    /// How many calls in a row a repetition may have.
+    fn calls(&self, _case: usize) -> RangeInclusive<usize> {
+        1..=1000
     }
 
     /// Whether a call lasts for each rank until the others have come.
@@ -42,6 +44,8 @@ fn time(group: &Group, cases: &mut dyn Cases, case: usize, calls: usize) -> Resu
         cases.call(case)?;
     }
     let end = now();
+    // Nobody checks or prepares while others are still busy: that would disturb them.
+    group.barrier()?;
     match cases.is_right(case, calls) {
         true => Ok((start, end)),
         false => Err(Error::internal("bench", format!("wrong result at rank {}", group.rank()))),
@@ -80,7 +84,10 @@ pub(crate) fn measure(group: &Group, cases: &mut dyn Cases, seconds: f64) -> Res
     let calls: Vec<usize> = once
         .iter()
         .enumerate()
-        .map(|(case, once)| ((REPETITION / once) as usize).clamp(1, cases.most_calls(case).max(1)))
+        .map(|(case, once)| {
+            let allowed = cases.calls(case);
+            ((REPETITION / once) as usize).clamp(*allowed.start(), *allowed.end())
+        })
         .collect();
     let longer: f64 = once.iter().zip(&calls).map(|(once, calls)| once * (calls - 1) as f64).sum();
     let repetitions = (seconds / (round[0] + longer)).clamp(FEWEST, MOST) as usize;

@@ -1,5 +1,7 @@
 //! One collective as something to time: its buffers, one call, and what must come out.
 
+use std::ops::RangeInclusive;
+
 use clap::ValueEnum;
 use unisono::{DType, Group, ReduceOp, Result, World};
 
@@ -95,7 +97,7 @@ impl Work {
     fn most_calls(&self) -> usize {
         // Each all_reduce multiplies what the last one left by the number of ranks.
         let growth = (self.group.size() as f64).log10();
-        if self.verb == Verb::AllReduce && growth > 0.0 { (30.0 / growth) as usize } else { 1000 }
+        if self.verb == Verb::AllReduce && growth > 0.0 { ((30.0 / growth) as usize).max(1) } else { 1000 }
     }
 
     /// Fills the input; untimed.
@@ -211,8 +213,8 @@ impl Cases for CollectiveCases {
         self.works.get(case).is_none_or(|work| work.is_right(calls))
     }
 
-    fn most_calls(&self, case: usize) -> usize {
-        self.works.get(case).map_or(1000, Work::most_calls)
+    fn calls(&self, case: usize) -> RangeInclusive<usize> {
+        1..=self.works.get(case).map_or(1000, Work::most_calls)
     }
 
     fn waits(&self, case: usize) -> bool {
