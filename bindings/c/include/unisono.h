@@ -1,0 +1,402 @@
+/*
+ * Unisono: spread the training of a model over many processes.
+ *
+ * Every function returns a status: UNISONO_OK, or a number that says what went wrong; unisono_last_error() then
+ * has the text. Results come through pointers, which are written to only when the status is UNISONO_OK.
+ * A NULL pointer where something is needed is an error, not a crash. Functions may be called from any thread.
+ *
+ * One process is one rank. It is started by `unisono run`, mpirun, torchrun or Slurm; started plainly it is alone.
+ */
+
+#ifndef UNISONO_H
+#define UNISONO_H
+
+/* Made from bindings/c/src by cbindgen: change it there, then run `make header`. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * What a function returns: fine, or what sort of error it was. Numbers are never used again for something else.
+ */
+typedef enum {
+    /**
+     * Fine.
+     */
+    UNISONO_OK = 0,
+    /**
+     * The call cannot be right; nothing was changed.
+     */
+    UNISONO_USAGE = 1,
+    /**
+     * A deadline passed.
+     */
+    UNISONO_TIMEOUT = 2,
+    /**
+     * Another rank died or gave up.
+     */
+    UNISONO_PEER_LOST = 3,
+    /**
+     * The operating system refused something.
+     */
+    UNISONO_IO = 4,
+    /**
+     * This machine or this build cannot do it.
+     */
+    UNISONO_UNSUPPORTED = 5,
+    /**
+     * A bug in this library.
+     */
+    UNISONO_INTERNAL = 6,
+    /**
+     * The wait was interrupted.
+     */
+    UNISONO_INTERRUPTED = 7,
+} unisono_status;
+
+/**
+ * The type of an element.
+ */
+typedef enum {
+    /**
+     * float
+     */
+    UNISONO_F32 = 1,
+    /**
+     * double
+     */
+    UNISONO_F64 = 2,
+    /**
+     * IEEE half precision, as uint16_t
+     */
+    UNISONO_F16 = 3,
+    /**
+     * The upper half of a float, as uint16_t
+     */
+    UNISONO_BF16 = 4,
+    /**
+     * int8_t
+     */
+    UNISONO_I8 = 5,
+    /**
+     * uint8_t
+     */
+    UNISONO_U8 = 6,
+    /**
+     * int32_t
+     */
+    UNISONO_I32 = 7,
+    /**
+     * int64_t
+     */
+    UNISONO_I64 = 8,
+} unisono_dtype;
+
+/**
+ * How the values of several ranks become one.
+ */
+typedef enum {
+    /**
+     * The sum; integers wrap around.
+     */
+    UNISONO_SUM = 1,
+    /**
+     * The mean; floating types only.
+     */
+    UNISONO_AVG = 2,
+    /**
+     * The product; integers wrap around.
+     */
+    UNISONO_PROD = 3,
+    /**
+     * The smallest; NaN if any value is NaN.
+     */
+    UNISONO_MIN = 4,
+    /**
+     * The largest; NaN if any value is NaN.
+     */
+    UNISONO_MAX = 5,
+} unisono_op;
+
+/**
+ * A group: ranks that make the same calls in the same order.
+ */
+typedef uint64_t unisono_group;
+
+/**
+ * The group of everybody; it needs no freeing.
+ */
+#define UNISONO_WORLD 0
+
+/**
+ * What a rank gets that is in no group.
+ */
+#define UNISONO_NO_GROUP UINT64_MAX
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The text of this thread's last error: what was expected, what was received, and what to do. It is empty when no call
+ * of this thread failed, and never NULL. It stays until the thread's next error.
+ */
+const char *unisono_last_error(void);
+
+/**
+ * Joins the world that the launcher of this process has started; alone without a launcher. Waits until everybody is
+ * there. A second call does nothing.
+ *
+ * timeout: seconds that any call waits before it gives up; 0 for the default: UNISONO_TIMEOUT, or 300.
+ */
+int32_t unisono_init(double timeout);
+
+/**
+ * Leaves the world, which frees all its handles; without a world it does nothing. Call it once, when all work is done:
+ * a rank of a job cannot join again.
+ */
+int32_t unisono_shutdown(void);
+
+/**
+ * This process's rank.
+ */
+int32_t unisono_rank(int32_t *rank);
+
+/**
+ * How many ranks there are.
+ */
+int32_t unisono_size(int32_t *size);
+
+/**
+ * This process's rank among those of its host.
+ */
+int32_t unisono_local_rank(int32_t *rank);
+
+/**
+ * How many ranks are on this host.
+ */
+int32_t unisono_local_size(int32_t *size);
+
+/**
+ * How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
+ */
+int32_t unisono_transport(const char **name);
+
+/**
+ * Who started the ranks, such as "unisono run", "Open MPI" or "none". The text stays until the shutdown.
+ */
+int32_t unisono_launcher(const char **name);
+
+/**
+ * The name of a rank's host. The text stays until the shutdown.
+ */
+int32_t unisono_host(int32_t rank, const char **name);
+
+/**
+ * The version of this library, such as "0.1.0".
+ */
+int32_t unisono_version(const char **version);
+
+/**
+ * Waits until every member has called this.
+ */
+int32_t unisono_barrier(unisono_group group);
+
+/**
+ * Copies the root's values to every member.
+ */
+int32_t unisono_broadcast(unisono_group group, void *values, size_t count, int32_t dtype, int32_t root);
+
+/**
+ * Combines the members' values; everybody gets the result, in place.
+ */
+int32_t unisono_all_reduce(unisono_group group, void *values, size_t count, int32_t dtype, int32_t op);
+
+/**
+ * Combines the members' values in the root's buffer; the other members' buffers do not change.
+ */
+int32_t unisono_reduce(unisono_group group,
+                       void *values,
+                       size_t count,
+                       int32_t dtype,
+                       int32_t op,
+                       int32_t root);
+
+/**
+ * Collects `count` values of every member at the root, in rank order; only the root's output is used, the others may
+ * pass NULL.
+ */
+int32_t unisono_gather(unisono_group group,
+                       const void *input,
+                       void *output,
+                       size_t count,
+                       int32_t dtype,
+                       int32_t root);
+
+/**
+ * Hands out the root's values, `count` to every member in rank order; only the root's input is used, the others may
+ * pass NULL.
+ */
+int32_t unisono_scatter(unisono_group group,
+                        const void *input,
+                        void *output,
+                        size_t count,
+                        int32_t dtype,
+                        int32_t root);
+
+/**
+ * Collects `count` values of every member, in rank order; everybody gets them all.
+ */
+int32_t unisono_all_gather(unisono_group group, const void *input, void *output, size_t count, int32_t dtype);
+
+/**
+ * Combines the members' inputs, as many values as members times `count`; every member gets `count` of the result, in
+ * rank order.
+ */
+int32_t unisono_reduce_scatter(unisono_group group,
+                               const void *input,
+                               void *output,
+                               size_t count,
+                               int32_t dtype,
+                               int32_t op);
+
+/**
+ * Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
+ * the output comes from it.
+ */
+int32_t unisono_all_to_all(unisono_group group,
+                           const void *input,
+                           void *output,
+                           size_t count,
+                           int32_t dtype);
+
+/**
+ * Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
+ * receives them. Messages with the same tag between two members arrive in order.
+ */
+int32_t unisono_send(unisono_group group,
+                     const void *values,
+                     size_t count,
+                     int32_t dtype,
+                     int32_t to,
+                     uint32_t tag);
+
+/**
+ * Receives values from a member; type and count must be the sender's.
+ */
+int32_t unisono_recv(unisono_group group,
+                     void *values,
+                     size_t count,
+                     int32_t dtype,
+                     int32_t from,
+                     uint32_t tag);
+
+/**
+ * As unisono_gather, with counts[r] values from member r.
+ */
+int32_t unisono_gather_varied(unisono_group group,
+                              const void *input,
+                              void *output,
+                              const size_t *counts,
+                              int32_t dtype,
+                              int32_t root);
+
+/**
+ * As unisono_scatter, with counts[r] values for member r.
+ */
+int32_t unisono_scatter_varied(unisono_group group,
+                               const void *input,
+                               void *output,
+                               const size_t *counts,
+                               int32_t dtype,
+                               int32_t root);
+
+/**
+ * As unisono_all_gather, with counts[r] values from member r.
+ */
+int32_t unisono_all_gather_varied(unisono_group group,
+                                  const void *input,
+                                  void *output,
+                                  const size_t *counts,
+                                  int32_t dtype);
+
+/**
+ * As unisono_reduce_scatter, with counts[r] values of the result for member r.
+ */
+int32_t unisono_reduce_scatter_varied(unisono_group group,
+                                      const void *input,
+                                      void *output,
+                                      const size_t *counts,
+                                      int32_t dtype,
+                                      int32_t op);
+
+/**
+ * As unisono_all_to_all, with send_counts[r] values to member r and receive_counts[r] from it.
+ */
+int32_t unisono_all_to_all_varied(unisono_group group,
+                                  const void *input,
+                                  const size_t *send_counts,
+                                  void *output,
+                                  const size_t *receive_counts,
+                                  int32_t dtype);
+
+/**
+ * Makes the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
+ * the same list.
+ */
+int32_t unisono_group_new(unisono_group parent,
+                          const int32_t *members,
+                          size_t count,
+                          unisono_group *group);
+
+/**
+ * Makes one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
+ * A rank with a negative color is in no group: its handle becomes UNISONO_NO_GROUP.
+ */
+int32_t unisono_group_split(unisono_group parent,
+                            int64_t color,
+                            int64_t key,
+                            unisono_group *group);
+
+/**
+ * Makes a handle of the same group whose calls wait so many seconds before they give up.
+ */
+int32_t unisono_group_with_timeout(unisono_group group, double seconds, unisono_group *changed);
+
+/**
+ * Makes a handle of the same group whose reductions give the same bits on every transport.
+ */
+int32_t unisono_group_deterministic(unisono_group group, unisono_group *changed);
+
+/**
+ * This process's rank in the group.
+ */
+int32_t unisono_group_rank(unisono_group group, int32_t *rank);
+
+/**
+ * How many ranks the group has.
+ */
+int32_t unisono_group_size(unisono_group group, int32_t *size);
+
+/**
+ * Frees a handle that one of the functions above made.
+ */
+int32_t unisono_group_free(unisono_group group);
+
+/**
+ * Makes memory that this host's ranks share: collectives on it need no copy. It is aligned to 64 bytes and has no
+ * particular values. It stays until it is freed, also after the shutdown.
+ */
+int32_t unisono_memory_new(size_t bytes,
+                           void **memory);
+
+/**
+ * Frees such memory. NULL is fine.
+ */
+int32_t unisono_memory_free(void *memory);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* UNISONO_H */
