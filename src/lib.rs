@@ -14,6 +14,7 @@ mod collectives;
 pub mod error;
 pub mod launch;
 pub mod memory;
+pub mod tables;
 pub mod testing;
 pub mod transport;
 mod world;

@@ -298,6 +298,19 @@ impl Group {
         self.core.common.transport.exchange(call, slot, &sends, &mut receives)
     }
 
+    /// A call that is not part of the group's order, on an object of its own name: only its deadline is the group's.
+    pub(crate) fn call_on<'a>(&'a self, operation: &'static str, number: u64, object: &'a str) -> Call<'a> {
+        let call = self.describe(Verb::Send, number, Instant::now());
+        Call { operation, group: object, ..call }
+    }
+
+    /// A handle whose waits ask no hook.
+    pub(crate) fn without_interrupt(&self) -> Group {
+        let mut group = self.clone();
+        group.options.interrupt = None;
+        group
+    }
+
     fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
         Call {
             rank: self.core.common.transport.rank(),
@@ -370,6 +383,16 @@ impl Group {
 
     /// Fails if no call can be made on this group any more.
     pub(crate) fn check_usable(&self, operation: &str) -> Result<()> {
+        self.check_open(operation)?;
+        match self.core.broken.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the world is not this process's, or was shut down. What does not need the others' company works as long
+    /// as this holds, also after an error has ended the use of the group.
+    pub(crate) fn check_open(&self, operation: &str) -> Result<()> {
         let common = &self.core.common;
         let refuse = |expected: &str, received: &str, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(common.transport.rank()))
@@ -384,10 +407,7 @@ impl Group {
         if common.closed.load(Ordering::Acquire) {
             return refuse("a world that is running", "one that was shut down", "call init again");
         }
-        match self.core.broken.get() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

@@ -17,11 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use background::Background;
 pub(crate) use group::Common;
 pub use group::Group;
 pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
 pub use pending::Pending;
+pub(crate) use pending::pending;
 
 use crate::error::{Error, Result};
 use crate::transport::{ArenaBuffer, shm};

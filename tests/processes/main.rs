@@ -5,6 +5,7 @@ mod harness;
 mod mistakes;
 mod misuse;
 mod soak;
+mod tables;
 
 use harness::Job;
 use unisono::World;
@@ -24,6 +25,8 @@ fn rank() {
         "second init" => mistakes::second_init(&world),
         "arena" => mistakes::arena_limits(&world),
         "soak" => soak::rank(&world),
+        "adding" => tables::adding(&world),
+        "in step" => tables::in_step(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

@@ -1,6 +1,6 @@
 //! The notice board: for each seat who sits there, whether it is alive, and what it is doing, for everybody to read.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use super::flag::Flag;
@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub question: Flag,
     /// Raised to the question's number when `location` holds the answer.
     pub answer: Flag,
+    /// Twice the number of processes that have sat down here; odd while one sits down.
+    sittings: AtomicU32,
     state: AtomicU32,
     pid: AtomicU32,
     started: AtomicU64,
@@ -47,13 +49,31 @@ pub(crate) struct Activity {
 }
 
 impl Place {
-    /// Takes the seat for this process.
+    /// Takes the seat for this process. Whoever sat here before must be gone.
     pub fn sit_down(&self) {
         let pid = process::own();
+        // Odd while the notes of two processes are mixed; it stays so if this process is killed here.
+        let sitting = self.sittings.load(Ordering::Relaxed) | 1;
+        self.sittings.store(sitting, Ordering::Relaxed);
+        fence(Ordering::Release);
         self.pid.store(pid, Ordering::Relaxed);
         self.started.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
         self.since.store(now(), Ordering::Relaxed);
+        self.verb.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+        self.listens.store(0, Ordering::Relaxed);
         self.state.store(PRESENT, Ordering::Release);
+        self.sittings.store(sitting.wrapping_add(1), Ordering::Release);
+    }
+
+    /// How many processes have sat down here: 1 for the first. Together with the seat it names a process.
+    pub fn incarnation(&self) -> u32 {
+        self.sittings.load(Ordering::Acquire) / 2
+    }
+
+    /// Whether the process that sat here last is gone or has left, whether or not another one may come.
+    pub fn is_dead(&self) -> bool {
+        self.lost().is_some()
     }
 
     /// Leaves the seat in good order.
@@ -76,14 +96,21 @@ impl Place {
 
     /// How the rank was lost, or `None` while it lives or has not come yet.
     pub fn lost(&self) -> Option<&'static str> {
-        match self.state.load(Ordering::Acquire) {
-            LEFT if self.pid.load(Ordering::Relaxed) == 0 => Some("its process ended before it called init"),
-            LEFT => Some("it has ended, or called shutdown"),
-            PRESENT => {
-                let (pid, started) = (self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed));
-                (!process::is_alive(pid, started)).then_some("its process ended")
+        loop {
+            let sitting = self.sittings.load(Ordering::Acquire);
+            let (state, pid) = (self.state.load(Ordering::Acquire), self.pid.load(Ordering::Relaxed));
+            let started = self.started.load(Ordering::Relaxed);
+            let how = match state {
+                LEFT if pid == 0 => Some("its process ended before it called init"),
+                LEFT => Some("it has ended, or called shutdown"),
+                PRESENT if sitting % 2 == 1 || !process::is_alive(pid, started) => Some("its process ended"),
+                _ => None,
+            };
+            // Notes of two processes say nothing.
+            fence(Ordering::Acquire);
+            if self.sittings.load(Ordering::Relaxed) == sitting {
+                return how;
             }
-            _ => None,
         }
     }
 
@@ -167,4 +194,25 @@ impl Place {
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Arena;
+
+    #[test]
+    fn each_process_that_sits_down_is_counted() {
+        let map = memmap2::MmapOptions::new().len(Arena::bytes(2, 4096)).map_anon().unwrap();
+        let arena = Arena::format(map.into(), 2, 4096);
+        let place = arena.place(1);
+        assert_eq!((place.incarnation(), place.is_dead()), (0, false));
+        place.sit_down();
+        assert_eq!((place.incarnation(), place.is_dead()), (1, false));
+        place.stand_up();
+        assert!(place.is_dead());
+        place.sit_down();
+        assert_eq!((place.incarnation(), place.is_dead()), (2, false));
+        arena.place(0).nobody_comes();
+        assert_eq!((arena.place(0).incarnation(), arena.place(0).is_dead()), (0, true));
+    }
 }

@@ -6,10 +6,7 @@
 
 use std::time::Duration;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use super::futex::{self, AtomicU32, Ordering, fence};
 
 /// Two flags on neighbouring cache lines disturb each other (processors fetch lines in pairs): keep them 128 bytes apart.
 #[repr(C, align(128))]
@@ -48,7 +45,7 @@ impl Flag {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            futex::wake(&self.value);
+            futex::wake_all(&self.value);
         }
     }
 
@@ -68,48 +65,6 @@ impl Flag {
 #[inline]
 pub(crate) fn reached(value: u32, target: u32) -> bool {
     value.wrapping_sub(target) as i32 >= 0
-}
-
-#[cfg(not(loom))]
-mod futex {
-    use super::*;
-    use rustix::thread::futex;
-
-    pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
-        let limit = rustix::time::Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        // Every outcome (woken, value changed, time over, signal) means: look again.
-        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&limit));
-    }
-
-    pub fn wake(word: &AtomicU32) {
-        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
-    }
-}
-
-/// A stand-in for the kernel's futex: its lock makes "compare and sleep" one step, as the kernel does.
-#[cfg(loom)]
-mod futex {
-    use super::*;
-    use loom::sync::{Condvar, Mutex};
-
-    loom::lazy_static! {
-        static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
-    }
-
-    pub fn wait(word: &AtomicU32, seen: u32, _limit: Duration) {
-        let guard = KERNEL.0.lock().unwrap();
-        if word.load(Ordering::SeqCst) == seen {
-            drop(KERNEL.1.wait(guard).unwrap());
-        }
-    }
-
-    pub fn wake(_word: &AtomicU32) {
-        let _guard = KERNEL.0.lock().unwrap();
-        KERNEL.1.notify_all();
-    }
 }
 
 #[cfg(all(test, loom))]

@@ -2,6 +2,7 @@
 
 use super::board::Place;
 use super::channel;
+use super::commons::Commons;
 use super::ring::Ring;
 
 /// Every offset is in bytes from the start of the arena.
@@ -13,8 +14,12 @@ pub(crate) struct Layout {
     pub heap_bytes: usize,
     rings: usize,
     channel: usize,
+    commons: usize,
     heaps: usize,
 }
+
+/// The job's own memory is so many times as large as one seat's heap. Address space costs nothing.
+const COMMONS: usize = 2;
 
 /// Alignment of every section: a page, so that sections never share one.
 const PAGE: usize = 4096;
@@ -27,8 +32,9 @@ impl Layout {
         let heap_bytes = heap_bytes.next_multiple_of(PAGE);
         let rings = (PLACES + seats * size_of::<Place>()).next_multiple_of(PAGE);
         let channel = (rings + seats * seats * size_of::<Ring>()).next_multiple_of(PAGE);
-        let heaps = (channel + channel::bytes(seats)).next_multiple_of(PAGE);
-        Layout { seats, heap_bytes, rings, channel, heaps }
+        let commons = (channel + channel::bytes(seats)).next_multiple_of(PAGE);
+        let heaps = (commons + size_of::<Commons>()).next_multiple_of(PAGE);
+        Layout { seats, heap_bytes, rings, channel, commons, heaps }
     }
 
     pub fn place(&self, seat: usize) -> usize {
@@ -45,12 +51,22 @@ impl Layout {
         self.channel
     }
 
+    /// The book of the job's own memory.
+    pub fn commons(&self) -> usize {
+        self.commons
+    }
+
+    /// Where the job's own memory begins and ends.
+    pub fn commons_memory(&self) -> (usize, usize) {
+        (self.heap(self.seats), self.total())
+    }
+
     pub fn heap(&self, seat: usize) -> usize {
         self.heaps + seat * self.heap_bytes
     }
 
     /// Bytes of the whole arena.
     pub fn total(&self) -> usize {
-        self.heaps + self.seats * self.heap_bytes
+        self.heap(self.seats + COMMONS)
     }
 }

@@ -7,11 +7,14 @@
 mod board;
 mod buffer;
 pub(crate) mod channel;
+mod commons;
 mod endpoint;
-mod flag;
+pub(crate) mod flag;
+mod futex;
 mod heap;
 mod layout;
-mod patience;
+pub(crate) mod lock;
+pub(crate) mod patience;
 mod ring;
 mod seat;
 
@@ -21,6 +24,8 @@ use memmap2::MmapRaw;
 
 pub(crate) use board::Place;
 pub use buffer::ArenaBuffer;
+use commons::Commons;
+pub(crate) use commons::Extent;
 pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
@@ -29,7 +34,7 @@ pub(crate) use seat::{LOCATION_LIMIT, Seat};
 use crate::error::{Error, Result};
 
 /// "UNISONO" and the version of the layout: processes with another layout refuse to share.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x02");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -101,6 +106,22 @@ impl Arena {
         assert!(from < self.layout.seats && to < self.layout.seats);
         // SAFETY: the layout puts a ring there, zeroes are an empty ring, and a ring may be shared.
         unsafe { &*self.at(self.layout.ring(from, to)).cast() }
+    }
+
+    fn commons(&self) -> &Commons {
+        // SAFETY: the layout puts the book there, zeroes are an empty one, and all its fields are atomic.
+        unsafe { &*self.at(self.layout.commons()).cast() }
+    }
+
+    /// Makes memory all zeroes again. Whole pages; nobody uses them.
+    fn clear(&self, offset: usize, bytes: usize) {
+        let start = self.range(offset, bytes);
+        // SAFETY: the range lies inside the mapping, and nobody uses it.
+        let removed = unsafe { rustix::mm::madvise(start.cast(), bytes, rustix::mm::Advice::LinuxRemove) };
+        if removed.is_err() {
+            // SAFETY: as above.
+            unsafe { start.write_bytes(0, bytes) };
+        }
     }
 
     /// A pointer into the arena.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::buffer::ArenaBuffer;
 use super::heap::Heap;
+use super::lock::{Holders, Lock};
 use super::patience::Patience;
 use super::{Arena, Place, channel};
 use crate::error::{Error, Lost, Missing, Result};
@@ -35,6 +36,35 @@ pub(crate) const LOCATION_LIMIT: Duration = Duration::from_millis(500);
 const NOT_IN_CHILDREN: &str =
     "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";
 const ONCE: &str = "a rank joins its job once; keep the world until the program ends";
+
+/// The bits of a token that name the seat, counted from 1.
+const SEAT_MASK: u32 = 0xfff;
+
+fn token(seat: usize, incarnation: u32) -> u32 {
+    (seat as u32 + 1) & SEAT_MASK | (incarnation & 0x3ffff) << 12
+}
+
+/// Gives a lock back when it goes out of scope.
+pub(super) struct Held<'a>(&'a Lock);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// The holders of the arena's own locks.
+struct Everybody<'a>(&'a Seat);
+
+impl Holders for Everybody<'_> {
+    fn is_dead(&self, token: u32) -> bool {
+        self.0.is_dead(token)
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 impl Seat {
     /// Sits down, unless another living process sits there.
@@ -80,6 +110,12 @@ impl Seat {
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let place = self.arena.place(self.seat_of(rank)?);
         place.lost().map(|how| Lost { rank, pid: place.pid(), how: how.into() })
+    }
+
+    /// How a rank's process ended, or `None` while it lives, has not come yet, or is on another host. It may come back.
+    pub fn dead(&self, rank: usize) -> Option<Lost> {
+        let place = self.arena.place(self.seat_of(rank)?);
+        place.is_dead().then(|| Lost { rank, pid: place.pid(), how: "its process ended".into() })
     }
 
     /// A rank that is lost for a reason of its own.
@@ -151,6 +187,27 @@ impl Seat {
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process's name on locks in shared memory: its seat, and which process of that seat it is.
+    pub fn token(&self) -> u32 {
+        token(self.index, self.place().incarnation())
+    }
+
+    /// Whether the process behind a token is gone.
+    pub fn is_dead(&self, token: u32) -> bool {
+        let seat = (token & SEAT_MASK) as usize - 1;
+        if seat >= self.arena.seats() {
+            return true;
+        }
+        let place = self.arena.place(seat);
+        self::token(seat, place.incarnation()) != token || place.is_dead()
+    }
+
+    /// Holds a lock for a moment; no deadline, because its holders never wait while they hold it.
+    pub(super) fn hold<'a>(&'a self, lock: &'a Lock) -> Result<Held<'a>> {
+        lock.acquire(self.token(), &Everybody(self))?;
+        Ok(Held(lock))
     }
 
     /// Leaves the seat in good order.

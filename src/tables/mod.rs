@@ -1,0 +1,46 @@
+//! Layer 5: tables that many workers share. On one host a table is shared memory: a get is a copy out, an add is an update
+//! in place by the caller, and no server is in the way.
+//!
+//! Start at [`Tables`]; `table.rs` is what a call does, `core.rs` what it does on this host, `storage.rs` the memory, `clock.rs`
+//! who may go on and who must wait.
+
+mod add_options;
+mod clock;
+mod compression;
+mod consistency;
+mod core;
+mod description;
+mod founding;
+mod header;
+mod init;
+mod layout;
+mod make;
+mod nearest;
+mod options;
+mod picks;
+mod placement;
+mod queue;
+mod replica;
+mod role;
+mod shards;
+mod staleness;
+mod storage;
+mod table;
+#[allow(clippy::module_inception)]
+mod tables;
+mod typed;
+mod updater;
+mod versions;
+
+pub use crate::memory::{Real, State, TableElement};
+pub use add_options::AddOptions;
+pub use compression::Compression;
+pub use consistency::Consistency;
+pub use description::TableKind;
+pub use init::Init;
+pub use options::TableOptions;
+pub use role::Role;
+pub use table::{Rows, Table};
+pub use tables::Tables;
+pub use typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use updater::{UpdateContext, Updater, UpdaterChoice};
