@@ -124,6 +124,21 @@ typedef enum {
 typedef uint64_t unisono_group;
 
 /**
+ * Options of a table or of an add.
+ */
+typedef uint64_t unisono_options;
+
+/**
+ * An array, a matrix or a sparse matrix that the workers share.
+ */
+typedef uint64_t unisono_table;
+
+/**
+ * A call that runs in the background.
+ */
+typedef uint64_t unisono_pending;
+
+/**
  * The group of everybody; it needs no freeing.
  */
 #define UNISONO_WORLD 0
@@ -132,6 +147,11 @@ typedef uint64_t unisono_group;
  * What a rank gets that is in no group.
  */
 #define UNISONO_NO_GROUP UINT64_MAX
+
+/**
+ * No options: everything has its usual value.
+ */
+#define UNISONO_DEFAULTS 0
 
 #ifdef __cplusplus
 extern "C" {
@@ -152,8 +172,9 @@ const char *unisono_last_error(void);
 int32_t unisono_init(double timeout);
 
 /**
- * Leaves the world, which frees all its handles; without a world it does nothing. Call it once, when all work is done:
- * a rank of a job cannot join again.
+ * Leaves the world, which frees all its handles; without a world it does nothing. What this rank added to tables is
+ * applied first, and the status tells if that failed. Call it once, when all work is done: a rank of a job cannot join
+ * again.
  */
 int32_t unisono_shutdown(void);
 
@@ -198,7 +219,7 @@ int32_t unisono_host(int32_t rank, const char **name);
 int32_t unisono_version(const char **version);
 
 /**
- * Waits until every member has called this.
+ * Waits until every member has called this. What they added to tables before is applied afterwards.
  */
 int32_t unisono_barrier(unisono_group group);
 
@@ -394,6 +415,277 @@ int32_t unisono_memory_new(size_t bytes,
  * Frees such memory. NULL is fine.
  */
 int32_t unisono_memory_free(void *memory);
+
+/**
+ * Gives this rank its role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it, once,
+ * before it makes tables. It may be left out: then the first table makes everybody both.
+ */
+int32_t unisono_tables_join(const char *role);
+
+/**
+ * How many workers there are.
+ */
+int32_t unisono_workers(int32_t *count);
+
+/**
+ * How many servers there are.
+ */
+int32_t unisono_servers(int32_t *count);
+
+/**
+ * This rank's number among the workers, in the order of ranks; -1 if it is none.
+ */
+int32_t unisono_worker_id(int32_t *id);
+
+/**
+ * This rank's number among the servers, in the order of ranks; -1 if it is none.
+ */
+int32_t unisono_server_id(int32_t *id);
+
+/**
+ * The rank of a worker; -1 if there is no such worker.
+ */
+int32_t unisono_worker_rank(int32_t id, int32_t *rank);
+
+/**
+ * The rank of a server; -1 if there is no such server.
+ */
+int32_t unisono_server_rank(int32_t id, int32_t *rank);
+
+/**
+ * Waits until all adds that this rank began are applied, and tells of the first that failed. unisono_barrier does it too.
+ */
+int32_t unisono_flush(void);
+
+/**
+ * Says that this worker makes no more calls on its tables: with bsp and ssp the others go on without it. The shutdown
+ * does it too.
+ */
+int32_t unisono_finish(void);
+
+/**
+ * Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's
+ * numbers from them and leaves the rest alone. Where an add sets nothing, the table's own options hold.
+ */
+int32_t unisono_options_new(unisono_options *options);
+
+/**
+ * Sets an option that is a text:
+ *
+ * - name: by which a checkpoint and a restarted rank know the table;
+ * - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, ftrl, dcasgd or dcasgda;
+ * - consistency: async (the usual one), bsp, bsp:backup=1, ssp:3 or average;
+ * - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
+ * - init: zero (the usual one), uniform or normal.
+ */
+int32_t unisono_options_set_text(unisono_options options, const char *name, const char *value);
+
+/**
+ * Sets an option that is a number:
+ *
+ * - init: what every element is at first;
+ * - low, high (uniform), mean, deviation (normal), seed (both): for random first values;
+ * - reject_nan: 1 to refuse adds that hold a NaN;
+ * - pipelined: 1 for a sparse matrix with a second view of what changed;
+ * - the updater's own: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+ */
+int32_t unisono_options_set_number(unisono_options options,
+                                   const char *name,
+                                   double value);
+
+/**
+ * Frees options.
+ */
+int32_t unisono_options_free(unisono_options options);
+
+/**
+ * Makes an array of `size` elements. Every rank calls it, and in the same order as other tables.
+ *
+ * initial: as many values, of which those of worker 0 win; or NULL, then the options say what it holds at first.
+ */
+int32_t unisono_array_new(size_t size,
+                          int32_t dtype,
+                          const void *initial,
+                          unisono_options options,
+                          unisono_table *table);
+
+/**
+ * Makes a matrix, distributed by rows. Every rank calls it. See unisono_array_new.
+ */
+int32_t unisono_matrix_new(size_t rows,
+                           size_t cols,
+                           int32_t dtype,
+                           const void *initial,
+                           unisono_options options,
+                           unisono_table *table);
+
+/**
+ * Makes a matrix that remembers what each worker has seen, for unisono_table_get_changed. Every rank calls it. See
+ * unisono_array_new.
+ */
+int32_t unisono_sparse_matrix_new(size_t rows,
+                                  size_t cols,
+                                  int32_t dtype,
+                                  const void *initial,
+                                  unisono_options options,
+                                  unisono_table *table);
+
+/**
+ * Makes a handle of the same table whose calls wait so many seconds before they give up.
+ */
+int32_t unisono_table_with_timeout(unisono_table table, double seconds, unisono_table *changed);
+
+/**
+ * Frees the handle of a table. The table's memory is free when all ranks have done so.
+ */
+int32_t unisono_table_free(unisono_table table);
+
+/**
+ * How many rows the table has; for an array, how many elements.
+ */
+int32_t unisono_table_rows(unisono_table table, size_t *rows);
+
+/**
+ * How many columns the table has; an array has one.
+ */
+int32_t unisono_table_cols(unisono_table table, size_t *cols);
+
+/**
+ * The type of its elements.
+ */
+int32_t unisono_table_dtype(unisono_table table, int32_t *dtype);
+
+/**
+ * Its name. The text stays until the handle is freed.
+ */
+int32_t unisono_table_name(unisono_table table, const char **name);
+
+/**
+ * What it is: "array", "matrix" or "sparse-matrix". The text stays until the handle is freed.
+ */
+int32_t unisono_table_kind(unisono_table table, const char **kind);
+
+/**
+ * What an add does. The text stays until the handle is freed.
+ */
+int32_t unisono_table_updater(unisono_table table, const char **updater);
+
+/**
+ * How far workers may drift apart. The text stays until the handle is freed.
+ */
+int32_t unisono_table_consistency(unisono_table table, const char **consistency);
+
+/**
+ * How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
+ * was i steps behind. Steps are ticks with ssp, adds otherwise.
+ *
+ * capacity: how many numbers fit into histogram, which may be NULL if 0; count: how many there are.
+ */
+int32_t unisono_table_staleness(unisono_table table,
+                                uint64_t *histogram,
+                                size_t capacity,
+                                size_t *count);
+
+/**
+ * Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+ */
+int32_t unisono_table_get(unisono_table table,
+                          const int64_t *rows,
+                          size_t row_count,
+                          void *values,
+                          size_t count);
+
+/**
+ * Adds `delta` to rows, by the table's updater; returns when it is applied. Rows that stand there twice are added to twice.
+ */
+int32_t unisono_table_add(unisono_table table,
+                          const int64_t *rows,
+                          size_t row_count,
+                          const void *delta,
+                          size_t count,
+                          unisono_options options);
+
+/**
+ * As unisono_table_add, but what must wait does so in the background. `delta` may be used again at once; unisono_flush,
+ * unisono_barrier or the next call on this table tells what went wrong.
+ */
+int32_t unisono_table_add_soon(unisono_table table,
+                               const int64_t *rows,
+                               size_t row_count,
+                               const void *delta,
+                               size_t count,
+                               unisono_options options);
+
+/**
+ * Copies rows into buffers of their own: values[i] has room for one row.
+ */
+int32_t unisono_table_get_separate(unisono_table table,
+                                   const int64_t *rows,
+                                   size_t row_count,
+                                   void *const *values);
+
+/**
+ * Adds buffers of their own to rows: delta[i] holds one row.
+ */
+int32_t unisono_table_add_separate(unisono_table table,
+                                   const int64_t *rows,
+                                   size_t row_count,
+                                   const void *const *delta,
+                                   unisono_options options);
+
+/**
+ * For a sparse matrix: copies those of the rows that changed since this worker's last call with the same `buffer` (0, or 1
+ * if the table is pipelined) to their places in `values`; the rest of `values` stays as it is.
+ *
+ * changed: room for the ids of these rows, as many as were asked for, or NULL; changed_count: how many they are.
+ */
+int32_t unisono_table_get_changed(unisono_table table,
+                                  int32_t buffer,
+                                  const int64_t *rows,
+                                  size_t row_count,
+                                  void *values,
+                                  size_t count,
+                                  int64_t *changed,
+                                  size_t *changed_count);
+
+/**
+ * A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+ */
+int32_t unisono_table_start_get(unisono_table table,
+                                const int64_t *rows,
+                                size_t row_count,
+                                void *values,
+                                size_t count,
+                                unisono_pending *pending);
+
+/**
+ * An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+ */
+int32_t unisono_table_start_add(unisono_table table,
+                                const int64_t *rows,
+                                size_t row_count,
+                                const void *delta,
+                                size_t count,
+                                unisono_options options,
+                                unisono_pending *pending);
+
+/**
+ * Says that this worker begins its next step: the bound of ssp counts these. With average, all workers call it and their
+ * copies become the average of them all.
+ */
+int32_t unisono_table_tick(unisono_table table);
+
+/**
+ * Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.
+ * If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
+ */
+int32_t unisono_pending_wait(unisono_pending pending,
+                             double timeout);
+
+/**
+ * Whether a wait would return at once: 1 if so, 0 if not.
+ */
+int32_t unisono_pending_done(unisono_pending pending, int32_t *done);
 
 #ifdef __cplusplus
 }  // extern "C"

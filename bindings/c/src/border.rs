@@ -1,6 +1,6 @@
 //! What C passes in pointers becomes slices, texts and places for results, checked as far as that is possible.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use unisono::{DType, Error, Result};
@@ -54,6 +54,19 @@ impl Border {
         self.slice(pointer, count, what)
     }
 
+    /// A text that ends with a zero byte.
+    pub(crate) fn text(&self, pointer: *const c_char, what: &str) -> Result<&str> {
+        self.check_pointer(pointer, what)?;
+        // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        text.to_str().map_err(|_| self.refuse(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
+    }
+
+    /// As [`Border::text`]; NULL is no text.
+    pub(crate) fn optional_text(&self, pointer: *const c_char, what: &str) -> Result<Option<&str>> {
+        if pointer.is_null() { Ok(None) } else { self.text(pointer, what).map(Some) }
+    }
+
     /// The place for a result.
     pub(crate) fn place<T: Plain>(&self, pointer: *mut T, what: &str) -> Result<Place<'_, T>> {
         self.check_pointer(pointer, what)?;
@@ -79,6 +92,35 @@ impl Border {
             ));
         }
         Ok((self.input(input.0, input.1, dtype)?, self.output(output.0, output.1, dtype)?))
+    }
+
+    /// Takes those of a program's arguments out that `take` wants: the others move to the front in their order, and the
+    /// count shrinks.
+    pub(crate) fn take_arguments(
+        &self,
+        count: *mut c_int,
+        arguments: *mut *mut c_char,
+        mut take: impl FnMut(&str) -> bool,
+    ) -> Result<()> {
+        let place = self.place(count, "the number of arguments")?;
+        let number = usize::try_from(place.get()).unwrap_or(0);
+        self.check_pointer(arguments, "the arguments")?;
+        // SAFETY: not null, and C vouches that there are so many of them, which nobody else uses during the call.
+        let arguments = unsafe { slice::from_raw_parts_mut(arguments, number) };
+        let mut kept = 0;
+        for position in 0..number {
+            let taken = !arguments[position].is_null() && {
+                // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+                let text = unsafe { CStr::from_ptr(arguments[position]) };
+                take(&text.to_string_lossy())
+            };
+            if !taken {
+                arguments.swap(kept, position);
+                kept += 1;
+            }
+        }
+        place.put(kept as c_int);
+        Ok(())
     }
 
     fn bytes_of(&self, count: usize, dtype: DType) -> Result<usize> {
@@ -107,13 +149,19 @@ impl Border {
     }
 }
 
-/// Where a result goes. What lies there before is never read.
+/// Where a result goes.
 pub(crate) struct Place<'a, T> {
     pointer: *mut T,
     _border: &'a Border,
 }
 
 impl<T: Plain> Place<'_, T> {
+    /// What lies there, for places that C has filled.
+    fn get(&self) -> T {
+        // SAFETY: not null, and C vouches for its value.
+        unsafe { ptr::read_unaligned(self.pointer) }
+    }
+
     pub(crate) fn put(self, value: T) {
         // SAFETY: not null, and C vouches for the room; it may be anywhere, also unaligned.
         unsafe { ptr::write_unaligned(self.pointer, value) }

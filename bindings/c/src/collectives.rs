@@ -4,11 +4,15 @@ use std::ffi::c_void;
 
 use crate::errors::guard;
 use crate::group::{GroupHandle, verb};
+use crate::session;
 
-/// Waits until every member has called this.
+/// Waits until every member has called this. What they added to tables before is applied afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
-    verb("barrier", group, |_, call| call.made().barrier())
+    verb("barrier", group, |_, call| {
+        session::current("barrier")?.flush()?;
+        call.made().barrier()
+    })
 }
 
 /// Copies the root's values to every member.

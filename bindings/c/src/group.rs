@@ -30,6 +30,10 @@ pub(crate) struct Unmade {
 }
 
 impl Unmade {
+    pub(crate) fn new(group: Group) -> Unmade {
+        Unmade { group: Some(group) }
+    }
+
     /// The call is made now, and counts itself.
     pub(crate) fn made(mut self) -> Group {
         self.group.take().expect("taken out here alone")
@@ -60,7 +64,7 @@ pub(crate) fn verb(
 ) -> i32 {
     guard(operation, |border| {
         let group = border.group(group)?;
-        work(border, Unmade { group: Some(group) })
+        work(border, Unmade::new(group))
     })
 }
 
@@ -150,8 +154,5 @@ pub extern "C" fn unisono_group_size(group: GroupHandle, size: *mut i32) -> i32 
 /// Frees a handle that one of the functions above made.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_group_free(group: GroupHandle) -> i32 {
-    guard("group_free", |border| {
-        drop(border.take::<Group>(group)?);
-        Ok(())
-    })
+    guard("group_free", |border| border.free::<Group>(group))
 }

@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use unisono::{Error, Group, Result};
 
 use crate::border::Border;
+use crate::options::Options;
+use crate::pending::InFlight;
+use crate::table::Named;
 
 /// What a handle can stand for.
 pub(crate) enum Object {
     Group(Group),
+    Options(Arc<Options>),
+    Pending(Arc<InFlight>),
+    Table(Arc<Named>),
 }
 
 /// A kind of object that C can hold.
@@ -21,21 +27,34 @@ pub(crate) trait Held: Clone {
     fn into_object(self) -> Object;
 }
 
-impl Held for Group {
-    const NAME: &'static str = "a group";
+macro_rules! held {
+    ($($type:ty, $variant:ident, $name:literal;)*) => {
+        $(impl Held for $type {
+            const NAME: &'static str = $name;
 
-    fn of(object: &Object) -> Option<&Group> {
-        let Object::Group(group) = object;
-        Some(group)
-    }
+            fn of(object: &Object) -> Option<&Self> {
+                match object {
+                    Object::$variant(held) => Some(held),
+                    _ => None,
+                }
+            }
 
-    fn into_object(self) -> Object {
-        Object::Group(self)
-    }
+            fn into_object(self) -> Object {
+                Object::$variant(self)
+            }
+        })*
+    };
+}
+
+held! {
+    Group, Group, "a group";
+    Arc<Options>, Options, "options";
+    Arc<InFlight>, Pending, "a pending call";
+    Arc<Named>, Table, "a table";
 }
 
 type Handles = BTreeMap<u64, Object>;
-static HANDLES: LazyLock<RwLock<Handles>> = LazyLock::new(RwLock::default);
+static HANDLES: RwLock<Handles> = RwLock::new(BTreeMap::new());
 /// Numbers are never used again, so an old one cannot stand for something new. Zero is nobody's.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -54,10 +73,13 @@ pub(crate) fn keep<T: Held>(object: T) -> u64 {
     number
 }
 
-/// Forgets everything that belongs to a world, when it ends.
+/// Ends everything that belongs to a world. Options belong to none.
 pub(crate) fn clear() {
-    let gone = std::mem::take(&mut *handles_mut());
-    // Dropped here, without the lock: what is dropped may take its time.
+    let all = std::mem::take(&mut *handles_mut());
+    let (options, gone): (Handles, Handles) =
+        all.into_iter().partition(|(_, object)| matches!(object, Object::Options(_)));
+    handles_mut().extend(options);
+    // Dropped without the lock: what is dropped may have to wait.
     drop(gone);
 }
 
@@ -69,14 +91,17 @@ impl Border {
         object.and_then(T::of).cloned().ok_or_else(|| self.no_such::<T>(handle, object.is_some()))
     }
 
-    /// The object behind a handle, which ends.
-    pub(crate) fn take<T: Held>(&self, handle: u64) -> Result<Object> {
+    /// Ends a handle; what it stood for is gone when the calls that use it are over.
+    pub(crate) fn free<T: Held>(&self, handle: u64) -> Result<()> {
         let mut handles = handles_mut();
         let object = handles.get(&handle);
         if object.and_then(T::of).is_none() {
             return Err(self.no_such::<T>(handle, object.is_some()));
         }
-        Ok(handles.remove(&handle).expect("it was there a line ago"))
+        let object = handles.remove(&handle);
+        drop(handles);
+        drop(object);
+        Ok(())
     }
 
     fn no_such<T: Held>(&self, handle: u64, is_other: bool) -> Error {

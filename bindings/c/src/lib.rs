@@ -20,3 +20,16 @@ mod parts;
 mod group;
 
 mod memory;
+
+mod tables;
+
+mod options;
+
+mod table;
+
+mod exchange;
+
+mod pending;
+
+#[allow(non_snake_case)]
+mod multiverso;

@@ -2,9 +2,10 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use unisono::tables::{Role, Tables};
 use unisono::{ArenaBuffer, Error, Group, InitOptions, Result, World};
 
 use crate::handles;
@@ -17,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) transport: CString,
     pub(crate) launcher: CString,
     pub(crate) hosts: Vec<CString>,
+    /// This rank's part in the tables, once it has one.
+    tables: OnceLock<Tables>,
     /// The process that joined: a forked child is another one.
     process: u32,
 }
@@ -95,8 +98,35 @@ pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     Ok(())
 }
 
-/// Leaves the world; without one it does nothing.
-pub(crate) fn leave() {
+/// The tables; the first call joins them, and every rank must make it.
+pub(crate) fn tables(operation: &str) -> Result<Tables> {
+    let session = current(operation)?;
+    if session.tables.get().is_none() {
+        join_tables(Role::Both)?;
+    }
+    session.joined(operation)
+}
+
+/// Gives this rank its role.
+pub(crate) fn join_tables(role: Role) -> Result<()> {
+    let operation = "tables_join";
+    match &*state() {
+        State::Inside(session, _) if session.tables.get().is_some() => Err(Error::usage(
+            operation,
+            "one call, before the first table",
+            "a rank that has its role",
+            "leave it out, or make it right after init",
+        )),
+        State::Inside(session, world) => {
+            let tables = Tables::join(world, role)?;
+            session.tables.set(tables).map_err(|_| Error::internal(operation, "two joins at once"))
+        }
+        State::Outside | State::Left => Err(no_world(operation)),
+    }
+}
+
+/// Leaves the world; without one it does nothing. What this rank added is applied before.
+pub(crate) fn leave() -> Result<()> {
     let mut state = state();
     let after = match &*state {
         State::Inside(session, _) if session.group.size() > 1 => State::Left,
@@ -104,13 +134,16 @@ pub(crate) fn leave() {
         State::Left => State::Left,
     };
     if let State::Inside(session, world) = std::mem::replace(&mut *state, after) {
-        if session.is_ours() {
-            handles::clear();
-            world.shutdown();
-        } else {
+        if !session.is_ours() {
             std::mem::forget(world);
+            return Ok(());
         }
+        let finished = session.tables.get().map_or(Ok(()), Tables::finish);
+        handles::clear();
+        world.shutdown();
+        return finished;
     }
+    Ok(())
 }
 
 impl Session {
@@ -124,8 +157,26 @@ impl Session {
             transport: text(world.transport()),
             launcher: text(world.launcher()),
             hosts: world.hosts().iter().map(|name| text(name)).collect(),
+            tables: OnceLock::new(),
             process: std::process::id(),
         }
+    }
+
+    /// The tables, if this rank has joined them.
+    pub(crate) fn joined(&self, operation: &str) -> Result<Tables> {
+        self.tables.get().cloned().ok_or_else(|| {
+            Error::usage(
+                operation,
+                "a rank with a role",
+                "a call before the first table",
+                "call unisono_tables_join, or make a table, on every rank first",
+            )
+        })
+    }
+
+    /// Waits until what this rank added is applied.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.tables.get().map_or(Ok(()), Tables::flush)
     }
 
     fn is_ours(&self) -> bool {

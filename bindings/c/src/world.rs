@@ -44,14 +44,12 @@ pub extern "C" fn unisono_init(timeout: f64) -> i32 {
     })
 }
 
-/// Leaves the world, which frees all its handles; without a world it does nothing. Call it once, when all work is done:
-/// a rank of a job cannot join again.
+/// Leaves the world, which frees all its handles; without a world it does nothing. What this rank added to tables is
+/// applied first, and the status tells if that failed. Call it once, when all work is done: a rank of a job cannot join
+/// again.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_shutdown() -> i32 {
-    guard("shutdown", |_| {
-        session::leave();
-        Ok(())
-    })
+    guard("shutdown", |_| session::leave())
 }
 
 /// This process's rank.

@@ -6,13 +6,45 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the header must be.
-fn generated() -> String {
-    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let bindings = cbindgen::Builder::new().with_crate(root()).with_config(config).generate().unwrap();
+fn text(builder: cbindgen::Builder, config: cbindgen::Config) -> String {
     let mut text = Vec::new();
-    bindings.write(&mut text);
+    builder.with_config(config).generate().unwrap().write(&mut text);
     String::from_utf8(text).unwrap()
+}
+
+fn config() -> cbindgen::Config {
+    cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap()
+}
+
+/// Everything but what Multiverso had.
+fn own_header() -> String {
+    let mut config = config();
+    config.export.exclude = functions(&multiverso_header());
+    config.export.exclude.push("TableHandler".into());
+    text(cbindgen::Builder::new().with_crate(root()), config)
+}
+
+/// What Multiverso had.
+fn multiverso_header() -> String {
+    let mut config = config();
+    config.header = Some(MULTIVERSO.into());
+    config.include_guard = Some("MULTIVERSO_C_API_H".into());
+    config.sys_includes.clear();
+    config.export.include.clear();
+    text(cbindgen::Builder::new().with_src(root().join("src/multiverso/mod.rs")), config)
+}
+
+const MULTIVERSO: &str = "/*
+ * The C interface of Multiverso, as programs written for it know it; libmultiverso.so is libunisono.so.
+ *
+ * These functions return no status: an error is printed with the rank, and the program is aborted. The functions of
+ * unisono.h work on the same world.
+ */";
+
+/// The names of the functions in a header.
+fn functions(header: &str) -> Vec<String> {
+    let names = header.split('(').filter_map(|text| text.rsplit([' ', '*', '\n']).next());
+    names.filter(|name| name.starts_with("MV_")).map(str::to_owned).collect()
 }
 
 /// Compares a committed file, or writes it when asked to.
@@ -31,6 +63,26 @@ fn compare(path: PathBuf, expected: &str) {
 }
 
 #[test]
-fn the_header_is_what_the_source_says() {
-    compare(root().join("include/unisono.h"), &generated());
+fn the_headers_are_what_the_source_says() {
+    compare(root().join("include/unisono.h"), &own_header());
+    compare(root().join("include/multiverso/c_api.h"), &multiverso_header());
+}
+
+#[test]
+fn all_functions_of_multiverso_are_there() {
+    let mut names = functions(&multiverso_header());
+    names.sort();
+    let mut expected: Vec<String> = [
+        "Init ShutDown Barrier NumWorkers WorkerId ServerId",
+        "NewArrayTable GetArrayTable AddArrayTable AddAsyncArrayTable",
+        "NewMatrixTable GetMatrixTableAll AddMatrixTableAll AddAsyncMatrixTableAll",
+        "GetMatrixTableByRows AddMatrixTableByRows AddAsyncMatrixTableByRows",
+    ]
+    .iter()
+    .flat_map(|line| line.split(' '))
+    .map(|name| format!("MV_{name}"))
+    .collect();
+    expected.sort();
+    assert_eq!(names, expected);
+    assert_eq!(names.len(), 17);
 }

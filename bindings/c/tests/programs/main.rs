@@ -1,6 +1,7 @@
 //! Real C programs, compiled and run: alone, as several ranks, as C++, linked statically, and under valgrind.
 
 mod harness;
+mod multiverso;
 
 use std::process::Command;
 
@@ -45,11 +46,23 @@ fn mistakes_give_a_status_and_a_text() {
 }
 
 #[test]
+fn tables_work_on_one_to_four_ranks() {
+    if have("cc", "the C programs of tables") {
+        let program = compile("tables", C, SHARED);
+        for size in [0, 1, 2, 3, 4] {
+            succeed(size, || Command::new(&program));
+        }
+        let program = compile("roles", C, SHARED);
+        succeed(4, || Command::new(&program));
+    }
+}
+
+#[test]
 fn valgrind_finds_nothing() {
     if !have("cc", "the C programs under valgrind") || !have("valgrind", "the C programs under valgrind") {
         return;
     }
-    for name in ["collectives", "mistakes"] {
+    for name in ["collectives", "mistakes", "tables", "multiverso_async"] {
         let program = compile(name, C, SHARED);
         succeed(2, || valgrind(&program));
     }
