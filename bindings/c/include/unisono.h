@@ -199,6 +199,11 @@ int32_t unisono_local_rank(int32_t *rank);
 int32_t unisono_local_size(int32_t *size);
 
 /**
+ * How often `unisono run --restart` has started this rank again: 0 in its first process.
+ */
+int32_t unisono_restarts(int32_t *restarts);
+
+/**
  * How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
  */
 int32_t unisono_transport(const char **name);
@@ -462,6 +467,18 @@ int32_t unisono_flush(void);
  * does it too.
  */
 int32_t unisono_finish(void);
+
+/**
+ * Writes all tables, with what their updaters remember, to a folder or an address such as s3://bucket/name. Every rank
+ * calls it. What was there before is replaced when the new is complete.
+ */
+int32_t unisono_save(const char *target);
+
+/**
+ * Reads all tables from what unisono_save wrote, on any number of ranks. Every rank calls it, when all tables are made.
+ * If the file is damaged or of other tables, nothing changes.
+ */
+int32_t unisono_load(const char *target);
 
 /**
  * Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's

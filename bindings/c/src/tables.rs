@@ -6,6 +6,7 @@ use unisono::Result;
 use unisono::tables::{Role, Tables};
 
 use crate::errors::guard;
+use crate::group::Unmade;
 use crate::session;
 
 /// Gives this rank its role for tables: "worker", "server", "both" or "none"; NULL is "both". Every rank calls it, once,
@@ -79,4 +80,28 @@ pub extern "C" fn unisono_flush() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_finish() -> i32 {
     on_all("finish", Tables::finish)
+}
+
+fn with_target(operation: &'static str, target: *const c_char, work: fn(&Tables, &str) -> Result<()>) -> i32 {
+    guard(operation, |border| {
+        let unmade = Unmade::new(session::current(operation)?.group.clone());
+        let target = border.text(target, "a path or an address")?;
+        let tables = session::current(operation)?.joined(operation)?;
+        unmade.made();
+        work(&tables, target)
+    })
+}
+
+/// Writes all tables, with what their updaters remember, to a folder or an address such as s3://bucket/name. Every rank
+/// calls it. What was there before is replaced when the new is complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_save(target: *const c_char) -> i32 {
+    with_target("save", target, Tables::save)
+}
+
+/// Reads all tables from what unisono_save wrote, on any number of ranks. Every rank calls it, when all tables are made.
+/// If the file is damaged or of other tables, nothing changes.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_load(target: *const c_char) -> i32 {
+    with_target("load", target, Tables::load)
 }

@@ -76,6 +76,12 @@ pub extern "C" fn unisono_local_size(size: *mut i32) -> i32 {
     fact("local_size", size, |session| session.local_size as i32)
 }
 
+/// How often `unisono run --restart` has started this rank again: 0 in its first process.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_restarts(restarts: *mut i32) -> i32 {
+    fact("restarts", restarts, |session| session.restarts as i32)
+}
+
 /// How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_transport(name: *mut *const c_char) -> i32 {

@@ -297,13 +297,43 @@ static void mistakes(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
+/* What was saved comes back, with what the updater remembers; what is damaged changes nothing. */
+static void checkpoints(void) {
+    unisono_options options;
+    unisono_table table;
+    double delta[4] = {1, 2, 3, 4}, before[4], after[4];
+    const char *folder = getenv("CHECK_FOLDER");
+    if (folder == NULL) return;
+    OK(unisono_options_new(&options));
+    OK(unisono_options_set_text(options, "updater", "adam"));
+    OK(unisono_array_new(4, UNISONO_F64, NULL, options, &table));
+    OK(unisono_table_add(table, NULL, 0, delta, 4, UNISONO_DEFAULTS));
+    FAILS(unisono_save(NULL), UNISONO_USAGE, "NULL");
+    OK(unisono_save(folder));
+    OK(unisono_table_get(table, NULL, 0, before, 4));
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_table_add(table, NULL, 0, delta, 4, UNISONO_DEFAULTS));
+    OK(unisono_load(folder));
+    OK(unisono_table_get(table, NULL, 0, after, 4));
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    CHECK(unisono_load("no/such/folder") != UNISONO_OK);
+    OK(unisono_table_get(table, NULL, 0, after, 4));
+    CHECK(memcmp(before, after, sizeof before) == 0);
+    OK(unisono_table_free(table));
+    OK(unisono_options_free(options));
+    OK(unisono_barrier(UNISONO_WORLD));
+}
+
 int main(void) {
     int32_t number;
     OK(unisono_init(120.0));
+    OK(unisono_restarts(&number));
+    CHECK(number == 0);
     OK(unisono_rank(&rank));
     OK(unisono_size(&size));
     FAILS(unisono_workers(&number), UNISONO_USAGE, "unisono_tables_join");
     FAILS(unisono_tables_join("boss"), UNISONO_USAGE, "server");
+    checkpoints();
     arrays();
     OK(unisono_workers(&number));
     CHECK(number == size);

@@ -38,7 +38,7 @@ pub fn library() -> &'static Path {
 }
 
 /// A place for what tests make.
-fn scratch(name: &str) -> PathBuf {
+pub fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("c").join(name)
 }
 
