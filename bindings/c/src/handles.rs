@@ -9,6 +9,7 @@ use unisono::{Error, Group, Result};
 use crate::border::Border;
 use crate::options::Options;
 use crate::pending::InFlight;
+use crate::session;
 use crate::table::Named;
 
 /// What a handle can stand for.
@@ -23,14 +24,17 @@ pub(crate) enum Object {
 pub(crate) trait Held: Clone {
     /// Its name in errors.
     const NAME: &'static str;
+    /// Whether it ends with the world.
+    const NEEDS_WORLD: bool;
     fn of(object: &Object) -> Option<&Self>;
     fn into_object(self) -> Object;
 }
 
 macro_rules! held {
-    ($($type:ty, $variant:ident, $name:literal;)*) => {
+    ($($type:ty, $variant:ident, $name:literal, $needs_world:literal;)*) => {
         $(impl Held for $type {
             const NAME: &'static str = $name;
+            const NEEDS_WORLD: bool = $needs_world;
 
             fn of(object: &Object) -> Option<&Self> {
                 match object {
@@ -47,10 +51,10 @@ macro_rules! held {
 }
 
 held! {
-    Group, Group, "a group";
-    Arc<Options>, Options, "options";
-    Arc<InFlight>, Pending, "a pending call";
-    Arc<Named>, Table, "a table";
+    Group, Group, "a group", true;
+    Arc<Options>, Options, "options", false;
+    Arc<InFlight>, Pending, "a pending call", true;
+    Arc<Named>, Table, "a table", true;
 }
 
 type Handles = BTreeMap<u64, Object>;
@@ -105,6 +109,9 @@ impl Border {
     }
 
     fn no_such<T: Held>(&self, handle: u64, is_other: bool) -> Error {
+        if let (true, Err(no_world)) = (T::NEEDS_WORLD, session::current(self.operation)) {
+            return no_world;
+        }
         let received = match is_other {
             true => format!("handle {handle}, which is of another kind"),
             false => format!("handle {handle}, which was freed or never made"),

@@ -62,10 +62,44 @@ fn compare(path: PathBuf, expected: &str) {
     );
 }
 
+/// The header for LuaJIT, which knows no preprocessor: plain declarations and constants.
+fn declarations() -> String {
+    let header = own_header();
+    let mut text = String::from(DECLARATIONS);
+    let (mut in_comment, mut in_cpp) = (false, false);
+    for line in header.lines() {
+        let trimmed = line.trim();
+        let is_comment = in_comment || trimmed.starts_with("/*");
+        in_comment = is_comment && !trimmed.ends_with("*/");
+        in_cpp |= trimmed.starts_with("#ifdef __cplusplus");
+        let is_code = !is_comment && !in_cpp && !trimmed.is_empty() && !trimmed.starts_with('#');
+        if let Some(constant) = constant(trimmed) {
+            text.push_str(&constant);
+        } else if is_code {
+            text.push_str(line);
+            text.push('\n');
+        }
+        in_cpp &= !trimmed.starts_with("#endif");
+    }
+    text + "]]\n"
+}
+
+/// A `#define` of a small number, as a constant.
+fn constant(line: &str) -> Option<String> {
+    let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
+    let value: i32 = value.parse().ok()?;
+    Some(format!("static const int {name} = {value};\n"))
+}
+
+const DECLARATIONS: &str = "-- Made from bindings/c/include/unisono.h: run `make header` after a change.
+return [[
+";
+
 #[test]
 fn the_headers_are_what_the_source_says() {
     compare(root().join("include/unisono.h"), &own_header());
     compare(root().join("include/multiverso/c_api.h"), &multiverso_header());
+    compare(root().join("../lua/unisono/declarations.lua"), &declarations());
 }
 
 #[test]

@@ -350,6 +350,7 @@ int main(void) {
     unequal();
     background();
     OK(unisono_shutdown());
+    FAILS(unisono_pending_wait(1, 0.0), UNISONO_USAGE, "call unisono_init first");
     printf("rank %d of %d: all well\n", (int)rank, (int)size);
     return 0;
 }

@@ -1,6 +1,7 @@
 //! Real C programs, compiled and run: alone, as several ranks, as C++, linked statically, and under valgrind.
 
 mod harness;
+mod lua;
 mod multiverso;
 
 use std::path::Path;
