@@ -129,7 +129,7 @@ typedef uint64_t unisono_group;
 typedef uint64_t unisono_options;
 
 /**
- * An array, a matrix or a sparse matrix that the workers share.
+ * An array, a matrix, a sparse matrix or a key-value table that the workers share.
  */
 typedef uint64_t unisono_table;
 
@@ -137,6 +137,34 @@ typedef uint64_t unisono_table;
  * A call that runs in the background.
  */
 typedef uint64_t unisono_pending;
+
+/**
+ * The keys of a call; a key may stand there more than once. For a table whose keys are "int": numbers and count. For one
+ * whose keys are "bytes": bytes, lengths and count. What the table does not need may be NULL.
+ */
+typedef struct {
+    /**
+     * The keys, if they are numbers.
+     */
+    const int64_t *numbers;
+    /**
+     * Where each key begins, if they are bytes.
+     */
+    const void *const *bytes;
+    /**
+     * How many bytes each key has.
+     */
+    const size_t *lengths;
+    /**
+     * How many keys there are.
+     */
+    size_t count;
+} unisono_keys;
+
+/**
+ * All keys and values of a key-value table, sorted by key.
+ */
+typedef uint64_t unisono_items;
 
 /**
  * The group of everybody; it needs no freeing.
@@ -558,12 +586,13 @@ int32_t unisono_table_with_timeout(unisono_table table, double seconds, unisono_
 int32_t unisono_table_free(unisono_table table);
 
 /**
- * How many rows the table has; for an array, how many elements.
+ * How many rows the table has; for an array, how many elements; for a key-value table, how many keys are there by now.
  */
-int32_t unisono_table_rows(unisono_table table, size_t *rows);
+int32_t unisono_table_rows(unisono_table table,
+                           size_t *rows);
 
 /**
- * How many columns the table has; an array has one.
+ * How many columns the table has; an array has one; for a key-value table, how many values each key has.
  */
 int32_t unisono_table_cols(unisono_table table, size_t *cols);
 
@@ -578,7 +607,7 @@ int32_t unisono_table_dtype(unisono_table table, int32_t *dtype);
 int32_t unisono_table_name(unisono_table table, const char **name);
 
 /**
- * What it is: "array", "matrix" or "sparse-matrix". The text stays until the handle is freed.
+ * What it is: "array", "matrix", "sparse-matrix" or "key-value". The text stays until the handle is freed.
  */
 int32_t unisono_table_kind(unisono_table table, const char **kind);
 
@@ -691,6 +720,100 @@ int32_t unisono_table_start_add(unisono_table table,
  * copies become the average of them all.
  */
 int32_t unisono_table_tick(unisono_table table);
+
+/**
+ * Makes a key-value table: every key has `dim` values. Every rank calls it, and in the same order as other tables.
+ *
+ * keys: "int" for whole numbers of 64 bits, "bytes" for any bytes.
+ */
+int32_t unisono_key_value_new(const char *keys,
+                              size_t dim,
+                              int32_t dtype,
+                              unisono_options options,
+                              unisono_table *table);
+
+/**
+ * Copies the values of these keys into `values`, a row for each; it has room for `count` elements. An absent key has its
+ * initial values, and stays absent.
+ */
+int32_t unisono_key_value_get(unisono_table table,
+                              const unisono_keys *keys,
+                              void *values,
+                              size_t count);
+
+/**
+ * Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied. A key that stands there
+ * twice is added to twice.
+ */
+int32_t unisono_key_value_add(unisono_table table,
+                              const unisono_keys *keys,
+                              const void *delta,
+                              size_t count,
+                              unisono_options options);
+
+/**
+ * As unisono_key_value_add, but what must wait does so in the background. Keys and `delta` may be used again at once;
+ * unisono_flush, unisono_barrier or the next call on this table tells what went wrong.
+ */
+int32_t unisono_key_value_add_soon(unisono_table table,
+                                   const unisono_keys *keys,
+                                   const void *delta,
+                                   size_t count,
+                                   unisono_options options);
+
+/**
+ * A get in the background: `values` belongs to it until unisono_pending_wait has said that it is over.
+ */
+int32_t unisono_key_value_start_get(unisono_table table,
+                                    const unisono_keys *keys,
+                                    void *values,
+                                    size_t count,
+                                    unisono_pending *pending);
+
+/**
+ * An add in the background: `delta` belongs to it until unisono_pending_wait has said that it is over.
+ */
+int32_t unisono_key_value_start_add(unisono_table table,
+                                    const unisono_keys *keys,
+                                    const void *delta,
+                                    size_t count,
+                                    unisono_options options,
+                                    unisono_pending *pending);
+
+/**
+ * Whether anybody has added to each of these keys: present[i] becomes 1 or 0.
+ */
+int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys, uint8_t *present);
+
+/**
+ * Copies all keys and values of a key-value table. What others add meanwhile may be there or not.
+ */
+int32_t unisono_key_value_items(unisono_table table, unisono_items *items);
+
+/**
+ * How many keys there are.
+ */
+int32_t unisono_items_count(unisono_items items, size_t *count);
+
+/**
+ * The keys, if they are numbers. They stay until the items are freed.
+ */
+int32_t unisono_items_numbers(unisono_items items, const int64_t **numbers);
+
+/**
+ * One of the keys, if they are bytes. They stay until the items are freed.
+ */
+int32_t unisono_items_bytes(unisono_items items, size_t index, const void **bytes, size_t *length);
+
+/**
+ * The values: a row for each key, in the order of the keys. They stay until the items are freed.
+ */
+int32_t unisono_items_values(unisono_items items, const void **values);
+
+/**
+ * Frees items.
+ */
+int32_t unisono_items_free(unisono_items items);
 
 /**
  * Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.

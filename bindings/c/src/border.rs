@@ -54,6 +54,11 @@ impl Border {
         self.slice(pointer, count, what)
     }
 
+    /// A structure that C fills.
+    pub(crate) fn read<T: Plain>(&self, pointer: *const T, what: &str) -> Result<T> {
+        Ok(self.place(pointer.cast_mut(), what)?.get())
+    }
+
     /// A text that ends with a zero byte.
     pub(crate) fn text(&self, pointer: *const c_char, what: &str) -> Result<&str> {
         self.check_pointer(pointer, what)?;

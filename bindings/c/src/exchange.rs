@@ -29,7 +29,7 @@ fn on_table(
 ) -> i32 {
     guard(operation, |border| {
         let table: Arc<Named> = border.held(table)?;
-        work(border, &table.table)
+        work(border, table.rows(border)?)
     })
 }
 
@@ -208,5 +208,5 @@ fn owned(rows: Rows) -> Option<Vec<i64>> {
 /// copies become the average of them all.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_tick(table: TableHandle) -> i32 {
-    on_table("tick", table, |_, table| table.tick())
+    guard("tick", |border| border.held::<Arc<Named>>(table)?.tick())
 }

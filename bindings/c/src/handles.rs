@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use unisono::{Error, Group, Result};
 
 use crate::border::Border;
+use crate::items::Snapshot;
 use crate::options::Options;
 use crate::pending::InFlight;
 use crate::session;
@@ -15,6 +16,7 @@ use crate::table::Named;
 /// What a handle can stand for.
 pub(crate) enum Object {
     Group(Group),
+    Items(Arc<Snapshot>),
     Options(Arc<Options>),
     Pending(Arc<InFlight>),
     Table(Arc<Named>),
@@ -52,6 +54,7 @@ macro_rules! held {
 
 held! {
     Group, Group, "a group", true;
+    Arc<Snapshot>, Items, "items of a key-value table", true;
     Arc<Options>, Options, "options", false;
     Arc<InFlight>, Pending, "a pending call", true;
     Arc<Named>, Table, "a table", true;

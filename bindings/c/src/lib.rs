@@ -29,6 +29,10 @@ mod table;
 
 mod exchange;
 
+mod key_value;
+
+mod items;
+
 mod pending;
 
 #[allow(non_snake_case)]

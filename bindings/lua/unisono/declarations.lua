@@ -31,6 +31,13 @@ typedef uint64_t unisono_group;
 typedef uint64_t unisono_options;
 typedef uint64_t unisono_table;
 typedef uint64_t unisono_pending;
+typedef struct {
+    const int64_t *numbers;
+    const void *const *bytes;
+    const size_t *lengths;
+    size_t count;
+} unisono_keys;
+typedef uint64_t unisono_items;
 static const int UNISONO_WORLD = 0;
 static const int UNISONO_DEFAULTS = 0;
 const char *unisono_last_error(void);
@@ -171,7 +178,8 @@ int32_t unisono_sparse_matrix_new(size_t rows,
                                   unisono_table *table);
 int32_t unisono_table_with_timeout(unisono_table table, double seconds, unisono_table *changed);
 int32_t unisono_table_free(unisono_table table);
-int32_t unisono_table_rows(unisono_table table, size_t *rows);
+int32_t unisono_table_rows(unisono_table table,
+                           size_t *rows);
 int32_t unisono_table_cols(unisono_table table, size_t *cols);
 int32_t unisono_table_dtype(unisono_table table, int32_t *dtype);
 int32_t unisono_table_name(unisono_table table, const char **name);
@@ -230,6 +238,43 @@ int32_t unisono_table_start_add(unisono_table table,
                                 unisono_options options,
                                 unisono_pending *pending);
 int32_t unisono_table_tick(unisono_table table);
+int32_t unisono_key_value_new(const char *keys,
+                              size_t dim,
+                              int32_t dtype,
+                              unisono_options options,
+                              unisono_table *table);
+int32_t unisono_key_value_get(unisono_table table,
+                              const unisono_keys *keys,
+                              void *values,
+                              size_t count);
+int32_t unisono_key_value_add(unisono_table table,
+                              const unisono_keys *keys,
+                              const void *delta,
+                              size_t count,
+                              unisono_options options);
+int32_t unisono_key_value_add_soon(unisono_table table,
+                                   const unisono_keys *keys,
+                                   const void *delta,
+                                   size_t count,
+                                   unisono_options options);
+int32_t unisono_key_value_start_get(unisono_table table,
+                                    const unisono_keys *keys,
+                                    void *values,
+                                    size_t count,
+                                    unisono_pending *pending);
+int32_t unisono_key_value_start_add(unisono_table table,
+                                    const unisono_keys *keys,
+                                    const void *delta,
+                                    size_t count,
+                                    unisono_options options,
+                                    unisono_pending *pending);
+int32_t unisono_key_value_contains(unisono_table table, const unisono_keys *keys, uint8_t *present);
+int32_t unisono_key_value_items(unisono_table table, unisono_items *items);
+int32_t unisono_items_count(unisono_items items, size_t *count);
+int32_t unisono_items_numbers(unisono_items items, const int64_t **numbers);
+int32_t unisono_items_bytes(unisono_items items, size_t index, const void **bytes, size_t *length);
+int32_t unisono_items_values(unisono_items items, const void **values);
+int32_t unisono_items_free(unisono_items items);
 int32_t unisono_pending_wait(unisono_pending pending,
                              double timeout);
 int32_t unisono_pending_done(unisono_pending pending, int32_t *done);

@@ -51,10 +51,11 @@ fn tables(function: &str) -> Result<Tables> {
 
 impl Border {
     /// The table behind a handler; these functions know only floats.
-    fn floats(&self, handler: TableHandler) -> Result<Arc<Named>> {
+    fn floats(&self, handler: TableHandler) -> Result<Table> {
         let named: Arc<Named> = self.held(handler as usize as u64)?;
-        match named.table.dtype() {
-            DType::F32 => Ok(named),
+        let table = named.rows(self)?;
+        match table.dtype() {
+            DType::F32 => Ok(table.clone()),
             other => {
                 Err(self.refuse("a table of float32", other.to_string(), "use the functions unisono_table_*"))
             }
@@ -161,10 +162,10 @@ fn get(
     rows: Option<(*mut c_int, c_int)>,
 ) {
     run(function, |border| {
-        let named = border.floats(handler)?;
+        let table = border.floats(handler)?;
         let ids = rows.map(|(row_ids, count)| border.row_ids(row_ids, count)).transpose()?;
         let values = border.output(data.cast(), border.count(size)?, DType::F32)?;
-        named.table.get(ids.as_deref().map_or(Rows::All, Rows::List), values)
+        table.get(ids.as_deref().map_or(Rows::All, Rows::List), values)
     });
 }
 
@@ -176,10 +177,10 @@ fn add(
     rows: Option<(*mut c_int, c_int)>,
 ) {
     run(function, |border| {
-        let named = border.floats(handler)?;
+        let table = border.floats(handler)?;
         let ids = rows.map(|(row_ids, count)| border.row_ids(row_ids, count)).transpose()?;
         let delta = border.input(data.cast(), border.count(size)?, DType::F32)?;
-        how(&named.table, ids.as_deref().map_or(Rows::All, Rows::List), delta, &AddOptions::default())
+        how(&table, ids.as_deref().map_or(Rows::All, Rows::List), delta, &AddOptions::default())
     });
 }
 

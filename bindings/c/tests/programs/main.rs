@@ -24,8 +24,10 @@ fn collectives_work_on_one_to_four_ranks() {
 #[test]
 fn the_header_is_cpp_too() {
     if have("c++", "the C++ program") {
-        let program = compile("collectives", CPP, SHARED);
-        succeed(2, || Command::new(&program));
+        for name in ["collectives", "key_value"] {
+            let program = compile(name, CPP, SHARED);
+            succeed(2, || Command::new(&program));
+        }
     }
 }
 
@@ -60,13 +62,17 @@ fn tables_work_on_one_to_four_ranks() {
                 command
             });
         }
+        let program = compile("key_value", C, SHARED);
+        for size in [0, 1, 2, 4] {
+            succeed(size, || Command::new(&program));
+        }
         let program = compile("roles", C, SHARED);
         succeed(4, || Command::new(&program));
     }
 }
 
 /// The programs that valgrind looks at.
-const EXAMINED: [&str; 4] = ["collectives", "mistakes", "tables", "multiverso_async"];
+const EXAMINED: [&str; 5] = ["collectives", "mistakes", "tables", "key_value", "multiverso_async"];
 
 #[test]
 fn valgrind_finds_nothing() {
