@@ -14,7 +14,7 @@ use crate::transport::{Call, Signature, Slot, Transport, Verb};
 const LOOK: Duration = Duration::from_millis(20);
 /// What may be under way to one server without an answer: more would only fill memory.
 const MOST_BYTES: usize = 64 << 20;
-const MOST_REQUESTS: usize = 1024;
+const MOST_REQUESTS: usize = 256;
 
 /// This rank's requests to all servers.
 pub(super) struct Client {
@@ -37,7 +37,7 @@ impl Client {
             }
             let mut answers: Vec<Vec<u8>> = Vec::with_capacity(numbers.len());
             for (index, &number) in numbers.iter().enumerate() {
-                let owing = |state: &State| state.owing(Some(&numbers[index..]));
+                let owing = |state: &State| state.owing_for(&numbers[index..]);
                 answers.push(self.wait(call, |state| state.take(number), owing)??);
             }
             Ok(answers)
@@ -64,8 +64,8 @@ impl Client {
     }
 
     pub fn flush(&self, call: &Call) -> Result<()> {
-        let answered = |state: &mut State| state.owing(None).is_empty().then(|| state.take_failed());
-        let failed = self.wait(call, answered, |state| state.owing(None))?;
+        let answered = |state: &mut State| state.owing().is_empty().then(|| state.take_failed());
+        let failed = self.wait(call, answered, |state| state.owing())?;
         match failed.into_iter().next() {
             Some(error) => Err(error.at_rank(self.transport.rank())),
             None => Ok(()),
