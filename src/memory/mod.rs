@@ -1,12 +1,18 @@
 //! Layer 1: element types, reductions and copies over plain memory; it knows nothing of ranks.
 
 mod dtype;
+pub(crate) mod each;
 mod element;
+mod half_floats;
+mod nan;
 mod numbers;
 mod operation;
 pub(crate) mod reduce;
+mod state;
 pub(crate) mod stream;
 
 pub use dtype::DType;
 pub use element::Element;
+pub(crate) use nan::contains_nan;
 pub use operation::ReduceOp;
+pub use state::{Real, State, TableElement};

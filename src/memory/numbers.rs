@@ -2,16 +2,33 @@
 
 use half::{bf16, f16};
 
+use super::half_floats;
+
 /// An element as stored in memory, and the wider type in which it is accumulated.
 pub(super) trait Stored: Copy + Default {
     type Wide: Number;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// Widens a slice into another of the same length.
+    #[inline(always)]
+    fn widen_all(narrow: &[Self], wide: &mut [Self::Wide]) {
+        for (wide, narrow) in wide.iter_mut().zip(narrow) {
+            *wide = narrow.widen();
+        }
+    }
+    /// Narrows a slice into another of the same length.
+    #[inline(always)]
+    fn narrow_all(wide: &[Self::Wide], narrow: &mut [Self]) {
+        for (narrow, wide) in narrow.iter_mut().zip(wide) {
+            *narrow = Self::narrow(*wide);
+        }
+    }
 }
 
 /// A type in which values are accumulated.
 pub(super) trait Number: Copy + Default {
     fn add(self, other: Self) -> Self;
+    fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     /// NaN wins, as in NumPy.
     fn minimum(self, other: Self) -> Self;
@@ -24,6 +41,8 @@ macro_rules! floats {
         impl Number for $type {
             #[inline(always)]
             fn add(self, other: Self) -> Self { self + other }
+            #[inline(always)]
+            fn subtract(self, other: Self) -> Self { self - other }
             #[inline(always)]
             fn multiply(self, other: Self) -> Self { self * other }
             #[inline(always)]
@@ -43,6 +62,8 @@ macro_rules! integers {
         impl Number for $type {
             #[inline(always)]
             fn add(self, other: Self) -> Self { self.wrapping_add(other) }
+            #[inline(always)]
+            fn subtract(self, other: Self) -> Self { self.wrapping_sub(other) }
             #[inline(always)]
             fn multiply(self, other: Self) -> Self { self.wrapping_mul(other) }
             #[inline(always)]
@@ -81,6 +102,15 @@ impl Stored for f16 {
     #[inline(always)]
     fn narrow(wide: f32) -> f16 {
         f16::from_f32(wide)
+    }
+    // One by one, each value would ask anew which instructions the processor has.
+    #[inline(always)]
+    fn widen_all(narrow: &[f16], wide: &mut [f32]) {
+        half_floats::widen(narrow, wide);
+    }
+    #[inline(always)]
+    fn narrow_all(wide: &[f32], narrow: &mut [f16]) {
+        half_floats::narrow(wide, narrow);
     }
 }
 

@@ -1,6 +1,48 @@
-//! Layer 5: tables, parameters that workers share.
+//! Layer 5: tables that many workers share. On one host a table is shared memory: a get is a copy out, an add is an update
+//! in place by the caller, and no server is in the way.
+//!
+//! Start at [`Tables`]; `table.rs` is what a call does, `core.rs` what it does on this host, `storage.rs` the memory, `clock.rs`
+//! who may go on and who must wait.
 
-#[allow(dead_code, reason = "tables of this crate's users stand on it")]
+mod add_options;
+mod checkpoint;
+mod clock;
+mod consistency;
+mod core;
+mod description;
+mod founding;
+mod header;
+mod init;
+mod layout;
+mod make;
+mod nearest;
+mod options;
+mod picks;
+mod placement;
+mod queue;
 pub(crate) mod remote;
+mod replica;
+mod role;
+mod save;
+mod shards;
+mod staleness;
+mod storage;
+mod table;
+#[allow(clippy::module_inception)]
+mod tables;
+mod typed;
+mod updater;
+mod versions;
 
+pub use crate::memory::{Real, State, TableElement};
+pub use add_options::AddOptions;
+pub use consistency::Consistency;
+pub use description::TableKind;
+pub use init::Init;
+pub use options::TableOptions;
 pub use remote::compress::Compression;
+pub use role::Role;
+pub use table::{Rows, Table};
+pub use tables::Tables;
+pub use typed::{ArrayTable, MatrixTable, Rowset, SparseMatrixTable};
+pub use updater::{UpdateContext, Updater, UpdaterChoice};

@@ -12,10 +12,15 @@ use crate::world::{Group, World};
 /// assert_eq!(ranks, [0, 1, 2]);
 /// ```
 pub fn spawn<R: Send>(size: usize, body: impl Fn(Group) -> R + Sync) -> Vec<R> {
+    spawn_worlds(size, |world| body(world.group().clone()))
+}
+
+/// As [`spawn`], for a body that needs its world: the rank leaves it when the body ends.
+pub fn spawn_worlds<R: Send>(size: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     let worlds = World::threads(size).expect("a world of threads can be made");
     let body = &body;
     std::thread::scope(|scope| {
-        let run = |world: World| scope.spawn(move || body(world.group().clone()));
+        let run = |world: World| scope.spawn(move || body(&world));
         let threads: Vec<_> = worlds.into_iter().map(run).collect();
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         results

@@ -4,7 +4,9 @@ mod endings;
 mod harness;
 mod mistakes;
 mod misuse;
+mod restarts;
 mod soak;
+mod tables;
 
 use harness::Job;
 use unisono::World;
@@ -23,7 +25,13 @@ fn rank() {
         "mismatch" => mistakes::mismatch(&world),
         "second init" => mistakes::second_init(&world),
         "arena" => mistakes::arena_limits(&world),
+        "come and go" => restarts::come_and_go(&world),
+        "late" => restarts::late(&world),
+        "patient" => restarts::patient(&world),
+        "messages" => restarts::messages(&world),
         "soak" => soak::rank(&world),
+        "adding" => tables::adding(&world),
+        "in step" => tables::in_step(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

@@ -82,7 +82,8 @@ impl ArenaTransport {
     /// Fails if the caller should stop waiting for this exchange; true if it turned out to be done.
     fn check(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         call.check_interrupt()?;
-        let lost: Vec<_> = self.awaited(ticket).iter().filter_map(|&rank| self.seat.lost(rank)).collect();
+        let lost: Vec<_> =
+            self.awaited(ticket).iter().filter_map(|&rank| self.seat.unreachable(rank)).collect();
         // Look once more before giving up. What a lost rank had sent before is still in its ring; and another thread may
         // have moved the last bytes for us while the rank died before it could ring our bell.
         if self.poll(call, ticket)? {

@@ -14,10 +14,11 @@ mod futex;
 mod heap;
 mod layout;
 pub(crate) mod lock;
-mod patience;
+pub(crate) mod patience;
 mod posts;
 mod ring;
 mod seat;
+mod stay;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,6 +32,7 @@ pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, Seat};
+pub(crate) use stay::Fate;
 
 use crate::error::{Error, Result};
 

@@ -1,0 +1,265 @@
+//! Who has done how much on a table, in shared memory, and what follows from it: may this worker get or add now?
+//!
+//! A worker's counters go up after its get or add is done. Everybody may read them; only whoever acts for that worker
+//! changes them. All rules only ever wait for counters to grow, so a rule that holds keeps holding until the worker acts.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::Consistency;
+use crate::transport::arena::Extent;
+use crate::transport::arena::flag::Flag;
+use crate::transport::arena::lock::Lock;
+
+/// One worker's counters. Zeroes are a worker that has done nothing.
+#[repr(C, align(128))]
+struct Counters {
+    adds: AtomicU64,
+    gets: AtomicU64,
+    ticks: AtomicU64,
+    state: AtomicU32,
+}
+
+/// The worker makes calls.
+const ACTIVE: u32 = 0;
+/// It has said that it makes no more.
+const FINISHED: u32 = 1;
+/// It died; it may come back.
+const DEAD: u32 = 2;
+
+/// The round that is open, where rounds may be complete without everybody.
+#[repr(C, align(128))]
+pub(super) struct Round {
+    pub lock: Lock,
+    number: AtomicU64,
+    accepted: AtomicU64,
+    applied: AtomicU64,
+}
+
+/// What is to be done with an add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Wait,
+    Apply,
+    /// Its round was completed without it.
+    Drop,
+}
+
+/// A table's clock.
+pub(super) struct Clock {
+    extent: Extent,
+    offset: usize,
+    workers: usize,
+    consistency: Consistency,
+}
+
+impl Clock {
+    /// Bytes that a clock needs.
+    pub const fn bytes(workers: usize) -> usize {
+        size_of::<Flag>() + size_of::<Round>() + workers * size_of::<Counters>()
+    }
+
+    pub fn new(extent: Extent, offset: usize, workers: usize, consistency: Consistency) -> Clock {
+        extent.range(offset, Clock::bytes(workers));
+        Clock { extent, offset, workers, consistency }
+    }
+
+    /// Rung whenever a counter grows that somebody may wait for.
+    pub fn progress(&self) -> &Flag {
+        // SAFETY: the clock's memory begins with the flag; zeroes are valid and all fields are atomic.
+        unsafe { &*self.extent.range(self.offset, size_of::<Flag>()).cast() }
+    }
+
+    pub fn round(&self) -> &Round {
+        let offset = self.offset + size_of::<Flag>();
+        // SAFETY: the round follows the flag; zeroes are valid and all fields are atomic.
+        unsafe { &*self.extent.range(offset, size_of::<Round>()).cast() }
+    }
+
+    fn of(&self, worker: usize) -> &Counters {
+        assert!(worker < self.workers);
+        let start = self.offset + size_of::<Flag>() + size_of::<Round>();
+        let bytes = size_of::<Counters>();
+        // SAFETY: each worker has its counters there; zeroes are valid and all fields are atomic.
+        unsafe { &*self.extent.range(start + worker * bytes, bytes).cast() }
+    }
+
+    fn adds(&self, worker: usize) -> u64 {
+        self.of(worker).adds.load(Ordering::Acquire)
+    }
+
+    fn gets(&self, worker: usize) -> u64 {
+        self.of(worker).gets.load(Ordering::Acquire)
+    }
+
+    fn ticks(&self, worker: usize) -> u64 {
+        self.of(worker).ticks.load(Ordering::Acquire)
+    }
+
+    fn is_active(&self, worker: usize) -> bool {
+        self.of(worker).state.load(Ordering::Acquire) == ACTIVE
+    }
+
+    fn others(&self, worker: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.workers).filter(move |&other| other != worker && self.is_active(other))
+    }
+
+    /// How many workers a round needs.
+    fn needed(&self, backup: usize) -> usize {
+        let active = (0..self.workers).filter(|&worker| self.is_active(worker)).count();
+        active.min(self.workers.saturating_sub(backup).max(1))
+    }
+
+    /// The workers that keep this one from getting now.
+    pub fn get_waits_for(&self, worker: usize) -> Vec<usize> {
+        match self.consistency {
+            Consistency::Async | Consistency::Average => Vec::new(),
+            Consistency::Bsp { backup: 0 } => {
+                let mine = self.adds(worker);
+                self.others(worker).filter(|&other| self.adds(other) < mine).collect()
+            }
+            Consistency::Bsp { .. } => {
+                let mine = self.adds(worker);
+                if self.round().number.load(Ordering::Acquire) >= mine {
+                    return Vec::new();
+                }
+                self.others(worker).filter(|&other| self.adds(other) < mine).collect()
+            }
+            Consistency::Ssp { bound } => {
+                let mine = self.ticks(worker);
+                self.others(worker).filter(|&other| self.ticks(other).saturating_add(bound) < mine).collect()
+            }
+        }
+    }
+
+    /// The workers that keep this one's next add from being applied.
+    pub fn add_waits_for(&self, worker: usize) -> Vec<usize> {
+        let Consistency::Bsp { backup } = self.consistency else { return Vec::new() };
+        let mine = self.gets(worker);
+        let late: Vec<usize> = self.others(worker).filter(|&other| self.gets(other) < mine).collect();
+        if backup == 0 {
+            return late;
+        }
+        let round = self.round().number.load(Ordering::Acquire);
+        if round > self.adds(worker) {
+            return Vec::new(); // too late: it will be dropped
+        }
+        let have_read = 1 + self.others(worker).filter(|&other| self.gets(other) >= mine).count();
+        match round == self.adds(worker) && have_read >= self.needed(backup) {
+            true => Vec::new(),
+            false if late.is_empty() => {
+                self.others(worker).filter(|&other| self.adds(other) <= round).collect()
+            }
+            false => late,
+        }
+    }
+
+    /// Whether rounds may be complete without everybody; then `enter` and `added` are called with the round's lock held.
+    pub fn has_rounds(&self) -> bool {
+        matches!(self.consistency, Consistency::Bsp { backup } if backup > 0)
+    }
+
+    /// Decides on an add that nobody keeps waiting any more.
+    pub fn enter(&self, worker: usize) -> Verdict {
+        let Consistency::Bsp { backup } = self.consistency else { return Verdict::Apply };
+        if backup == 0 {
+            return Verdict::Apply;
+        }
+        let round = self.round();
+        let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
+        if number > mine || (number == mine && self.accepted() >= self.needed(backup) as u64) {
+            return Verdict::Drop;
+        }
+        if number < mine {
+            return Verdict::Wait;
+        }
+        round.accepted.fetch_add(1, Ordering::Relaxed);
+        Verdict::Apply
+    }
+
+    fn accepted(&self) -> u64 {
+        self.round().accepted.load(Ordering::Relaxed)
+    }
+
+    /// An add of this worker is done; `applied` is false when it was dropped.
+    pub fn added(&self, worker: usize, applied: bool) {
+        self.of(worker).adds.fetch_add(1, Ordering::Release);
+        if let Consistency::Bsp { backup } = self.consistency
+            && backup > 0
+            && applied
+        {
+            let round = self.round();
+            let applied = round.applied.fetch_add(1, Ordering::AcqRel) + 1;
+            if applied >= self.needed(backup) as u64 {
+                round.accepted.store(0, Ordering::Relaxed);
+                round.applied.store(0, Ordering::Relaxed);
+                round.number.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.ring();
+    }
+
+    /// A get of this worker is done. Returns how many steps the slowest other worker was behind this one.
+    pub fn got(&self, worker: usize) -> u64 {
+        let staleness = self.staleness(worker);
+        self.of(worker).gets.fetch_add(1, Ordering::Release);
+        self.ring();
+        staleness
+    }
+
+    /// Steps are ticks where workers tick, adds elsewhere.
+    fn staleness(&self, worker: usize) -> u64 {
+        let steps = |worker: usize| match self.consistency {
+            Consistency::Ssp { .. } => self.ticks(worker),
+            _ => self.adds(worker),
+        };
+        let mine = steps(worker);
+        self.others(worker).map(|other| mine.saturating_sub(steps(other))).max().unwrap_or(0)
+    }
+
+    pub fn tick(&self, worker: usize) {
+        self.of(worker).ticks.fetch_add(1, Ordering::Release);
+        self.ring();
+    }
+
+    /// The worker makes no more calls: nobody waits for it any more.
+    pub fn finish(&self, worker: usize) {
+        self.of(worker).state.store(FINISHED, Ordering::Release);
+        self.settle();
+    }
+
+    /// The worker died; where that is allowed, the others go on without it.
+    pub fn bury(&self, worker: usize) {
+        let state = &self.of(worker).state;
+        let _ = state.compare_exchange(ACTIVE, DEAD, Ordering::AcqRel, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// The worker is here, perhaps again: it goes on where the slowest of the others is, if it was behind.
+    pub fn return_to_life(&self, worker: usize) {
+        let slowest = self.others(worker).map(|other| self.ticks(other)).min().unwrap_or(0);
+        self.of(worker).ticks.fetch_max(slowest, Ordering::AcqRel);
+        self.of(worker).state.store(ACTIVE, Ordering::Release);
+    }
+
+    /// With one worker less, the open round may be complete.
+    fn settle(&self) {
+        if let Consistency::Bsp { backup } = self.consistency
+            && backup > 0
+        {
+            let round = self.round();
+            let applied = round.applied.load(Ordering::Acquire);
+            if applied > 0 && applied >= self.needed(backup) as u64 && applied == self.accepted() {
+                round.accepted.store(0, Ordering::Relaxed);
+                round.applied.store(0, Ordering::Relaxed);
+                round.number.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.progress().ring();
+    }
+
+    fn ring(&self) {
+        if !matches!(self.consistency, Consistency::Async | Consistency::Average) {
+            self.progress().ring();
+        }
+    }
+}

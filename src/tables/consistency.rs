@@ -1,0 +1,79 @@
+//! How far workers may drift apart on a table.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// When a get may be answered and an add applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Consistency {
+    /// At once.
+    #[default]
+    Async,
+    /// In rounds: every worker makes the same calls, and the i-th get of all workers returns the same values: if a worker
+    /// made j adds before, exactly the first j adds of all. With backup workers, a round is complete without the adds of
+    /// the slowest, which are dropped.
+    Bsp {
+        /// How many workers a round may do without.
+        backup: usize,
+    },
+    /// With bounded staleness: a worker that has ticked c times reads only when all others have ticked c − bound times.
+    Ssp {
+        /// How many ticks a reader may be ahead of the slowest worker.
+        bound: u64,
+    },
+    /// Every worker has a copy of its own; `tick` replaces all copies by their average.
+    Average,
+}
+
+impl Consistency {
+    /// Reads "async", "bsp", "bsp:backup=1", "ssp:3" or "average".
+    pub fn parse(text: &str) -> Result<Consistency> {
+        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let backup = |rest: &str| rest.strip_prefix("backup=").unwrap_or(rest).parse().ok();
+        let found = match (name, rest) {
+            ("async", None) => Some(Consistency::Async),
+            ("average", None) => Some(Consistency::Average),
+            ("bsp" | "sync", None) => Some(Consistency::Bsp { backup: 0 }),
+            ("bsp", Some(rest)) => backup(rest).map(|backup| Consistency::Bsp { backup }),
+            ("ssp", None) => Some(Consistency::Ssp { bound: 0 }),
+            ("ssp", Some(rest)) => rest.parse().ok().map(|bound| Consistency::Ssp { bound }),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            Error::usage(
+                "consistency",
+                "async, bsp, bsp:backup=1, ssp:3 or average",
+                format!("{text:?}"),
+                "write one of these; the number of ssp is the bound",
+            )
+        })
+    }
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Consistency::Async => f.write_str("async"),
+            Consistency::Bsp { backup: 0 } => f.write_str("bsp"),
+            Consistency::Bsp { backup } => write!(f, "bsp:backup={backup}"),
+            Consistency::Ssp { bound } => write!(f, "ssp:{bound}"),
+            Consistency::Average => f.write_str("average"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_read() {
+        for text in ["async", "bsp", "bsp:backup=2", "ssp:0", "ssp:7", "average"] {
+            assert_eq!(Consistency::parse(text).unwrap().to_string(), text);
+        }
+        for wrong in ["", "asynch", "ssp:-1", "ssp:x", "bsp:backup=", "average:1"] {
+            assert!(Consistency::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

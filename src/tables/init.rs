@@ -1,0 +1,97 @@
+//! What a table holds at first. Random values depend on the seed and the element's place alone, not on who holds it.
+
+use half::{bf16, f16};
+
+use crate::memory::DType;
+
+/// The initial values of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Init {
+    /// All zero.
+    #[default]
+    Zero,
+    /// All the same.
+    Constant(f64),
+    /// Evenly distributed between two bounds.
+    Uniform {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound, never reached.
+        high: f64,
+        /// Equal seeds give equal tables.
+        seed: u64,
+    },
+    /// Normally distributed.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        deviation: f64,
+        /// Equal seeds give equal tables.
+        seed: u64,
+    },
+}
+
+impl Init {
+    /// The value of an element, by its place in the table.
+    fn value(&self, index: u64) -> f64 {
+        match *self {
+            Init::Zero => 0.0,
+            Init::Constant(value) => value,
+            Init::Uniform { low, high, seed } => low + (high - low) * uniform(seed, 2 * index),
+            Init::Normal { mean, deviation, seed } => {
+                // Box and Muller, 1958; the logarithm's argument is never zero.
+                let (radius, angle) = (1.0 - uniform(seed, 2 * index), uniform(seed, 2 * index + 1));
+                mean + deviation * (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+            }
+        }
+    }
+
+    /// Fills elements of a table that begin at place `first`.
+    pub(super) fn fill(&self, dtype: DType, first: usize, out: &mut [u8]) {
+        for (index, element) in out.chunks_exact_mut(dtype.size()).enumerate() {
+            let value = self.value((first + index) as u64);
+            match dtype {
+                DType::F32 => element.copy_from_slice(&(value as f32).to_ne_bytes()),
+                DType::F64 => element.copy_from_slice(&value.to_ne_bytes()),
+                DType::F16 => element.copy_from_slice(&f16::from_f64(value).to_ne_bytes()),
+                DType::BF16 => element.copy_from_slice(&bf16::from_f64(value).to_ne_bytes()),
+                DType::I32 => element.copy_from_slice(&(value as i32).to_ne_bytes()),
+                DType::I64 => element.copy_from_slice(&(value as i64).to_ne_bytes()),
+                DType::I8 => element[0] = value as i8 as u8,
+                DType::U8 => element[0] = value as u8,
+            }
+        }
+    }
+}
+
+/// A number in [0, 1) that depends on seed and place: the mixing steps of SplitMix64 (Steele, Lea and Flood, 2014).
+fn uniform(seed: u64, index: u64) -> f64 {
+    let mut mixed = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_values_have_the_right_moments_and_do_not_depend_on_the_cut() {
+        let moments = |init: Init| {
+            let mut bytes = vec![0; 8 * 40_000];
+            init.fill(DType::F64, 0, &mut bytes);
+            let mut tail = vec![0; 8 * 10_000];
+            init.fill(DType::F64, 30_000, &mut tail);
+            assert_eq!(bytes[8 * 30_000..], tail);
+            let values: Vec<f64> = bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+            let mean = values.iter().sum::<f64>() / 40_000.0;
+            (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 40_000.0)
+        };
+        let (mean, variance) = moments(Init::Uniform { low: -1.0, high: 3.0, seed: 5 });
+        assert!((mean - 1.0).abs() < 0.03 && (variance - 16.0 / 12.0).abs() < 0.03, "{mean} {variance}");
+        let (mean, variance) = moments(Init::Normal { mean: 2.0, deviation: 0.5, seed: 7 });
+        assert!((mean - 2.0).abs() < 0.02 && (variance - 0.25).abs() < 0.01, "{mean} {variance}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Where everything of a table is in its piece of the job's memory. All ranks of a host compute the same.
+
+use super::clock::Clock;
+use super::header::Header;
+use crate::transport::arena::lock::Lock;
+
+/// Bytes of values under one lock, about.
+const STRIPE: usize = 64 << 10;
+
+const PAGE: usize = 4096;
+
+/// What a layout follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// The rows that this host holds.
+    pub rows: usize,
+    pub row_bytes: usize,
+    /// Bytes of a row of state.
+    pub state_row_bytes: usize,
+    /// How many arrays of state there are in all, those of each worker included.
+    pub planes: usize,
+    /// Whether only whole pieces are changed, so that adds are counted for each stripe instead of for each row.
+    pub counts_stripes: bool,
+    pub workers: usize,
+    /// For a sparse matrix, how many readers' views are remembered.
+    pub readers: usize,
+}
+
+/// Offsets in bytes from the beginning of the piece.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub shape: Shape,
+    pub stripe_rows: usize,
+    pub stripes: usize,
+    pub clock: usize,
+    pub locks: usize,
+    /// How many adds each unit has had.
+    pub steps: usize,
+    /// The version of each row, then what each reader has seen.
+    pub versions: usize,
+    pub values: usize,
+    planes: usize,
+    plane_bytes: usize,
+    pub total: usize,
+}
+
+impl Layout {
+    pub fn new(shape: Shape) -> Layout {
+        let stripe_rows = (STRIPE / shape.row_bytes.max(1)).max(1);
+        let stripes = shape.rows.div_ceil(stripe_rows);
+        let mut end = 0;
+        let mut section = |bytes: usize| {
+            let start = end;
+            end = (start + bytes).next_multiple_of(PAGE);
+            start
+        };
+        let _header = section(size_of::<Header>());
+        let clock = section(Clock::bytes(shape.workers));
+        let locks = section(stripes * size_of::<Lock>());
+        let units = if shape.counts_stripes { stripes } else { shape.rows };
+        let steps = section(8 * units);
+        let versions = section(4 * shape.rows * if shape.readers > 0 { 1 + shape.readers } else { 0 });
+        let values = section(shape.rows * shape.row_bytes);
+        // Arrays that begin at the same place within a page cost more to combine: shift each one a little.
+        let plane_bytes = (shape.rows * shape.state_row_bytes + 320).next_multiple_of(64);
+        let planes = section(shape.planes * plane_bytes + PAGE) + 832;
+        Layout {
+            shape,
+            stripe_rows,
+            stripes,
+            clock,
+            locks,
+            steps,
+            versions,
+            values,
+            planes,
+            plane_bytes,
+            total: end,
+        }
+    }
+
+    /// Where an array of state begins.
+    pub fn plane(&self, index: usize) -> usize {
+        assert!(index < self.shape.planes);
+        self.planes + index * self.plane_bytes
+    }
+}

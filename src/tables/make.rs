@@ -1,0 +1,245 @@
+//! Making arrays and matrices: checks, memory, initial values.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use super::clock::Clock;
+use super::core::Core;
+use super::description::{Description, TableKind};
+use super::founding;
+use super::layout::{Layout, Shape};
+use super::placement::Placement;
+use super::queue::Queue;
+use super::replica::Replica;
+use super::staleness::Staleness;
+use super::storage::Storage;
+use super::{Consistency, Init, Table, TableOptions, Tables};
+use crate::error::{Error, Result};
+use crate::memory::DType;
+
+/// Bytes that are filled or sent at once when a table gets its first values.
+const CHUNK: usize = 4 << 20;
+
+/// Rows are counted in 32 bits.
+const MOST_ROWS: usize = u32::MAX as usize;
+
+/// What is made.
+pub(super) struct Wish {
+    pub kind: TableKind,
+    pub rows: usize,
+    pub cols: usize,
+    pub dtype: DType,
+    /// For a sparse matrix: whether each worker has a second view.
+    pub pipelined: bool,
+}
+
+impl Wish {
+    fn check(&self, options: &TableOptions, workers: usize) -> Result<()> {
+        let refuse = |expected: &str, received: String, advice: &str| {
+            Err(Error::usage("table", expected, received, advice))
+        };
+        if matches!(self.dtype, DType::I8 | DType::U8) {
+            let types = "float32, float64, float16, bfloat16, int32 or int64";
+            return refuse(types, self.dtype.to_string(), "choose one of these");
+        }
+        if self.rows == 0 || self.cols == 0 {
+            let received = format!("{} x {}", self.rows, self.cols);
+            return refuse("at least one element", received, "leave the table out");
+        }
+        let bytes = self.rows.checked_mul(self.cols).and_then(|len| len.checked_mul(self.dtype.size()));
+        if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 64) {
+            let received = format!("{} x {}", self.rows, self.cols);
+            return refuse("a size that fits into memory", received, "make it smaller");
+        }
+        if self.rows > MOST_ROWS && self.kind != TableKind::Array {
+            let expected = format!("at most {MOST_ROWS} rows");
+            return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
+        }
+        match options.consistency {
+            Consistency::Bsp { backup } if backup >= workers => {
+                let expected = format!("fewer backup workers than the {workers} workers");
+                refuse(&expected, backup.to_string(), "leave at least one worker that is needed")
+            }
+            Consistency::Average if !self.dtype.is_float() => {
+                refuse("a float type for averages", self.dtype.to_string(), "use another consistency")
+            }
+            Consistency::Average if self.kind == TableKind::SparseMatrix => {
+                refuse("another consistency for a sparse matrix", "average".into(), "use a plain matrix")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn make(
+        tables: &Tables,
+        wish: Wish,
+        master: Option<&[u8]>,
+        options: TableOptions,
+    ) -> Result<Table> {
+        tables.group.check_open("table")?;
+        // Whatever this rank finds wrong, the others must hear of it instead of waiting.
+        let checked = wish
+            .check(&options, tables.workers())
+            .and_then(|()| options.updater.rule(wish.dtype))
+            .and_then(|rule| Ok((rule.options(&options.add)?, rule)));
+        let (add, rule) = match checked {
+            Ok(checked) => checked,
+            Err(error) if tables.inner.restarted => return Err(error),
+            Err(error) => {
+                founding::agree(tables, Err(error.clone().at_rank(tables.inner.rank)))?;
+                return Err(error);
+            }
+        };
+        let Wish { kind, rows, cols, dtype, pipelined } = wish;
+        let name = options.name.clone().unwrap_or_else(|| tables.next_name(kind.name()));
+        let mut more = format!(", {} workers, {} servers", tables.workers(), tables.servers());
+        if pipelined {
+            more.push_str(", pipelined");
+        }
+        let consistency = options.consistency;
+        let updater = rule.name().to_string();
+        let description = Description { name, kind, dtype, rows, cols, updater, consistency, more };
+        let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
+        let averages = consistency == Consistency::Average;
+        let (row_bytes, state_row_bytes) = (description.row_bytes(), cols * rule.state_dtype().size());
+        let layout = Layout::new(Shape {
+            rows: if averages { 0 } else { placement.rows_on(tables.host()) },
+            row_bytes,
+            state_row_bytes,
+            planes: rule.shared_planes() + rule.worker_planes() * tables.workers(),
+            counts_stripes: kind == TableKind::Array,
+            workers: tables.workers(),
+            readers: match kind {
+                TableKind::SparseMatrix => tables.workers() * if pipelined { 2 } else { 1 },
+                _ => 0,
+            },
+        });
+        let extent = founding::found(tables, &description, layout.total, |_| {})?;
+        let replica = averages.then(|| match kind {
+            TableKind::Array => {
+                Replica::new(rule.clone(), dtype, 1, rows * row_bytes, rows * state_row_bytes)
+            }
+            _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
+        });
+        let number = tables.inner.made.fetch_add(1, Ordering::Relaxed) as u32;
+        let clock = Clock::new(extent.clone(), layout.clock, tables.workers(), consistency);
+        let core = Arc::new(Core {
+            inner: tables.inner.clone(),
+            number,
+            description,
+            placement,
+            storage: Storage { extent, layout, seat: tables.inner.seat.clone(), rule },
+            clock,
+            replica,
+            queue: Queue::default(),
+            staleness: Staleness::default(),
+            add,
+            reject_nan: options.reject_nan,
+            compression: options.compression,
+            calls: AtomicU64::new(0),
+        });
+        let table = Table { core, group: tables.group.clone() };
+        if tables.inner.restarted {
+            tables.inner.worker.iter().for_each(|&worker| table.core.clock.return_to_life(worker));
+        } else {
+            table.first_values(tables, master, &options.init)?;
+        }
+        let mut all = tables.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::downgrade(&table.core));
+        drop(all);
+        Ok(table)
+    }
+
+    /// Fills the table; afterwards all ranks see its first values.
+    fn first_values(&self, tables: &Tables, master: Option<&[u8]>, init: &Init) -> Result<()> {
+        let bytes = self.core.description.len() * self.core.description.dtype.size();
+        let is_master = tables.inner.worker == Some(0);
+        let given = master.filter(|_| is_master);
+        let fits = match given {
+            Some(values) if values.len() != bytes => {
+                let received = format!("{} bytes", values.len());
+                Err(Error::usage(
+                    "table",
+                    format!("{bytes} bytes of initial values"),
+                    received,
+                    "pass all values",
+                ))
+            }
+            _ => Ok(String::from("values")),
+        };
+        founding::agree(tables, fits)?;
+        let root = tables.inner.roles.workers[0];
+        let mut brings = [i32::from(given.is_some())];
+        tables.group.broadcast(&mut brings, root)?;
+        match brings[0] {
+            0 => self.fill(tables, init)?,
+            _ if self.core.placement.hosts().len() == 1 && self.core.replica.is_none() => {
+                given.map_or(Ok(()), |values| self.set(0, values))?;
+            }
+            _ => self.spread(tables, given, root, bytes)?,
+        }
+        tables.group.barrier()
+    }
+
+    /// Every server fills its own shard; every worker its own copy.
+    fn fill(&self, tables: &Tables, init: &Init) -> Result<()> {
+        let description = &self.core.description;
+        let (row_bytes, rows) = (description.row_bytes(), description.rows);
+        let bounds = super::shards::boundaries(rows, tables.servers());
+        let (first, end) = match (&self.core.replica, tables.inner.server) {
+            _ if *init == Init::Zero => return Ok(()),
+            (Some(_), _) => (0, rows),
+            (None, Some(server)) => (bounds[server], bounds[server + 1]),
+            (None, None) => return Ok(()),
+        };
+        let step = (CHUNK / row_bytes).max(1);
+        let mut buffer = vec![0; step.min(end - first) * row_bytes];
+        for row in (first..end).step_by(step) {
+            let part = &mut buffer[..step.min(end - row) * row_bytes];
+            init.fill(description.dtype, row * description.cols, part);
+            self.set(row, part)?;
+        }
+        Ok(())
+    }
+
+    /// The master's values reach all hosts in pieces; each host keeps its own.
+    fn spread(&self, tables: &Tables, given: Option<&[u8]>, root: usize, bytes: usize) -> Result<()> {
+        let row_bytes = self.core.description.row_bytes();
+        let step = (CHUNK / row_bytes).max(1) * row_bytes;
+        let keeps = self.core.replica.is_some() || tables.leads_host();
+        let mut buffer = vec![0u8; step.min(bytes)];
+        for start in (0..bytes).step_by(step) {
+            let part = &mut buffer[..step.min(bytes - start)];
+            if let Some(values) = given {
+                part.copy_from_slice(&values[start..start + part.len()]);
+            }
+            tables.group.broadcast(part, root)?;
+            if keeps {
+                self.set(start / row_bytes, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Overwrites rows, as far as this host holds them.
+    pub(super) fn set(&self, first: usize, values: &[u8]) -> Result<()> {
+        let core = &self.core;
+        let row_bytes = core.description.row_bytes();
+        if let Some(replica) = &core.replica {
+            replica.set_bytes(first * row_bytes, values);
+            return Ok(());
+        }
+        let end = first + values.len() / row_bytes;
+        let call = core.call(&self.group, "set");
+        for segment in core.placement.on_host(core.host()) {
+            let (from, to) = (segment.first.max(first), segment.end.min(end));
+            if from < to {
+                let part = &values[(from - first) * row_bytes..(to - first) * row_bytes];
+                core.storage.set(&call, segment.local + from - segment.first, part)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Which host holds which rows of a table, and where among the rows of that host.
+
+use super::picks::Pick;
+use super::role::Roles;
+use super::shards::boundaries;
+
+/// Rows that follow each other, on one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub first: usize,
+    pub end: usize,
+    pub host: usize,
+    /// The number of the first of them among the rows of its host.
+    pub local: usize,
+}
+
+/// The rows of all hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placement {
+    pub segments: Vec<Segment>,
+}
+
+impl Placement {
+    /// `hosts`: the number of each rank's host.
+    pub fn new(rows: usize, roles: &Roles, hosts: &[usize]) -> Placement {
+        let bounds = boundaries(rows, roles.servers.len());
+        let mut segments: Vec<Segment> = Vec::new();
+        for (server, &rank) in roles.servers.iter().enumerate() {
+            let (first, end, host) = (bounds[server], bounds[server + 1], hosts[rank]);
+            if first == end {
+                continue;
+            }
+            match segments.last_mut() {
+                Some(last) if last.host == host => last.end = end,
+                _ => {
+                    let before = segments.iter().filter(|segment| segment.host == host);
+                    let local = before.map(|segment| segment.end - segment.first).sum();
+                    segments.push(Segment { first, end, host, local });
+                }
+            }
+        }
+        Placement { segments }
+    }
+
+    /// The rows of one host, in order.
+    pub fn on_host(&self, host: usize) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |segment| segment.host == host)
+    }
+
+    /// How many rows a host holds.
+    pub fn rows_on(&self, host: usize) -> usize {
+        self.on_host(host).map(|segment| segment.end - segment.first).sum()
+    }
+
+    /// All hosts that hold rows.
+    pub fn hosts(&self) -> Vec<usize> {
+        let mut hosts: Vec<usize> = self.segments.iter().map(|segment| segment.host).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The host of a row, and its number there.
+    pub fn locate(&self, row: usize) -> (usize, usize) {
+        let index = self.segments.partition_point(|segment| segment.end <= row);
+        let segment = &self.segments[index];
+        (segment.host, segment.local + row - segment.first)
+    }
+
+    /// Those of the listed rows that one host holds.
+    pub fn picks(&self, rows: &[i64], host: usize) -> Vec<Pick> {
+        let pick = |row: usize, position: usize| Pick { row: row as u32, position: position as u32 };
+        let numbered = rows.iter().enumerate();
+        if let [segment] = &self.segments[..] {
+            return match segment.host == host {
+                true => numbered.map(|(position, &row)| pick(row as usize, position)).collect(),
+                false => Vec::new(),
+            };
+        }
+        let here = numbered.filter_map(|(position, &row)| {
+            let (holder, local) = self.locate(row as usize);
+            (holder == host).then(|| pick(local, position))
+        });
+        here.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::Role;
+
+    #[test]
+    fn neighbours_merge_and_every_row_has_one_place() {
+        let roles = Roles::new(&[Role::Both; 4]).unwrap();
+        let one = Placement::new(11, &roles, &[0; 4]);
+        assert_eq!(one.segments, [Segment { first: 0, end: 11, host: 0, local: 0 }]);
+        for hosts in [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]] {
+            let placement = Placement::new(11, &roles, &hosts);
+            for host in [0, 1] {
+                let rows: Vec<usize> = (0..11).filter(|&row| placement.locate(row).0 == host).collect();
+                assert_eq!(rows.len(), placement.rows_on(host));
+                let local: Vec<usize> = rows.iter().map(|&row| placement.locate(row).1).collect();
+                assert_eq!(local, (0..rows.len()).collect::<Vec<_>>(), "{hosts:?}");
+                let list: Vec<i64> = (0..11).rev().collect();
+                let picks = placement.picks(&list, host);
+                assert_eq!(picks.len(), rows.len());
+                assert!(picks.iter().all(|pick| {
+                    placement.locate(list[pick.position as usize] as usize) == (host, pick.row as usize)
+                }));
+            }
+        }
+    }
+}

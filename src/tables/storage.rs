@@ -1,0 +1,360 @@
+//! The rows that a host holds, in memory that all its ranks share: copied out and changed in place under striped locks.
+//!
+//! A row is named by its number on this host. Lists of rows are sorted by stripe first, so that each lock is taken once
+//! and memory is walked in one direction.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::header::Header;
+use super::layout::Layout;
+use super::picks::{Pick, by_stripe};
+use super::updater::{Rule, UpdateContext};
+use super::versions::Versions;
+use crate::error::Result;
+use crate::memory::stream::stream;
+use crate::transport::Call;
+use crate::transport::arena::lock::{Holders, Lock, Taken};
+use crate::transport::arena::{Extent, Seat};
+
+/// A table's memory on this host.
+pub(super) struct Storage {
+    pub extent: Extent,
+    pub layout: Layout,
+    pub seat: Arc<Seat>,
+    pub rule: Arc<dyn Rule>,
+}
+
+/// The other processes that may hold a lock, seen from a call that waits for it.
+struct Waiting<'a> {
+    seat: &'a Seat,
+    call: &'a Call<'a>,
+}
+
+impl Holders for Waiting<'_> {
+    fn is_dead(&self, token: u32) -> bool {
+        self.seat.is_dead(token)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.call.check_interrupt()?;
+        match self.call.remaining().is_zero() {
+            true => Err(self.call.timeout(Vec::new())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Gives a stripe's lock back.
+pub(super) struct Guard<'a>(&'a Lock);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// How many planes of state an add handles without asking for memory.
+const FEW: usize = 4;
+
+/// Gets of more than this go past the caches: such results are too large to stay there.
+const LARGE: usize = 4 << 20;
+
+impl Storage {
+    pub fn header(&self) -> &Header {
+        Header::of(&self.extent)
+    }
+
+    /// Which rows a stripe has.
+    fn rows_of(&self, stripe: usize) -> (usize, usize) {
+        let first = stripe * self.layout.stripe_rows;
+        (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
+    }
+
+    /// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
+    pub fn hold<'a>(&'a self, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
+        let taken = lock.acquire(self.seat.token(), &Waiting { seat: &self.seat, call })?;
+        if let Taken::FromTheDead(token) = taken {
+            self.header().recovered.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                "rank {}: took over a lock of {} from a process (mark {token:x}) that died with it; its last add may be half applied",
+                call.rank,
+                call.group
+            );
+        }
+        Ok(Guard(lock))
+    }
+
+    fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
+        assert!(stripe < self.layout.stripes);
+        let offset = self.layout.locks + stripe * size_of::<Lock>();
+        // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
+        let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
+        self.hold(call, lock)
+    }
+
+    fn row(&self, row: usize, rows: usize) -> *mut u8 {
+        let bytes = self.layout.shape.row_bytes;
+        self.extent.range(self.layout.values + row * bytes, rows * bytes)
+    }
+
+    /// The stripes that these rows touch, in an order that begins at another place for each worker.
+    fn stripes(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = usize> + use<> {
+        let start = first / self.layout.stripe_rows;
+        let count = if rows == 0 { 0 } else { (first + rows - 1) / self.layout.stripe_rows + 1 - start };
+        let shift = count * (worker % self.layout.shape.workers.max(1)) / self.layout.shape.workers.max(1);
+        (0..count).map(move |index| start + (index + shift) % count)
+    }
+
+    /// Copies rows that follow each other.
+    pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        let rows = out.len() / bytes;
+        let large = out.len() > LARGE;
+        for stripe in self.stripes(first, rows, worker) {
+            let (from, to) = self.rows_of(stripe);
+            let (from, to) = (from.max(first), to.min(first + rows));
+            let part = &mut out[(from - first) * bytes..(to - first) * bytes];
+            let source = self.row(from, to - from);
+            let _guard = self.lock(call, stripe)?;
+            // SAFETY: the source is a part of this stripe, whose lock is held; the target is a slice of its own.
+            unsafe {
+                match large {
+                    true => stream(source, part.as_mut_ptr(), part.len()),
+                    false => part.as_mut_ptr().copy_from_nonoverlapping(source, part.len()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a list of rows; each goes to its position.
+    pub fn get_list(&self, call: &Call, picks: Vec<Pick>, out: &mut [u8]) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
+            let _guard = self.lock(call, stripe)?;
+            for pick in picks {
+                let target = &mut out[pick.position as usize * bytes..][..bytes];
+                // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
+                unsafe {
+                    target.as_mut_ptr().copy_from_nonoverlapping(self.row(pick.row as usize, 1), bytes);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Overwrites rows that follow each other; state and counts stay as they are.
+    pub fn set(&self, call: &Call, first: usize, values: &[u8]) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        self.copy_in(call, Section::Values, first * bytes, values)?;
+        if let Some(versions) = self.versions() {
+            (first..first + values.len() / bytes).for_each(|row| versions.change(row));
+        }
+        Ok(())
+    }
+
+    /// Adds to rows that follow each other. `skip` says which rows of the delta change nothing.
+    pub fn add(
+        &self,
+        call: &Call,
+        first: usize,
+        delta: &[u8],
+        context: &UpdateContext,
+        skip: &dyn Fn(usize) -> bool,
+    ) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        let rows = delta.len() / bytes;
+        for stripe in self.stripes(first, rows, context.worker) {
+            let (from, to) = self.rows_of(stripe);
+            let (from, to) = (from.max(first), to.min(first + rows));
+            let _guard = self.lock(call, stripe)?;
+            match self.versions() {
+                None => self.update(from, &delta[(from - first) * bytes..(to - first) * bytes], context),
+                Some(versions) => {
+                    for row in (from..to).filter(|row| !skip(row - first)) {
+                        self.update(row, &delta[(row - first) * bytes..][..bytes], context);
+                        versions.change(row);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to a list of rows; a row that stands there twice is changed twice, in the order of the list.
+    pub fn add_list(
+        &self,
+        call: &Call,
+        picks: Vec<Pick>,
+        delta: &[u8],
+        context: &UpdateContext,
+    ) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        let versions = self.versions();
+        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
+            let _guard = self.lock(call, stripe)?;
+            for pick in picks {
+                self.update(pick.row as usize, &delta[pick.position as usize * bytes..][..bytes], context);
+                versions.iter().for_each(|versions| versions.change(pick.row as usize));
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes rows of one stripe, whose lock is held.
+    fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
+        let shape = &self.layout.shape;
+        let rows = delta.len() / shape.row_bytes;
+        if shape.planes == 0 {
+            // SAFETY: the rows are in a stripe whose lock is held, so nobody else has them.
+            let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
+            return self.rule.update(values, &mut [], delta, context);
+        }
+        match shape.counts_stripes {
+            true => self.update_unit(first / self.layout.stripe_rows, first, delta, context),
+            false => {
+                let rows = delta.chunks_exact(shape.row_bytes).enumerate();
+                rows.for_each(|(row, delta)| self.update_unit(first + row, first + row, delta, context));
+            }
+        }
+    }
+
+    /// Changes the rows of one unit, with its state and its count of adds.
+    fn update_unit(&self, unit: usize, first: usize, delta: &[u8], context: &UpdateContext) {
+        let shape = &self.layout.shape;
+        let rows = delta.len() / shape.row_bytes;
+        let state = self.state(first, rows, context.worker);
+        // SAFETY: the rows, their state and the unit's count are in a stripe whose lock is held; planes do not overlap.
+        unsafe {
+            let step = self.extent.range(self.layout.steps + 8 * unit, 8).cast::<u64>();
+            *step += 1;
+            let context = UpdateContext { step: *step, ..*context };
+            let bytes = rows * shape.state_row_bytes;
+            let values = std::slice::from_raw_parts_mut(self.row(first, rows), delta.len());
+            // Short rows are common, and no built-in rule has more planes than this.
+            let mut few: [&mut [u8]; FEW] = Default::default();
+            let (mut count, mut more) = (0, Vec::new());
+            for plane in state {
+                let plane = std::slice::from_raw_parts_mut(plane, bytes);
+                match few.get_mut(count) {
+                    Some(place) => *place = plane,
+                    None => more.push(plane),
+                }
+                count += 1;
+            }
+            if more.is_empty() {
+                return self.rule.update(values, &mut few[..count], delta, &context);
+            }
+            let mut all: Vec<&mut [u8]> = few.into_iter().chain(more).collect();
+            self.rule.update(values, &mut all, delta, &context);
+        }
+    }
+
+    /// The planes that an add of this worker needs: the shared ones, then its own.
+    fn state(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = *mut u8> + '_ {
+        let bytes = self.layout.shape.state_row_bytes;
+        let planes = self.shared_planes().chain(self.worker_planes(worker));
+        planes.map(move |plane| self.extent.range(self.layout.plane(plane) + first * bytes, rows * bytes))
+    }
+
+    /// What each reader has seen, for a sparse matrix.
+    pub fn versions(&self) -> Option<Versions<'_>> {
+        let readers = self.layout.shape.readers;
+        (readers > 0)
+            .then(|| Versions::new(&self.extent, self.layout.versions, self.layout.shape.rows, readers))
+    }
+
+    /// Copies those of the listed rows that this reader has not seen in their present version; returns their positions.
+    pub fn get_changed(
+        &self,
+        call: &Call,
+        reader: usize,
+        picks: Vec<Pick>,
+        mut take: impl FnMut(Pick, &[u8]),
+    ) -> Result<()> {
+        let versions = self.versions().expect("a sparse matrix has versions");
+        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
+            let _guard = self.lock(call, stripe)?;
+            for &pick in picks {
+                if versions.see(reader, pick.row as usize) {
+                    let bytes = self.layout.shape.row_bytes;
+                    // SAFETY: the row is in this stripe, whose lock is held.
+                    take(pick, unsafe { std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes) });
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
+    fn place(&self, section: Section) -> (usize, usize) {
+        let shape = &self.layout.shape;
+        match section {
+            Section::Values => (self.layout.values, shape.row_bytes),
+            Section::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
+            Section::Steps => (self.layout.steps, 8),
+        }
+    }
+
+    /// Walks over bytes of a section, under the lock of each stripe that they touch: `each` gets a pointer into the table
+    /// and the range of the walk that it is for.
+    fn walk(
+        &self,
+        call: &Call,
+        section: Section,
+        range: Range<usize>,
+        mut each: impl FnMut(*mut u8, Range<usize>),
+    ) -> Result<()> {
+        let (base, unit) = self.place(section);
+        let counts_stripes = section == Section::Steps && self.layout.shape.counts_stripes;
+        let stripe_bytes = unit * if counts_stripes { 1 } else { self.layout.stripe_rows };
+        let mut at = range.start;
+        while at < range.end {
+            let stripe = at / stripe_bytes;
+            let end = range.end.min((stripe + 1) * stripe_bytes);
+            let _guard = self.lock(call, stripe)?;
+            each(self.extent.range(base + at, end - at), at - range.start..end - range.start);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of a section, from `start` on.
+    pub fn copy_out(&self, call: &Call, section: Section, start: usize, out: &mut [u8]) -> Result<()> {
+        self.walk(call, section, start..start + out.len(), |place, range| {
+            let part = &mut out[range];
+            // SAFETY: the place lies in a stripe whose lock is held; the target is a slice of its own.
+            unsafe { part.as_mut_ptr().copy_from_nonoverlapping(place, part.len()) };
+        })
+    }
+
+    /// Overwrites bytes of a section, from `start` on.
+    pub fn copy_in(&self, call: &Call, section: Section, start: usize, bytes: &[u8]) -> Result<()> {
+        self.walk(call, section, start..start + bytes.len(), |place, range| {
+            let part = &bytes[range];
+            // SAFETY: the place lies in a stripe whose lock is held.
+            unsafe { place.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+        })
+    }
+
+    /// The planes of state that all workers share.
+    pub fn shared_planes(&self) -> Range<usize> {
+        0..self.rule.shared_planes()
+    }
+
+    /// The planes of state of one worker.
+    pub fn worker_planes(&self, worker: usize) -> Range<usize> {
+        let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
+        shared + worker * own..shared + (worker + 1) * own
+    }
+}
+
+/// A part of a table's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Values,
+    Steps,
+    Plane(usize),
+}

@@ -1,0 +1,356 @@
+//! A table as bindings hold it: its element type is known only at run time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Core;
+use super::description::TableKind;
+use super::make::Wish;
+use super::{AddOptions, Consistency, TableOptions, Tables};
+use crate::error::{Error, Result};
+use crate::memory::{DType, contains_nan};
+use crate::transport::{Call, Interrupt};
+use crate::world::{Group, Pending, pending};
+
+/// Which rows of a table a call is about. An array has one element in each row.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// All of them.
+    All,
+    /// These, in this order; a row may stand there more than once.
+    List(&'a [i64]),
+}
+
+/// An array, a matrix or a sparse matrix that workers share. Values are bytes of the table's type, row by row.
+///
+/// [`ArrayTable`](super::ArrayTable) and its sisters are the same with types.
+#[derive(Clone)]
+pub struct Table {
+    pub(super) core: Arc<Core>,
+    pub(super) group: Group,
+}
+
+impl Table {
+    /// An array of `size` elements. Every rank calls it. The values of worker 0 win, where it brings any.
+    pub fn array(
+        tables: &Tables,
+        size: usize,
+        dtype: DType,
+        master: Option<&[u8]>,
+        options: TableOptions,
+    ) -> Result<Table> {
+        let wish = Wish { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
+        Table::make(tables, wish, master, options)
+    }
+
+    /// A matrix of `shape` (rows, columns), distributed by rows. Every rank calls it.
+    pub fn matrix(
+        tables: &Tables,
+        shape: (usize, usize),
+        dtype: DType,
+        master: Option<&[u8]>,
+        options: TableOptions,
+    ) -> Result<Table> {
+        let wish = Wish { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
+        Table::make(tables, wish, master, options)
+    }
+
+    /// A matrix that remembers what each worker has seen, for [`Table::get_changed`]; twice if `pipelined`.
+    pub fn sparse_matrix(
+        tables: &Tables,
+        shape: (usize, usize),
+        dtype: DType,
+        master: Option<&[u8]>,
+        pipelined: bool,
+        options: TableOptions,
+    ) -> Result<Table> {
+        let wish = Wish { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
+        Table::make(tables, wish, master, options)
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.core.description.name
+    }
+
+    /// What sort of table it is.
+    pub fn kind(&self) -> TableKind {
+        self.core.description.kind
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.core.description.dtype
+    }
+
+    /// How many rows it has; for an array, how many elements.
+    pub fn rows(&self) -> usize {
+        self.core.description.rows
+    }
+
+    /// How many columns it has; an array has one.
+    pub fn cols(&self) -> usize {
+        self.core.description.cols
+    }
+
+    /// What an add does.
+    pub fn updater(&self) -> &str {
+        &self.core.description.updater
+    }
+
+    /// How far workers may drift apart.
+    pub fn consistency(&self) -> Consistency {
+        self.core.description.consistency
+    }
+
+    /// How often a lock was taken over from a process that had died with it, on this host.
+    pub fn recovered(&self) -> u64 {
+        self.core.storage.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A handle whose calls have another deadline.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Table {
+        Table { core: self.core.clone(), group: self.group.with_timeout(timeout) }
+    }
+
+    /// A handle whose waits ask this hook now and then whether to stop.
+    #[must_use]
+    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Table {
+        Table { core: self.core.clone(), group: self.group.with_interrupt(interrupt) }
+    }
+
+    /// Copies rows into `out`.
+    pub fn get(&self, rows: Rows, out: &mut [u8]) -> Result<()> {
+        let worker = self.check("get", rows, out.len())?;
+        let call = self.core.call(&self.group, "get");
+        self.core.queue.drain(&call)?;
+        self.get_now(&call, worker, rows, out)
+    }
+
+    fn get_now(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
+        if let Some(replica) = &self.core.replica {
+            replica.get(rows, out);
+            return Ok(());
+        }
+        let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
+        self.core.staleness.count(staleness);
+        Ok(())
+    }
+
+    /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
+    pub fn add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
+        let worker = self.check_add(rows, delta, options)?;
+        let call = self.core.call(&self.group, "add");
+        self.core.queue.drain(&call)?;
+        self.add_now(&call, worker, rows, delta, options)
+    }
+
+    /// As [`Table::add`], but what must wait does so in the background: `delta` may be used again at once, and
+    /// [`Tables::flush`] or the next call on this table reports what went wrong.
+    pub fn add_soon(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
+        let worker = self.check_add(rows, delta, options)?;
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+            let call = self.core.call(&self.group, "add");
+            return self.add_now(&call, worker, rows, delta, options);
+        }
+        let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
+        let rows = rows.to_owned();
+        self.core.queue.run_unwatched(move || {
+            let call = table.core.call(&table.group, "add");
+            table.add_now(&call, worker, Rows::of(&rows), &delta, &options)
+        });
+        Ok(())
+    }
+
+    fn add_now(
+        &self,
+        call: &Call,
+        worker: usize,
+        rows: Rows,
+        delta: &[u8],
+        options: &AddOptions,
+    ) -> Result<()> {
+        if let Some(replica) = &self.core.replica {
+            replica.add(rows, delta, &options.or(&self.core.add));
+            return Ok(());
+        }
+        self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))
+    }
+
+    /// A get in the background. `None` means all rows.
+    pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
+        let (promise, result) = pending();
+        let (table, mut out) = (self.in_background(), out);
+        let worker = self.check("get", Rows::of(&rows), out.as_mut().len());
+        self.core.queue.run(move || {
+            promise.keep(|| {
+                let call = table.core.call(&table.group, "get");
+                table.get_now(&call, worker?, Rows::of(&rows), out.as_mut())?;
+                Ok(out)
+            });
+        });
+        result
+    }
+
+    /// An add in the background. `None` means all rows.
+    pub fn start_add<B: AsRef<[u8]> + Send + 'static>(
+        &self,
+        rows: Option<Vec<i64>>,
+        delta: B,
+        options: AddOptions,
+    ) -> Pending<B> {
+        let (promise, result) = pending();
+        let table = self.in_background();
+        let worker = self.check_add(Rows::of(&rows), delta.as_ref(), &options);
+        self.core.queue.run(move || {
+            promise.keep(|| {
+                let call = table.core.call(&table.group, "add");
+                table.add_now(&call, worker?, Rows::of(&rows), delta.as_ref(), &options)?;
+                Ok(delta)
+            });
+        });
+        result
+    }
+
+    /// Copies those of the rows that changed since this worker's last call for the same `buffer` (0, or 1 where the
+    /// table is pipelined) to their places in `out`; returns the numbers of these rows. The rest of `out` stays as it is.
+    pub fn get_changed(&self, buffer: usize, rows: Rows, out: &mut [u8]) -> Result<Vec<i64>> {
+        let worker = self.check("get_changed", rows, out.len())?;
+        let reader = self.reader(worker, buffer)?;
+        let call = self.core.call(&self.group, "get_changed");
+        self.core.queue.drain(&call)?;
+        let bytes = self.core.description.row_bytes();
+        let all: Vec<i64>;
+        let list = match rows {
+            Rows::List(list) => list,
+            Rows::All => {
+                all = (0..self.rows() as i64).collect();
+                &all
+            }
+        };
+        let mut changed = Vec::new();
+        let staleness = self.core.get_here(&call, worker, || {
+            let picks = self.core.placement.picks(list, self.core.host());
+            self.core.storage.get_changed(&call, reader, picks, |pick, values| {
+                let position = pick.position as usize;
+                out[position * bytes..][..bytes].copy_from_slice(values);
+                changed.push(list[position]);
+            })
+        })?;
+        self.core.staleness.count(staleness);
+        changed.sort_unstable();
+        Ok(changed)
+    }
+
+    fn reader(&self, worker: usize, buffer: usize) -> Result<usize> {
+        let workers = self.core.inner.roles.workers.len();
+        let buffers = self.core.storage.layout.shape.readers / workers;
+        if buffer < buffers {
+            return Ok(buffer * workers + worker);
+        }
+        let (expected, received) = match buffers {
+            0 => ("a sparse matrix".into(), format!("a table of kind {}", self.kind().name())),
+            _ => (format!("a buffer below {buffers}"), buffer.to_string()),
+        };
+        let advice = "make a sparse matrix, pipelined for a second buffer";
+        Err(Error::usage("get_changed", expected, received, advice).at_rank(self.core.inner.rank))
+    }
+
+    /// Says that this worker begins its next step: the bound of `ssp` counts these. With `average`, all workers call it
+    /// and their copies become the average of them all.
+    pub fn tick(&self) -> Result<()> {
+        let worker = self.worker("tick")?;
+        let call = self.core.call(&self.group, "tick");
+        self.core.queue.drain(&call)?;
+        match &self.core.replica {
+            None => self.core.clock.tick(worker),
+            Some(replica) => {
+                let members = self.core.inner.workers_group(&self.group)?;
+                replica.average(&members, self.core.description.len() * self.dtype().size())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker
+    /// was i steps behind this one. Steps are ticks with `ssp`, adds otherwise.
+    pub fn staleness(&self) -> Vec<u64> {
+        self.core.staleness.histogram()
+    }
+
+    /// Work in the background is not interrupted by the caller's hook.
+    fn in_background(&self) -> Table {
+        Table { core: self.core.clone(), group: self.group.without_interrupt() }
+    }
+
+    fn worker(&self, operation: &str) -> Result<usize> {
+        self.group.check_open(operation)?;
+        self.core.inner.worker.ok_or_else(|| {
+            Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
+                .at_rank(self.core.inner.rank)
+        })
+    }
+
+    /// Checks a call before anything happens; returns the caller's worker id.
+    fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
+        let worker = self.worker(operation)?;
+        let (description, rank) = (&self.core.description, self.core.inner.rank);
+        let count = match rows {
+            Rows::All => description.rows,
+            Rows::List(list) => {
+                let outside = |row: &i64| *row < 0 || *row as u64 >= description.rows as u64;
+                if let Some(position) = list.iter().position(outside) {
+                    let expected = format!("row ids from 0 to {} in {description}", description.rows - 1);
+                    let received = format!("{} at position {position}", list[position]);
+                    let advice = "row ids count from 0";
+                    return Err(Error::usage(operation, expected, received, advice).at_rank(rank));
+                }
+                list.len()
+            }
+        };
+        let size = description.dtype.size();
+        if count.checked_mul(description.row_bytes()) == Some(bytes) {
+            return Ok(worker);
+        }
+        let expected = format!(
+            "{} elements ({count} x {}) of {} for {description}",
+            count * description.cols,
+            description.cols,
+            description.dtype
+        );
+        let received = format!("{} ({bytes} bytes)", bytes / size);
+        let advice = "pass one row of values for each row id";
+        Err(Error::usage(operation, expected, received, advice).at_rank(rank))
+    }
+
+    fn check_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
+        let worker = self.check("add", rows, delta.len())?;
+        if *options != AddOptions::default() {
+            self.core.storage.rule.options(&options.or(&self.core.add))?;
+        }
+        if self.core.reject_nan
+            && let Some(index) = contains_nan(delta, self.dtype())
+        {
+            let (row, column) = (index / self.cols(), index % self.cols());
+            let received = format!("NaN at row {row}, column {column} of the delta");
+            let advice = "look for the cause in your gradients; nothing was added";
+            return Err(Error::usage("add", "numbers (reject_nan is set)", received, advice)
+                .at_rank(self.core.inner.rank));
+        }
+        Ok(worker)
+    }
+}
+
+impl<'a> Rows<'a> {
+    fn of(rows: &'a Option<Vec<i64>>) -> Rows<'a> {
+        rows.as_deref().map_or(Rows::All, Rows::List)
+    }
+
+    fn to_owned(self) -> Option<Vec<i64>> {
+        match self {
+            Rows::All => None,
+            Rows::List(list) => Some(list.to_vec()),
+        }
+    }
+}

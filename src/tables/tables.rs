@@ -1,0 +1,214 @@
+//! What a world needs to have tables: who is worker and who is server, and where tables are found.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::core::Core;
+use super::founding;
+use super::role::{Role, Roles};
+use crate::error::{Error, Result};
+use crate::transport::Interrupt;
+use crate::transport::arena::Seat;
+use crate::world::{Group, World};
+
+/// The tables of a world, seen from one rank. A handle is cheap to clone.
+///
+/// ```
+/// use unisono::World;
+/// use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
+/// let world = World::init()?;
+/// let tables = Tables::join(&world, Role::Both)?;
+/// let weights = ArrayTable::<f32>::create(&tables, 3, None, TableOptions::default())?;
+/// weights.add(&[1.0, 2.0, 3.0])?;
+/// tables.barrier()?;
+/// let mut values = [0.0; 3];
+/// weights.get(&mut values)?;
+/// assert_eq!(values[1], 2.0 * tables.workers() as f32);
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tables {
+    pub(super) inner: Arc<Inner>,
+    pub(super) group: Group,
+}
+
+pub(super) struct Inner {
+    pub roles: Roles,
+    pub seat: Arc<Seat>,
+    /// The number of each rank's host.
+    pub hosts: Vec<usize>,
+    pub rank: usize,
+    pub worker: Option<usize>,
+    pub server: Option<usize>,
+    /// Tells the tables of this joining from those of an earlier one in the same world.
+    pub nonce: u64,
+    /// Whether this process took the place of one that died: then tables are found, not made.
+    pub restarted: bool,
+    /// How many tables this rank has made.
+    pub made: AtomicUsize,
+    /// All tables, in the order in which they were made.
+    pub all: Mutex<Vec<Weak<Core>>>,
+    workers_group: OnceLock<Group>,
+}
+
+impl Tables {
+    /// Gives this rank its role and learns those of the others. Every rank calls it.
+    pub fn join(world: &World, role: Role) -> Result<Tables> {
+        let group = world.group().clone();
+        let common = &group.core.common;
+        let seat = common.seat.clone().ok_or_else(|| {
+            Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
+        })?;
+        let (hosts, rank) = (common.hosts.clone(), world.rank());
+        let restarted = world.restarts() > 0;
+        let (nonce, roles) = match restarted {
+            true => founding::recall(&seat, hosts[rank])?,
+            false => {
+                let mut all = vec![0u8; world.size()];
+                group.all_gather(&[role as u8], &mut all)?;
+                let mut nonce = [fresh_number() as i64];
+                group.broadcast(&mut nonce, 0)?;
+                let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
+                if hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
+                    founding::remember(&seat, hosts[rank], nonce[0] as u64, &roles)?;
+                }
+                group.barrier()?;
+                (nonce[0] as u64, roles)
+            }
+        };
+        let roles = Roles::new(&roles)?;
+        let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
+        let inner = Inner {
+            roles,
+            seat,
+            hosts,
+            rank,
+            worker,
+            server,
+            nonce,
+            restarted,
+            made: AtomicUsize::new(0),
+            all: Mutex::new(Vec::new()),
+            workers_group: OnceLock::new(),
+        };
+        Ok(Tables { inner: Arc::new(inner), group })
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.inner.roles.workers.len()
+    }
+
+    /// How many servers there are.
+    pub fn servers(&self) -> usize {
+        self.inner.roles.servers.len()
+    }
+
+    /// This rank's number among the workers, if it is one.
+    pub fn worker_id(&self) -> Option<usize> {
+        self.inner.worker
+    }
+
+    /// This rank's number among the servers, if it is one.
+    pub fn server_id(&self) -> Option<usize> {
+        self.inner.server
+    }
+
+    /// The rank of a worker.
+    pub fn worker_rank(&self, id: usize) -> Option<usize> {
+        self.inner.roles.workers.get(id).copied()
+    }
+
+    /// The rank of a server.
+    pub fn server_rank(&self, id: usize) -> Option<usize> {
+        self.inner.roles.servers.get(id).copied()
+    }
+
+    /// The group of all ranks.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// A handle whose calls have another deadline.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Tables {
+        Tables { inner: self.inner.clone(), group: self.group.with_timeout(timeout) }
+    }
+
+    /// A handle whose waits ask this hook now and then whether to stop.
+    #[must_use]
+    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Tables {
+        Tables { inner: self.inner.clone(), group: self.group.with_interrupt(interrupt) }
+    }
+
+    /// Waits until all adds that this rank began are applied. Returns the first error of those whose result nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.open().iter().try_for_each(|table| table.flush(&self.group))
+    }
+
+    /// Waits for all ranks; what any of them added before is applied afterwards.
+    pub fn barrier(&self) -> Result<()> {
+        self.flush()?;
+        self.group.barrier()
+    }
+
+    /// Says that this worker makes no more calls, so that the others need not wait for it.
+    pub fn finish(&self) -> Result<()> {
+        self.flush()?;
+        self.open().iter().try_for_each(|table| table.finish(&self.group))
+    }
+
+    /// The tables that are in use, in the order in which they were made.
+    pub(super) fn open(&self) -> Vec<Arc<Core>> {
+        let all = self.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A name for the next table of a kind that got none.
+    pub(super) fn next_name(&self, kind: &str) -> String {
+        format!("{kind}-{}", self.inner.made.load(Ordering::Relaxed) + 1)
+    }
+
+    /// Under what the job's memory knows a table on this rank's host.
+    pub(super) fn key(&self, name: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.inner.nonce, self.host(), name).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The number of this rank's host.
+    pub(super) fn host(&self) -> usize {
+        self.inner.hosts[self.inner.rank]
+    }
+
+    /// Whether this rank makes what its host's ranks share.
+    pub(super) fn leads_host(&self) -> bool {
+        self.inner.hosts.iter().position(|&host| host == self.host()) == Some(self.inner.rank)
+    }
+}
+
+impl Inner {
+    /// The group of all workers. Made by all of them at the first call that needs it.
+    pub fn workers_group(&self, group: &Group) -> Result<Group> {
+        if self.roles.workers.len() == group.size() {
+            return Ok(group.clone());
+        }
+        if let Some(known) = self.workers_group.get() {
+            return Ok(known.clone());
+        }
+        let made = group.subgroup(&self.roles.workers)?;
+        let made =
+            made.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
+        Ok(self.workers_group.get_or_init(|| made).clone())
+    }
+}
+
+/// A number that no other joining has.
+fn fresh_number() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    (time, std::process::id(), std::thread::current().id()).hash(&mut hasher);
+    hasher.finish()
+}

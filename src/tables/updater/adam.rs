@@ -1,0 +1,51 @@
+//! `adam`, momentum and rmsprop together, without their bias towards zero:
+//! m = β₁·m + (1−β₁)·g, v = β₂·v + (1−β₂)·g², w −= η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ))+ε).
+//!
+//! All workers share m and v, which start at zero; t counts the adds of all workers to this row (or this piece of an
+//! array). δ is the gradient g itself; the learning rate η is an option. Kingma and Ba, "Adam: a method for stochastic
+//! optimization", 2015.
+
+use super::setting::{Setting, setting, settings};
+use super::{UpdateContext, Updater, planes};
+use crate::memory::each::update_each;
+use crate::memory::{Real, TableElement};
+
+pub(super) struct Adam;
+
+const LEARNING_RATE: Setting = setting!(learning_rate = 0.001, Positive);
+const BETA1: Setting = setting!(beta1 = 0.9, BelowOne);
+const BETA2: Setting = setting!(beta2 = 0.999, BelowOne);
+const EPSILON: Setting = setting!(epsilon = 1e-8, Positive);
+
+impl<T: TableElement<State: Real>> Updater<T> for Adam {
+    fn name(&self) -> &str {
+        "adam"
+    }
+
+    fn shared_planes(&self) -> usize {
+        2
+    }
+
+    settings!(&[LEARNING_RATE, BETA1, BETA2, EPSILON]);
+
+    fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
+        let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        let epsilon: T::State = EPSILON.of(context);
+        let seen1 = share_seen(BETA1.exact(context), context.step);
+        let seen2 = share_seen(BETA2.exact(context), context.step);
+        let rate = T::State::from_f64(LEARNING_RATE.exact(context) / seen1);
+        let root = T::State::from_f64(seen2.sqrt());
+        update_each(values, planes(state), delta, |value, [mean, square], gradient| {
+            let mean = beta1 * mean + fresh1 * gradient;
+            let square = beta2 * square + fresh2 * (gradient * gradient);
+            (value - rate * mean / (square.square_root() / root + epsilon), [mean, square])
+        });
+    }
+}
+
+/// 1 − βᵗ: how much of a running mean comes from gradients rather than from the zero that it began with.
+/// Written so that nothing cancels when β is near 1.
+fn share_seen(beta: f64, step: u64) -> f64 {
+    -(beta.ln() * step.max(1) as f64).exp_m1()
+}

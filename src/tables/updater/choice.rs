@@ -1,0 +1,164 @@
+//! Which updater a table has: a built-in one by its name, or the user's own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use super::adagrad::Adagrad;
+use super::adam::Adam;
+use super::add::Add;
+use super::dcasgd::Dcasgd;
+use super::dcasgda::Dcasgda;
+use super::ftrl::Ftrl;
+use super::momentum::Momentum;
+use super::nesterov::Nesterov;
+use super::rmsprop::Rmsprop;
+use super::rule::{Rule, untyped, wrong_type};
+use super::sgd::Sgd;
+use super::{TableElement, Updater};
+use crate::memory::DType;
+use crate::tables::nearest::advice;
+use crate::{Error, Result};
+
+/// The updater of a table.
+///
+/// ```
+/// use unisono::tables::UpdaterChoice;
+/// assert_eq!(UpdaterChoice::default().name(), "add");
+/// assert_eq!(UpdaterChoice::named("momentum_sgd")?.name(), "momentum");
+///
+/// let error = UpdaterChoice::named("adagard").unwrap_err();
+/// assert!(error.to_string().contains("did you mean `adagrad`?"));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct UpdaterChoice(Choice);
+
+#[derive(Clone)]
+enum Choice {
+    BuiltIn(&'static BuiltIn),
+    Custom(Arc<dyn Rule>),
+}
+
+struct BuiltIn {
+    name: &'static str,
+    /// Names that users of other systems know.
+    alias: Option<&'static str>,
+    /// The rule for tables of this type, if it has one.
+    rule: fn(DType) -> Option<Arc<dyn Rule>>,
+}
+
+static BUILT_IN: [BuiltIn; 10] = [
+    BuiltIn { name: "add", alias: Some("default"), rule: |dtype| for_numbers(Add, dtype) },
+    BuiltIn { name: "sgd", alias: None, rule: |dtype| for_numbers(Sgd, dtype) },
+    BuiltIn { name: "momentum", alias: Some("momentum_sgd"), rule: |dtype| for_floats(Momentum, dtype) },
+    BuiltIn { name: "nesterov", alias: None, rule: |dtype| for_floats(Nesterov, dtype) },
+    BuiltIn { name: "adagrad", alias: None, rule: |dtype| for_floats(Adagrad, dtype) },
+    BuiltIn { name: "rmsprop", alias: None, rule: |dtype| for_floats(Rmsprop, dtype) },
+    BuiltIn { name: "adam", alias: None, rule: |dtype| for_floats(Adam, dtype) },
+    BuiltIn { name: "ftrl", alias: None, rule: |dtype| for_floats(Ftrl, dtype) },
+    BuiltIn { name: "dcasgd", alias: None, rule: |dtype| for_floats(Dcasgd, dtype) },
+    BuiltIn { name: "dcasgda", alias: None, rule: |dtype| for_floats(Dcasgda, dtype) },
+];
+
+fn for_floats<U>(updater: U, dtype: DType) -> Option<Arc<dyn Rule>>
+where
+    U: Updater<f32> + Updater<f64> + Updater<f16> + Updater<bf16>,
+{
+    let updater = Arc::new(updater);
+    match dtype {
+        DType::F32 => Some(untyped::<f32, U>(updater)),
+        DType::F64 => Some(untyped::<f64, U>(updater)),
+        DType::F16 => Some(untyped::<f16, U>(updater)),
+        DType::BF16 => Some(untyped::<bf16, U>(updater)),
+        _ => None,
+    }
+}
+
+fn for_numbers<U>(updater: U, dtype: DType) -> Option<Arc<dyn Rule>>
+where
+    U: Updater<f32> + Updater<f64> + Updater<f16> + Updater<bf16> + Updater<i32> + Updater<i64>,
+{
+    match dtype {
+        DType::I32 => Some(untyped::<i32, U>(Arc::new(updater))),
+        DType::I64 => Some(untyped::<i64, U>(Arc::new(updater))),
+        _ => for_floats(updater, dtype),
+    }
+}
+
+impl UpdaterChoice {
+    /// The built-in updater of this name: one of [`UpdaterChoice::names`], or an old name of one.
+    pub fn named(name: &str) -> Result<UpdaterChoice> {
+        let known = BUILT_IN.iter().find(|known| known.name == name || known.alias == Some(name));
+        let Some(known) = known else {
+            let names: Vec<_> = UpdaterChoice::names().collect();
+            let aliases = BUILT_IN.iter().filter_map(|known| known.alias);
+            return Err(Error::usage(
+                "updater",
+                format!("one of {}", names.join(", ")),
+                format!("{name:?}"),
+                advice(
+                    name,
+                    UpdaterChoice::names().chain(aliases),
+                    "give one of these names, or write your own",
+                ),
+            ));
+        };
+        Ok(UpdaterChoice(Choice::BuiltIn(known)))
+    }
+
+    /// The names of the built-in updaters.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|known| known.name)
+    }
+
+    /// The user's own updater, for tables of `T`.
+    pub fn custom<T: TableElement>(updater: Arc<dyn Updater<T>>) -> UpdaterChoice {
+        UpdaterChoice(Choice::Custom(untyped::<T, dyn Updater<T>>(updater)))
+    }
+
+    /// The updater's name.
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            Choice::BuiltIn(known) => known.name,
+            Choice::Custom(rule) => rule.name(),
+        }
+    }
+
+    /// The rule for a table of this type.
+    ///
+    /// Only `add` and `sgd` have a meaning for integers. The others are refused for them: to fall back to `add` would change
+    /// what a program computes without a word.
+    pub(crate) fn rule(&self, dtype: DType) -> Result<Arc<dyn Rule>> {
+        match &self.0 {
+            Choice::Custom(rule) if rule.dtype() == dtype => Ok(rule.clone()),
+            Choice::Custom(rule) => {
+                let advice = "pass an updater that is made for the table's type";
+                Err(wrong_type(rule.name(), rule.dtype().name(), dtype, advice))
+            }
+            Choice::BuiltIn(known) => (known.rule)(dtype).ok_or_else(|| {
+                let types: Vec<_> =
+                    DType::ALL.into_iter().filter(|dtype| (known.rule)(*dtype).is_some()).collect();
+                let types: Vec<_> = types.iter().map(|dtype| dtype.name()).collect();
+                let advice = match dtype {
+                    DType::I8 | DType::U8 => "choose one of these types",
+                    _ => "choose one of these types, or the updater `add` or `sgd`",
+                };
+                wrong_type(known.name, &types.join(", "), dtype, advice)
+            }),
+        }
+    }
+}
+
+impl Default for UpdaterChoice {
+    fn default() -> UpdaterChoice {
+        UpdaterChoice(Choice::BuiltIn(&BUILT_IN[0]))
+    }
+}
+
+impl fmt::Debug for UpdaterChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UpdaterChoice({:?})", self.name())
+    }
+}

@@ -1,0 +1,68 @@
+//! `dcasgd`, gradient descent that makes up for delays: g = δ/η, w −= η·(g + λ·g²·(w − b)), b = w after the update.
+//!
+//! A gradient was computed from weights that other workers have changed since; λ·g² stands for the second derivative
+//! that leads from there to here. b is what this worker last saw of w. Zheng and others, "Asynchronous stochastic gradient
+//! descent with delay compensation", 2017 (arXiv 1609.08326). The paper takes b when the worker reads; here it is taken when
+//! the worker has added, for a table does not follow what is read. δ is a step of learning rate η.
+//!
+//! State starts at zero, and zero must mean "this worker has not added yet": then there is nothing to make up for, and the
+//! update is that of `sgd`. So the plane holds +0 for no backup, and −0 for the backup of a weight that is zero; the
+//! two are equal in every sum and difference.
+
+use super::setting::{Setting, setting, settings};
+use super::{UpdateContext, Updater, planes};
+use crate::memory::each::update_each;
+use crate::memory::{Real, TableElement};
+
+pub(super) struct Dcasgd;
+
+const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
+const LAMBDA: Setting = setting!(lambda = 0.1, NotNegative);
+
+impl<T: TableElement<State: Real>> Updater<T> for Dcasgd {
+    fn name(&self) -> &str {
+        "dcasgd"
+    }
+
+    fn worker_planes(&self) -> usize {
+        1
+    }
+
+    settings!(&[LEARNING_RATE, LAMBDA]);
+
+    fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
+        // η·λ·g² is λ/η·δ²: without a delay, the update is exactly δ.
+        let factor = T::State::from_f64(LAMBDA.exact(context) / LEARNING_RATE.exact(context));
+        update_each(values, planes(state), delta, |value, [backup], delta| {
+            let missed = value - recall(backup, value);
+            let value = T::narrow(value - (delta + factor * (delta * delta) * missed)).widen();
+            (value, [keep(value)])
+        });
+    }
+}
+
+/// The weight that a worker saw last; `value` if it has seen none.
+#[inline(always)]
+pub(super) fn recall<R: Real>(backup: R, value: R) -> R {
+    if backup == R::ZERO && R::ONE.with_sign_of(backup) > R::ZERO { value } else { backup }
+}
+
+/// A weight in the form that [`recall`] knows from no weight. It must be the stored one: rounded to the table's type.
+#[inline(always)]
+pub(super) fn keep<R: Real>(value: R) -> R {
+    if value == R::ZERO { -R::ZERO } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_of_zero_differs_from_none() {
+        assert_eq!(recall(0.0, 5.0), 5.0);
+        for value in [0.0, -0.0, 1.5, -2.0, f32::MIN_POSITIVE, f32::INFINITY] {
+            assert_eq!(recall(keep(value), 5.0), value);
+        }
+        assert!(recall(keep(f64::NAN), 5.0).is_nan());
+    }
+}

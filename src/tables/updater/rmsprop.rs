@@ -1,0 +1,37 @@
+//! `rmsprop`, steps divided by the recent size of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
+//!
+//! All workers share one S, which starts at zero. δ is the gradient g itself; the learning rate η is an option.
+//! Tieleman and Hinton, "Lecture 6.5: rmsprop", Neural networks for machine learning, 2012.
+
+use super::setting::{Setting, setting, settings};
+use super::{UpdateContext, Updater, planes};
+use crate::memory::each::update_each;
+use crate::memory::{Real, TableElement};
+
+pub(super) struct Rmsprop;
+
+const LEARNING_RATE: Setting = setting!(learning_rate = 0.001, Positive);
+const RHO: Setting = setting!(rho = 0.9, BelowOne);
+const EPSILON: Setting = setting!(epsilon = 1e-8, Positive);
+
+impl<T: TableElement<State: Real>> Updater<T> for Rmsprop {
+    fn name(&self) -> &str {
+        "rmsprop"
+    }
+
+    fn shared_planes(&self) -> usize {
+        1
+    }
+
+    settings!(&[LEARNING_RATE, RHO, EPSILON]);
+
+    fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
+        let learning_rate: T::State = LEARNING_RATE.of(context);
+        let (rho, epsilon): (T::State, T::State) = (RHO.of(context), EPSILON.of(context));
+        let fresh: T::State = RHO.rest(context);
+        update_each(values, planes(state), delta, |value, [square], gradient| {
+            let square = rho * square + fresh * (gradient * gradient);
+            (value - learning_rate * gradient / (square.square_root() + epsilon), [square])
+        });
+    }
+}

@@ -1,0 +1,119 @@
+//! An option that a built-in rule uses: its default, and the numbers with which the rule works.
+
+use super::UpdateContext;
+use crate::memory::Real;
+use crate::tables::AddOptions;
+use crate::{Error, Result};
+
+/// The numbers that make sense for an option.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Range {
+    /// Above zero, also when rounded to f32.
+    Positive,
+    /// Zero or above.
+    NotNegative,
+    /// From 0 up to but not including 1, also when rounded to f32.
+    BelowOne,
+}
+
+impl Range {
+    fn holds(self, value: f64) -> bool {
+        let single = value as f32;
+        match self {
+            Range::Positive => single >= f32::MIN_POSITIVE,
+            Range::NotNegative => value >= 0.0,
+            Range::BelowOne => value >= 0.0 && single < 1.0,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Range::Positive => "a positive number",
+            Range::NotNegative => "a number that is not negative",
+            Range::BelowOne => "a number from 0 up to but not including 1",
+        }
+    }
+}
+
+/// One option of a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) name: &'static str,
+    pub(super) default: f64,
+    pub(super) range: Range,
+    pub(super) read: fn(&AddOptions) -> Option<f64>,
+}
+
+/// `setting!(momentum = 0.9, BelowOne)`: the option of this name, its default and its range.
+macro_rules! setting {
+    ($name:ident = $default:expr, $range:ident) => {
+        $crate::tables::updater::setting::Setting {
+            name: stringify!($name),
+            default: $default,
+            range: $crate::tables::updater::setting::Range::$range,
+            read: |options| options.$name,
+        }
+    };
+}
+pub(super) use setting;
+
+impl Setting {
+    /// Its value for one update, in double precision.
+    #[inline]
+    pub(super) fn exact(&self, context: &UpdateContext) -> f64 {
+        (self.read)(context.options).unwrap_or(self.default)
+    }
+
+    /// Its value for one update.
+    #[inline]
+    pub(super) fn of<R: Real>(&self, context: &UpdateContext) -> R {
+        R::from_f64(self.exact(context))
+    }
+
+    /// One minus its value for one update: subtracted in double precision, for near 1 single precision has few digits left.
+    #[inline]
+    pub(super) fn rest<R: Real>(&self, context: &UpdateContext) -> R {
+        R::from_f64(1.0 - self.exact(context))
+    }
+}
+
+pub(super) fn defaults(settings: &[Setting]) -> AddOptions {
+    let mut options = AddOptions::default();
+    for setting in settings {
+        options.set(setting.name, setting.default).expect("a setting has the name of an option");
+    }
+    options
+}
+
+pub(super) fn check(rule: &str, settings: &[Setting], options: &AddOptions) -> Result<()> {
+    for setting in settings {
+        let value = (setting.read)(options).unwrap_or(setting.default);
+        if !setting.range.holds(value) {
+            return Err(Error::usage(
+                "add options",
+                format!("{} as {} of the updater `{rule}`", setting.range.words(), setting.name),
+                value.to_string(),
+                format!("its default is {}", setting.default),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The parts of `impl Updater` that follow from a rule's list of settings.
+macro_rules! settings {
+    ($settings:expr) => {
+        fn defaults(&self) -> $crate::tables::AddOptions {
+            $crate::tables::updater::setting::defaults($settings)
+        }
+
+        fn check(&self, options: &$crate::tables::AddOptions) -> $crate::Result<()> {
+            $crate::tables::updater::setting::check(
+                $crate::tables::updater::Updater::<T>::name(self),
+                $settings,
+                options,
+            )
+        }
+    };
+}
+pub(super) use settings;

@@ -1,0 +1,31 @@
+//! For a sparse matrix: the version of every row, and the version that each reader saw last.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::transport::arena::Extent;
+
+/// Versions begin at zero, and a reader that has seen nothing remembers zero: what is stored is one more.
+pub(super) struct Versions<'a> {
+    numbers: &'a [AtomicU32],
+    rows: usize,
+}
+
+impl<'a> Versions<'a> {
+    pub fn new(extent: &'a Extent, offset: usize, rows: usize, readers: usize) -> Versions<'a> {
+        let count = rows * (1 + readers);
+        let start = extent.range(offset, 4 * count).cast::<AtomicU32>();
+        // SAFETY: the layout reserves so many numbers there, aligned to a page, and they are atomic.
+        Versions { numbers: unsafe { std::slice::from_raw_parts(start, count) }, rows }
+    }
+
+    /// The row was changed. The lock of its stripe is held.
+    pub fn change(&self, row: usize) {
+        self.numbers[row].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if the reader has not seen the row's present version; from now on it has. The lock of its stripe is held.
+    pub fn see(&self, reader: usize, row: usize) -> bool {
+        let present = self.numbers[row].load(Ordering::Relaxed).wrapping_add(1);
+        self.numbers[self.rows * (1 + reader) + row].swap(present, Ordering::Relaxed) != present
+    }
+}

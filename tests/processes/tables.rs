@@ -1,0 +1,111 @@
+//! Workers that die in the middle of adds: what was completed stays, nobody waits for them for ever.
+
+use std::time::{Duration, Instant};
+
+use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+use unisono::{Kind, World};
+
+use crate::harness::Job;
+
+const SIZE: usize = 100_000;
+
+fn named(name: &str, consistency: &str) -> TableOptions {
+    let consistency = Consistency::parse(consistency).unwrap();
+    TableOptions { name: Some(name.into()), consistency, ..TableOptions::default() }
+}
+
+/// Adds ones to all values and counts what it has completed; the last rank does so until it is killed.
+pub fn adding(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let values = ArrayTable::<i64>::create(&tables, SIZE, None, named("values", "async")).unwrap();
+    let counts =
+        ArrayTable::<i64>::create(&tables, world.size() + 1, None, named("counts", "async")).unwrap();
+    let victim = world.size() - 1;
+    let count = |place: usize| {
+        let mut one = vec![0; world.size() + 1];
+        one[place] = 1;
+        counts.add(&one).unwrap();
+    };
+    let ones = vec![1; SIZE];
+    eprintln!("running");
+    for _ in 0..60 {
+        values.add(&ones).unwrap();
+        count(world.rank());
+    }
+    while world.rank() == victim {
+        values.add(&ones).unwrap();
+        count(world.rank());
+    }
+    count(world.size());
+    let mut completed = vec![0; world.size() + 1];
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Wait for the other survivors, and until the victim's count stands still.
+    let mut before = -1;
+    while completed[world.size()] < victim as i64 || completed[victim] != before {
+        before = completed[victim];
+        std::thread::sleep(Duration::from_millis(30));
+        counts.get(&mut completed).unwrap();
+        assert!(Instant::now() < deadline, "the others did not come: {completed:?}");
+    }
+    let mut all = vec![0; SIZE];
+    values.get(&mut all).unwrap();
+    let sum: i64 = completed[..world.size()].iter().sum();
+    // The victim's last add may be there, or there in part, without having been counted.
+    assert!(all.iter().all(|&value| value == sum || value == sum + 1), "{completed:?}: {:?}", &all[..5]);
+}
+
+#[test]
+fn a_killed_worker_loses_no_completed_add_and_holds_no_lock() {
+    for round in 0..12 {
+        let mut job = Job::start(3, "adding");
+        (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+        std::thread::sleep(Duration::from_micros(round * 1733));
+        job.kill(2);
+        for rank in 0..2 {
+            let ending = job.end_of(rank);
+            assert!(ending.status.success(), "round {round}, rank {rank}: {}", ending.output);
+        }
+    }
+}
+
+/// Works in rounds, or within a bound, until the killed rank is noticed.
+pub fn in_step(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let consistency = std::env::var("UNISONO_TEST_CONSISTENCY").unwrap();
+    let table = ArrayTable::<f32>::create(&tables, 1000, None, named("w", &consistency)).unwrap();
+    let mut values = vec![0.0; 1000];
+    let steps = if world.rank() == 2 { usize::MAX } else { 300 };
+    eprintln!("running");
+    for step in 0..steps {
+        // Long enough to be killed in the middle.
+        std::thread::sleep(Duration::from_millis(1));
+        let work = || {
+            table.add(&values)?;
+            table.tick()?;
+            table.get(&mut vec![0.0; 1000])
+        };
+        if let Err(error) = work() {
+            assert!(step < steps);
+            assert_eq!(error.kind(), Kind::PeerLost, "{error}");
+            assert!(error.to_string().contains("rank 2"), "{error}");
+            return eprintln!("noticed");
+        }
+        values[step % 1000] += 1.0;
+    }
+    eprintln!("went on");
+}
+
+#[test]
+fn a_killed_worker_ends_rounds_but_not_bounds() {
+    for (consistency, expected) in [("bsp", "noticed"), ("ssp:1", "went on"), ("async", "went on")] {
+        let mut job = Job::start_with(3, "in step", &[("UNISONO_TEST_CONSISTENCY", consistency)]);
+        (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+        std::thread::sleep(Duration::from_millis(60));
+        job.kill(2);
+        for rank in 0..2 {
+            let ending = job.end_of(rank);
+            assert!(ending.status.success(), "{consistency}, rank {rank}: {}", ending.output);
+            assert!(ending.output.contains(expected), "{consistency}, rank {rank}: {}", ending.output);
+        }
+    }
+}

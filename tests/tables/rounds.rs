@@ -1,0 +1,106 @@
+//! Consistency: rounds, bounds, and workers that finish early.
+
+use std::time::Duration;
+
+use unisono::tables::{ArrayTable, Consistency, Rows, TableOptions};
+
+use crate::with_tables;
+
+fn options(text: &str) -> TableOptions {
+    TableOptions { consistency: Consistency::parse(text).unwrap(), ..TableOptions::default() }
+}
+
+/// A short pause that differs between ranks and steps.
+fn dawdle(rank: usize, step: usize) {
+    std::thread::sleep(Duration::from_micros(((rank * 7919 + step * 104_729) % 13 * 60) as u64));
+}
+
+#[test]
+fn in_rounds_every_worker_reads_the_same() {
+    for ranks in [1, 2, 3, 4] {
+        let seen = with_tables(ranks, |world, tables| {
+            let table = ArrayTable::<i64>::create(tables, 1001, None, options("bsp")).unwrap();
+            let mut seen = Vec::new();
+            for step in 0..30 {
+                dawdle(world.rank(), step);
+                let delta = vec![(world.rank() + 1) as i64; 1001];
+                match step % 3 {
+                    0 => table
+                        .table()
+                        .add_soon(Rows::All, bytemuck::cast_slice(&delta), &Default::default())
+                        .unwrap(),
+                    _ => table.add(&delta).unwrap(),
+                }
+                let mut values = vec![0; 1001];
+                table.get(&mut values).unwrap();
+                assert!(values.iter().all(|value| *value == values[0]), "a get is of one round");
+                seen.push(values[0]);
+            }
+            seen
+        });
+        let of_all = (ranks * (ranks + 1) / 2) as i64;
+        let expected: Vec<i64> = (1..=30).map(|round| round * of_all).collect();
+        assert!(seen.iter().all(|seen| *seen == expected), "{seen:?}");
+    }
+}
+
+#[test]
+fn workers_may_finish_early() {
+    with_tables(4, |world, tables| {
+        let table = ArrayTable::<i32>::create(tables, 500, None, options("bsp")).unwrap();
+        for step in 0..5 * (world.rank() + 2) {
+            dawdle(world.rank(), step);
+            (0..3).for_each(|_| table.add(&vec![1; 500]).unwrap());
+            (0..3).for_each(|_| table.get(&mut vec![0; 500]).unwrap());
+        }
+        tables.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_is_never_further_ahead_than_the_bound() {
+    for bound in [0, 1, 3] {
+        with_tables(3, |world, tables| {
+            let table = ArrayTable::<i64>::create(tables, 3, None, options(&format!("ssp:{bound}"))).unwrap();
+            for step in 0..40 {
+                if world.rank() == 0 {
+                    dawdle(step, step);
+                }
+                let mut delta = [0; 3];
+                delta[world.rank()] = 1;
+                table.add(&delta).unwrap();
+                table.tick().unwrap();
+                let mut values = [0; 3];
+                table.get(&mut values).unwrap();
+                let slowest = values.iter().copied().min().unwrap();
+                assert!(slowest + bound >= step as i64 + 1, "step {step}: {values:?}");
+                assert_eq!(values[world.rank()], step as i64 + 1, "one's own adds are there");
+            }
+            assert!(table.staleness().len() as i64 <= bound + 1, "{:?}", table.staleness());
+            assert_eq!(table.staleness().iter().sum::<u64>(), 40);
+            tables.finish().unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_adds_of_the_slowest_are_dropped_and_answered() {
+    let seen = with_tables(3, |world, tables| {
+        let table = ArrayTable::<i64>::create(tables, 4, None, options("bsp:backup=1")).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..20 {
+            if world.rank() == 2 {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            table.add(&[1; 4]).unwrap();
+            let mut values = [0; 4];
+            table.get(&mut values).unwrap();
+            assert!(values[0] >= 2 * (step + 1), "every round has two adds: {values:?}");
+            seen.push(values[0]);
+        }
+        tables.finish().unwrap();
+        seen
+    });
+    assert!(seen[0].iter().all(|value| value % 2 == 0), "no round has more: {:?}", seen[0]);
+    assert_eq!(seen[0], seen[1]);
+}
