@@ -43,8 +43,7 @@ impl Client {
             Ok(answers)
         })();
         if answers.is_err() {
-            let mut state = self.desk.state();
-            numbers.iter().for_each(|&number| state.forget(number));
+            numbers.into_iter().for_each(|number| self.give_up(call, number));
         }
         answers.map_err(|error| error.at_rank(self.transport.rank()))
     }
@@ -69,6 +68,14 @@ impl Client {
         match failed.into_iter().next() {
             Some(error) => Err(error.at_rank(self.transport.rank())),
             None => Ok(()),
+        }
+    }
+
+    /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
+    fn give_up(&self, call: &Call, number: u64) {
+        let unanswered = self.desk.state().forget(number).filter(|open| open.answer.is_none());
+        if let Some(Open { server, .. }) = unanswered {
+            let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
         }
     }
 

@@ -49,12 +49,14 @@ impl State {
     }
 
     /// Forgets a request; its answer will be ignored.
-    pub fn forget(&mut self, number: u64) {
-        if let Some(open) = self.open.remove(&number).filter(|open| open.posted)
+    pub fn forget(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        if open.posted
             && let Some((count, bytes)) = self.posted.get_mut(&open.server)
         {
             (*count, *bytes) = (*count - 1, *bytes - open.bytes);
         }
+        Some(open)
     }
 
     /// Puts an answer where it belongs.

@@ -66,7 +66,7 @@ impl Remote {
     }
 
     /// Asks a server and waits for its answer. An error of the server's comes back as the same kind of error. After
-    /// Timeout, PeerLost and Interrupted the request may still be run, or have been.
+    /// Timeout and Interrupted the request may have been run; one that was not ready is withdrawn.
     pub fn call(&self, call: &Call, server: usize, request: Request) -> Result<Vec<u8>> {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
