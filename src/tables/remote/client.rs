@@ -26,7 +26,7 @@ pub(super) struct Client {
 
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, context: u32, servers: Vec<usize>) -> Client {
-        Client { transport, context, servers, desk: Desk::default() }
+        Client { transport, context, servers, desk: Desk::new() }
     }
 
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
@@ -106,13 +106,19 @@ impl State {
 }
 
 /// The state, and the threads that wait for it to change.
-#[derive(Default)]
 pub(super) struct Desk {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Desk {
+    /// Numbers begin where those of earlier tables in this context do not reach: a late answer to one of their requests must
+    /// not be taken for one of ours.
+    pub fn new() -> Desk {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        Desk { state: Mutex::new(State { last: now, ..State::default() }), changed: Condvar::new() }
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

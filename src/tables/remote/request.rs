@@ -6,7 +6,6 @@ use super::compress::{self, Compression};
 use super::wire::{self, Reader, Writer, foreign};
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::tables::AddOptions;
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +44,8 @@ pub(crate) struct Request {
     pub worker: u32,
     pub verb: Verb,
     pub rows: RowList,
-    pub options: AddOptions,
+    /// The add's options, in their own fixed form; empty for none.
+    pub options: Vec<u8>,
     /// Whether the payload is packed by [`compress`]; [`Request::delta`] unpacks it.
     pub packed: bool,
     /// How a reply that consists of elements of this type may be packed.
@@ -61,7 +61,7 @@ impl Request {
             worker,
             verb,
             rows: RowList::All,
-            options: AddOptions::default(),
+            options: Vec::new(),
             packed: false,
             reply: None,
             payload: Vec::new(),
@@ -94,7 +94,7 @@ impl Request {
             writer.u32(worker);
             write_verb(writer, verb);
             write_rows(writer, &rows);
-            writer.blob(&options.to_bytes());
+            writer.blob(&options);
             writer.u8(u8::from(packed));
             writer.option(reply, |writer, (dtype, compression)| {
                 writer.u8(dtype as u8);
@@ -109,7 +109,7 @@ impl Request {
             let number = reader.u64()?;
             let (table, worker) = (reader.u32()?, reader.u32()?);
             let (verb, rows) = (read_verb(reader)?, read_rows(reader)?);
-            let options = AddOptions::from_bytes(&reader.blob()?)?;
+            let options = reader.blob()?;
             let packed = reader.option(|_| Ok(()))?.is_some();
             let reply = reader.option(|reader| {
                 let dtype = reader.u8()?;

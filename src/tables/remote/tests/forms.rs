@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::troubles::failure;
 use crate::memory::DType;
-use crate::tables::AddOptions;
 use crate::tables::remote::compress::Compression;
 use crate::tables::remote::reply::Reply;
 use crate::tables::remote::{Request, RowList, Verb};
@@ -43,9 +42,8 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 prop_compose! {
-    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), rate in prop::option::of(-9.0..9.0), packed: bool,
+    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool,
                   reply in replies(), payload in bytes(300)) -> Request {
-        let options = AddOptions { learning_rate: rate, ..AddOptions::default() };
         Request { table, worker, verb, rows, options, packed, reply, payload }
     }
 }
