@@ -91,7 +91,8 @@ mod tests {
             let mut tail = vec![0; 8 * 10_000];
             init.fill(DType::F64, 30_000, &mut tail);
             assert_eq!(bytes[8 * 30_000..], tail);
-            let values: Vec<f64> = bytemuck::pod_collect_to_vec(&bytes);
+            let values =
+                bytes.as_chunks().0.iter().map(|&bytes| f64::from_ne_bytes(bytes)).collect::<Vec<_>>();
             let mean = values.iter().sum::<f64>() / 40_000.0;
             (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 40_000.0)
         };

@@ -65,8 +65,9 @@ pub(super) fn check_consistency(
     dtype: DType,
     workers: usize,
 ) -> Result<()> {
-    let refuse =
-        |expected: &str, received: String, advice: &str| Err(Error::usage("table", expected, received, advice));
+    let refuse = |expected: &str, received: String, advice: &str| {
+        Err(Error::usage("table", expected, received, advice))
+    };
     match consistency {
         Consistency::Bsp { backup } if backup >= workers => {
             let expected = format!("fewer backup workers than the {workers} workers");
@@ -159,7 +160,8 @@ impl Table {
         });
         let seat = tables.inner.seat.clone();
         let base = Base::new(tables, description, extent.clone(), layout.clock, add, &options);
-        let core = Arc::new(Core { base, placement, storage: Storage { extent, layout, seat, rule }, replica });
+        let core =
+            Arc::new(Core { base, placement, storage: Storage { extent, layout, seat, rule }, replica });
         let table = Table { core, group: tables.group.clone() };
         if !tables.inner.restarted {
             table.first_values(tables, master, &options.init)?;

@@ -2,6 +2,7 @@
 
 mod endings;
 mod harness;
+mod key_value;
 mod mistakes;
 mod misuse;
 mod soak;
@@ -27,6 +28,7 @@ fn rank() {
         "soak" => soak::rank(&world),
         "adding" => tables::adding(&world),
         "in step" => tables::in_step(&world),
+        "growing" => key_value::growing(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

@@ -121,8 +121,11 @@ fn keys_may_be_any_bytes() {
     for ranks in RANKS {
         with_tables(ranks, |_, tables| {
             let table = create(tables, KeyType::Bytes, 1, DType::F32);
-            let mut all: Vec<Vec<u8>> = vec![Vec::new(), vec![0], vec![0, 0], vec![255; 100_000], vec![7; 20_000]];
-            all.extend((0..3000).map(|number: u32| format!("word {number}").repeat(number as usize % 9).into()));
+            let mut all: Vec<Vec<u8>> =
+                vec![Vec::new(), vec![0], vec![0, 0], vec![255; 100_000], vec![7; 20_000]];
+            all.extend(
+                (0..3000).map(|number: u32| format!("word {number}").repeat(number as usize % 9).into()),
+            );
             all.sort();
             all.dedup();
             let keys: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
@@ -132,7 +135,10 @@ fn keys_may_be_any_bytes() {
             let mut values = vec![0f32; keys.len()];
             table.get(Keys::Bytes(&keys), bytemuck::cast_slice_mut(&mut values)).unwrap();
             assert!(values.iter().zip(&delta).all(|(value, delta)| *value == delta * ranks as f32));
-            assert_eq!(table.contains(Keys::Bytes(&[b"", b"word", &[0, 0, 0]])).unwrap(), [true, false, false]);
+            assert_eq!(
+                table.contains(Keys::Bytes(&[b"", b"word", &[0, 0, 0]])).unwrap(),
+                [true, false, false]
+            );
             let items = table.items().unwrap();
             assert_eq!(items.values, bytemuck::cast_slice::<f32, u8>(&values));
             assert_eq!(items.keys, OwnedKeys::Bytes(all));
@@ -221,7 +227,8 @@ fn initial_values_depend_on_the_key_alone_and_take_no_entry() {
 fn rounds_and_bounds_hold_as_for_other_tables() {
     for ranks in [2, 3] {
         let seen = with_tables(ranks, |world, tables| {
-            let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+            let options =
+                TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
             let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
             let mut seen = Vec::new();
             for round in 0..40 {
@@ -237,7 +244,8 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
         assert!((0..40).all(|round| seen[0][round].iter().sum::<i64>() == each * (round as i64 + 1)));
 
         with_tables(ranks, |world, tables| {
-            let options = TableOptions { consistency: Consistency::Ssp { bound: 2 }, ..TableOptions::default() };
+            let options =
+                TableOptions { consistency: Consistency::Ssp { bound: 2 }, ..TableOptions::default() };
             let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
             for step in 0..50i64 {
                 let values = get(&table, &(0..ranks as i64).collect::<Vec<_>>());
@@ -270,7 +278,8 @@ fn calls_in_the_background_come_in_order() {
 #[test]
 fn mistakes_are_named_and_change_nothing() {
     with_tables(2, |world, tables| {
-        let named = || TableOptions { name: Some("counts".into()), reject_nan: true, ..TableOptions::default() };
+        let named =
+            || TableOptions { name: Some("counts".into()), reject_nan: true, ..TableOptions::default() };
         let table = KeyValueTable::create(tables, KeyType::Int, 2, DType::F32, named()).unwrap();
         let refused = |result: unisono::Result<()>, words: &[&str]| {
             let error = result.unwrap_err();

@@ -109,7 +109,7 @@ impl<W: WorkerHalf> CustomTable<W> {
             kind: TableKind::Custom,
             dtype: DType::U8,
             rows: shards.len(),
-            cols: shards.total,
+            cols: shards.bytes(),
             updater: server.name().into(),
             consistency,
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
@@ -119,6 +119,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let (add, options) = (AddOptions::default(), TableOptions::default());
         let base = Arc::new(Base::new(tables, description, extent, shards.clock, add, &options));
         tables.list(Listed::Custom(Arc::downgrade(&base)));
+        tables.all_have_it()?;
         let (server, worker) = (Arc::new(server), Arc::new(worker));
         Ok(CustomTable { base, shards: Arc::new(shards), server, worker, group: tables.group.clone() })
     }
@@ -184,9 +185,9 @@ impl<W: WorkerHalf> CustomTable<W> {
             return self.add_now(&self.base.call(&self.group, "add"), worker, &requests);
         }
         let table = self.with_group(self.group.without_interrupt());
-        self.base.queue.run_unwatched(move || {
-            table.add_now(&table.base.call(&table.group, "add"), worker, &requests)
-        });
+        self.base
+            .queue
+            .run_unwatched(move || table.add_now(&table.base.call(&table.group, "add"), worker, &requests));
         Ok(())
     }
 

@@ -20,7 +20,9 @@ pub(super) fn prepare(memory: &Memory, place: usize, bytes: usize) {
 pub(super) fn store(memory: &Memory, current: &AtomicU64, key: &[u8]) -> Result<usize> {
     let mut place = current.load(Ordering::Relaxed) as usize;
     let numbers = |place: usize| match memory.words(place, 2) {
-        [capacity, used] => (capacity.load(Ordering::Relaxed) as usize, used.load(Ordering::Relaxed) as usize),
+        [capacity, used] => {
+            (capacity.load(Ordering::Relaxed) as usize, used.load(Ordering::Relaxed) as usize)
+        }
         _ => unreachable!("two were asked for"),
     };
     let (capacity, used) = numbers(place);
