@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::clock::{Clock, Verdict};
 use super::description::Description;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::queue::Queue;
+use super::remote::Verb;
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
@@ -104,10 +106,10 @@ impl Base {
 
     /// This rank makes no more calls on the table.
     pub(super) fn finish(&self, group: &Group) -> Result<()> {
-        match self.inner.worker {
-            Some(worker) => self.finish_here(&self.call(group, "finish"), worker),
-            None => Ok(()),
-        }
+        let Some(worker) = self.inner.worker else { return Ok(()) };
+        let call = self.call(group, "finish");
+        self.finish_here(&call, worker)?;
+        self.tell_others(&call, worker, Verb::Finish)
     }
 
     pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
@@ -123,6 +125,7 @@ impl Base {
             return Ok(());
         }
         let progress = self.clock.progress();
+        let mut checked = Instant::now();
         loop {
             let seen = progress.load();
             let workers = blockers();
@@ -130,8 +133,10 @@ impl Base {
                 return Ok(());
             }
             progress.sleep_while(seen, NAP.min(call.remaining()));
-            if progress.load() == seen || call.remaining().is_zero() {
+            // Others may ring again and again: that must not keep this call from its deadline.
+            if checked.elapsed() >= NAP || call.remaining().is_zero() {
                 self.check(call, &workers)?;
+                checked = Instant::now();
             }
         }
     }
@@ -218,7 +223,9 @@ impl Base {
 impl Drop for Base {
     fn drop(&mut self) {
         if let Some(worker) = self.inner.worker {
+            let rounds = self.clock.has_rounds().then(|| self.inner.seat.hold(&self.clock.round().lock));
             self.clock.finish(worker);
+            drop(rounds);
         }
         if self.header().detach() {
             let seat = &self.inner.seat;

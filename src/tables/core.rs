@@ -1,14 +1,17 @@
 //! An array or a matrix on this rank's host: its memory, and what a call reads and changes there.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Mutex;
 
 use super::base::Base;
 use super::placement::Placement;
+use super::remote::compress::Packer;
 use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::UpdateContext;
 use super::{AddOptions, Rows};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::Call;
 
 /// What all handles of an array or a matrix share.
@@ -18,6 +21,8 @@ pub(crate) struct Core {
     pub(super) storage: Storage,
     /// This worker's own copy, where workers have copies.
     pub(super) replica: Option<Replica>,
+    /// What this worker's adds lost on their way to each other host, kept for the next ones.
+    pub(super) packers: Mutex<BTreeMap<usize, Packer>>,
 }
 
 impl Deref for Core {
@@ -68,5 +73,20 @@ impl Core {
                 self.storage.add_list(call, self.placement.picks(list, self.host()), delta, &context)
             }
         }
+    }
+
+    /// The number of a worker's view of a sparse matrix.
+    pub(super) fn reader(&self, worker: usize, buffer: usize) -> Result<usize> {
+        let workers = self.inner.roles.workers.len();
+        let buffers = self.storage.layout.shape.readers / workers;
+        if buffer < buffers {
+            return Ok(buffer * workers + worker);
+        }
+        let (expected, received) = match buffers {
+            0 => ("a sparse matrix".into(), format!("a table of kind {}", self.description.kind.name())),
+            _ => (format!("a buffer below {buffers}"), buffer.to_string()),
+        };
+        let advice = "make a sparse matrix, pipelined for a second buffer";
+        Err(Error::usage("get_changed", expected, received, advice).at_rank(self.inner.rank))
     }
 }

@@ -1,6 +1,6 @@
 //! Making arrays and matrices: checks, memory, initial values.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::base::Base;
 use super::core::Core;
@@ -160,13 +160,22 @@ impl Table {
         });
         let seat = tables.inner.seat.clone();
         let base = Base::new(tables, description, extent.clone(), layout.clock, add, &options);
-        let core =
-            Arc::new(Core { base, placement, storage: Storage { extent, layout, seat, rule }, replica });
-        let table = Table { core, group: tables.group.clone() };
+        let core = Arc::new(Core {
+            base,
+            placement,
+            storage: Storage { extent, layout, seat, rule },
+            replica,
+            packers: Mutex::default(),
+        });
+        // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
+        if tables.inner.has_far_ranks() {
+            tables.inner.list.keep(&core);
+        }
+        tables.inner.list.add(Listed::Table(Arc::downgrade(&core)));
+        let table = Table { core, group: tables.group.clone(), end: tables.end.clone() };
         if !tables.inner.restarted {
             table.first_values(tables, master, &options.init)?;
         }
-        tables.list(Listed::Table(Arc::downgrade(&table.core)));
         Ok(table)
     }
 

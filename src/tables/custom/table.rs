@@ -118,7 +118,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let extent = founding::found(tables, &description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
         let base = Arc::new(Base::new(tables, description, extent, shards.clock, add, &options));
-        tables.list(Listed::Custom(Arc::downgrade(&base)));
+        tables.inner.list.add(Listed::Custom(Arc::downgrade(&base)));
         tables.all_have_it()?;
         let (server, worker) = (Arc::new(server), Arc::new(worker));
         Ok(CustomTable { base, shards: Arc::new(shards), server, worker, group: tables.group.clone() })
