@@ -37,6 +37,7 @@ fn rank() {
         "in step" => tables::in_step(&world),
         "user defined" => user_defined::run(&world).unwrap(),
         "growing" => key_value::growing(&world),
+        "come back" => tables::come_back(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

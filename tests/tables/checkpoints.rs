@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use unisono::Kind;
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, MatrixTable, SparseMatrixTable, TableOptions, Tables, UpdaterChoice,
+    AddOptions, ArrayTable, Consistency, MatrixTable, Role, SparseMatrixTable, TableOptions, Tables,
+    UpdaterChoice,
 };
+use unisono::testing::spawn_on_hosts;
+use unisono::{DType, Kind};
 
 use crate::with_tables;
 
@@ -31,6 +33,10 @@ impl Drop for Folder {
     }
 }
 
+fn on_hosts<R: Send>(ranks: usize, hosts: usize, body: impl Fn(&Tables) -> R + Sync) -> Vec<R> {
+    spawn_on_hosts(ranks, hosts, |world| body(&Tables::join(world, Role::Both).unwrap()))
+}
+
 fn named(name: &str, updater: &str) -> TableOptions {
     let updater = UpdaterChoice::named(updater).unwrap();
     TableOptions { name: Some(name.into()), updater, ..TableOptions::default() }
@@ -41,6 +47,53 @@ struct All {
     matrix: MatrixTable<f32>,
     sparse: SparseMatrixTable<i64>,
     average: ArrayTable<f32>,
+}
+
+/// Key-value tables live on one host.
+#[test]
+fn keys_are_kept_with_their_state() {
+    let make = |tables: &Tables| {
+        let names =
+            KeyValueTable::create(tables, KeyType::Bytes, 2, DType::F32, named("names", "adagrad")).unwrap();
+        let numbers =
+            KeyValueTable::create(tables, KeyType::Int, 1, DType::F64, named("numbers", "adam")).unwrap();
+        let empty =
+            KeyValueTable::create(tables, KeyType::Int, 3, DType::I32, named("empty", "add")).unwrap();
+        (names, numbers, empty)
+    };
+    let step =
+        |tables: &Tables, (names, numbers, _): &(KeyValueTable, KeyValueTable, KeyValueTable), step: i64| {
+            if tables.worker_id() == Some(0) {
+                let text = format!("key {}", step % 3);
+                let keys: [&[u8]; 3] = [text.as_bytes(), b"", b"always"];
+                let delta: Vec<u8> = bytemuck::cast_slice(&[0.01 * step as f32 + 0.001; 6]).to_vec();
+                names.add(Keys::Bytes(&keys), &delta, &AddOptions::default()).unwrap();
+                let many: Vec<i64> = (0..2000).map(|at| at * step - 7).collect();
+                let delta: Vec<f64> = many.iter().map(|&key| (key % 5) as f64).collect();
+                numbers.add(Keys::Int(&many), bytemuck::cast_slice(&delta), &AddOptions::default()).unwrap();
+            }
+            tables.barrier().unwrap();
+        };
+    let all = |(names, numbers, empty): &(KeyValueTable, KeyValueTable, KeyValueTable)| {
+        (names.items().unwrap(), numbers.items().unwrap(), empty.items().unwrap())
+    };
+    let expected = with_tables(3, |_, tables| {
+        let made = make(tables);
+        (1..4).for_each(|number| step(tables, &made, number));
+        tables.save("memory://keys").unwrap();
+        (4..7).for_each(|number| step(tables, &made, number));
+        all(&made)
+    });
+    for ranks in [1, 2, 4] {
+        let found = with_tables(ranks, |_, tables| {
+            let made = make(tables);
+            step(tables, &made, 1000);
+            tables.load("memory://keys").unwrap();
+            (4..7).for_each(|number| step(tables, &made, number));
+            all(&made)
+        });
+        assert!(found.iter().all(|found| *found == expected[0]), "{ranks} ranks");
+    }
 }
 
 fn make(tables: &Tables) -> All {
@@ -79,7 +132,7 @@ fn values(all: &All) -> (Vec<f64>, Vec<f32>, Vec<i64>, Vec<f32>) {
 fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
     let folder = Folder::new("resume");
     for target in [folder.text(), "memory://resume"] {
-        let expected = with_tables(3, |_, tables| {
+        let expected = on_hosts(3, 2, |tables| {
             let all = make(tables);
             (0..4).for_each(|number| step(tables, &all, number));
             tables.save(target).unwrap();
@@ -87,7 +140,7 @@ fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
             values(&all)
         });
         for ranks in [1, 2, 3, 4] {
-            let found = with_tables(ranks, |_, tables| {
+            let found = on_hosts(ranks, ranks.div_ceil(2), |tables| {
                 let all = make(tables);
                 step(tables, &all, 100);
                 tables.load(target).unwrap();

@@ -206,6 +206,19 @@ impl<'a> Part<'a> {
         Ok(entry)
     }
 
+    /// Forgets all entries. Their memory stays, all zeroes.
+    pub fn clear(&mut self) {
+        self.header.count.store(0, Ordering::Release);
+        self.slots().iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+        for (segment, place) in self.header.segments.iter().enumerate() {
+            let place = place.load(Ordering::Relaxed) as usize;
+            if let (Some(bytes), true) = (self.form.segment_bytes(segment), place > 0) {
+                // SAFETY: the lock is held, the part is borrowed mutably, and the segment is as long as that.
+                unsafe { self.memory.bytes_mut(place, bytes) }.fill(0);
+            }
+        }
+    }
+
     /// Takes what one more entry needs.
     fn make_room(&self, entry: usize) -> Result<()> {
         let (segment, _) = self.form.locate(entry);
@@ -236,4 +249,47 @@ impl<'a> Part<'a> {
 #[inline]
 fn number(entry: &[u8], index: usize) -> u64 {
     u64::from_ne_bytes(entry[8 * index..8 * index + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::tables::{AddOptions, KeyValueTable, Keys, Role, TableOptions, Tables};
+    use crate::testing::spawn_worlds;
+
+    /// What a process leaves that is killed between counting an entry and putting it into the index.
+    #[test]
+    fn an_entry_that_is_not_in_the_index_is_found_again() {
+        spawn_worlds(1, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let options = TableOptions::default();
+            let table = KeyValueTable::create(&tables, KeyType::Int, 1, DType::I64, options).unwrap();
+            let core = &table.core;
+            let call = core.call(&tables.group, "add");
+            let mut last = vec![None; core.form.parts];
+            for key in 0..1000 {
+                table.add(Keys::Int(&[key]), &key.to_ne_bytes(), &AddOptions::default()).unwrap();
+                let target = Key::Int(key).target(0, 1, core.form.parts);
+                last[target.part as usize] = Some((key, target.mixed));
+            }
+            for (number, &last) in last.iter().enumerate() {
+                let (key, mixed) = last.expect("every part has keys");
+                let part = core.part(&call, number).unwrap();
+                let entry = part.find(Key::Int(key), mixed).unwrap() as u64;
+                let slot =
+                    part.slots().iter().find(|slot| slot.load(Ordering::Relaxed) as u32 as u64 == entry + 1);
+                slot.unwrap().store(0, Ordering::Relaxed);
+                assert_eq!(part.find(Key::Int(key), mixed), None);
+                let Part { memory, form, header, _guard: mut guard } = part;
+                guard.inherited = true;
+                let part = Part::new(memory, form, header, guard);
+                assert_eq!(part.find(Key::Int(key), mixed), Some(entry as usize));
+            }
+            let all: Vec<i64> = (0..1000).collect();
+            let mut values = vec![0i64; 1000];
+            table.get(Keys::Int(&all), bytemuck::cast_slice_mut(&mut values)).unwrap();
+            assert_eq!(values, all);
+        });
+    }
 }
