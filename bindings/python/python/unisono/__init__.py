@@ -36,17 +36,29 @@ from unisono.errors import (
 )
 from unisono.group import Group
 from unisono.pending import Pending
+from unisono.tables import (
+    ArrayTable,
+    MatrixTable,
+    SparseMatrixTable,
+    Table,
+    normal,
+    uniform,
+)
 from unisono.world import World, empty, init, shutdown, world
 
 __all__ = [
+    "ArrayTable",
     "Error",
     "Group",
     "InternalError",
     "IoError",
     "Lost",
+    "MatrixTable",
     "Missing",
     "PeerLost",
     "Pending",
+    "SparseMatrixTable",
+    "Table",
     "Timeout",
     "Unsupported",
     "UsageError",
@@ -60,11 +72,13 @@ __all__ = [
     "empty",
     "gather",
     "init",
+    "normal",
     "recv",
     "reduce",
     "reduce_scatter",
     "scatter",
     "send",
     "shutdown",
+    "uniform",
     "world",
 ]

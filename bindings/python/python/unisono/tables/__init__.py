@@ -1,0 +1,17 @@
+"""Tables: parameters that all workers share, read with `get` and changed with `add`."""
+
+from unisono.tables.array import ArrayTable
+from unisono.tables.initial import Normal, Uniform, normal, uniform
+from unisono.tables.matrix import MatrixTable, SparseMatrixTable
+from unisono.tables.table import Table
+
+__all__ = [
+    "ArrayTable",
+    "MatrixTable",
+    "Normal",
+    "SparseMatrixTable",
+    "Table",
+    "Uniform",
+    "normal",
+    "uniform",
+]
