@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::Result;
-use crate::transport::arena::Arena;
+use crate::error::{Error, Result};
+use crate::transport::arena::{Arena, Fate};
 use crate::transport::shm;
 
 /// A job of ranks on this host. It holds the job's memory, so that a rank that dies takes nothing with it.
@@ -34,19 +34,59 @@ impl Job {
 
     /// The variables that make a process the given rank of this job.
     pub fn environment(&self, rank: usize) -> Vec<(String, String)> {
-        [("RANK", rank.to_string()), ("SIZE", self.size.to_string()), ("JOB", self.name.clone())]
-            .map(|(name, value)| (format!("UNISONO_{name}"), value))
-            .to_vec()
+        let restarts = self.arena.place(rank).stay.restarts();
+        [
+            ("RANK", rank.to_string()),
+            ("SIZE", self.size.to_string()),
+            ("JOB", self.name.clone()),
+            ("RESTARTS", restarts.to_string()),
+        ]
+        .map(|(name, value)| (format!("UNISONO_{name}"), value))
+        .to_vec()
     }
 
-    /// Tells the other ranks that this one's process has ended, in case it never joined them.
+    /// Tells the other ranks that this one would be started again so many more times if it failed: while it is away they
+    /// wait for it. Say so before it starts, and again when the number changes.
+    pub fn allow_restarts(&self, rank: usize, more: usize) {
+        self.arena.place(rank).stay.allow(u32::try_from(more).unwrap_or(u32::MAX));
+    }
+
+    /// Prepares another start of a rank whose process has ended and was waited for; then start it with its new
+    /// [`Job::environment`]. Fails if nobody could take up where it stopped: then it has ended for good, and
+    /// [`Job::rank_ended`] tells the others.
+    ///
+    /// ```
+    /// let job = unisono::launch::Job::create(2)?;
+    /// job.allow_restarts(1, 3);
+    /// // … the process of rank 1 has failed …
+    /// job.restart(1)?;
+    /// job.allow_restarts(1, 2);
+    /// assert!(job.environment(1).contains(&("UNISONO_RESTARTS".into(), "1".into())));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn restart(&self, rank: usize) -> Result<()> {
+        let stay = &self.arena.place(rank).stay;
+        let running = stay.pid().filter(|_| !stay.process_ended());
+        let running = running.map(|pid| format!("its process {pid} still runs"));
+        if let Some(obstacle) = running.or_else(|| stay.obstacle().map(str::to_owned)) {
+            let expected = format!("rank {rank} to have ended between two calls");
+            return Err(Error::usage("restart", expected, obstacle, "start the whole job again"));
+        }
+        stay.restart();
+        Ok(())
+    }
+
+    /// Tells the other ranks that this one's process has ended and that no other will take its place.
     pub fn rank_ended(&self, rank: usize) {
-        self.arena.place(rank).nobody_comes();
+        self.arena.place(rank).stay.nobody_comes();
     }
 
     /// What a rank is doing, in words.
     pub fn activity(&self, rank: usize) -> String {
         let place = self.arena.place(rank);
-        place.lost().map_or_else(|| place.in_words(), str::to_owned)
+        match place.stay.fate() {
+            Fate::Lost(how) => how.into(),
+            Fate::Here | Fate::Returning => place.in_words(),
+        }
     }
 }

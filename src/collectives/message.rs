@@ -45,6 +45,7 @@ impl Raw<'_> {
         let bytes = (*buffer).as_ref();
         let slot = self.message_slot(bytes.len(), dtype, to, tag)?;
         let to = self.group.members()[to];
+        self.group.check_peer(Verb::Send, to)?;
         // SAFETY: the buffer is boxed and moves into the work below, which keeps it until the ticket is cancelled.
         let ticket = unsafe { self.begin(&slot, &[Outgoing { to, bytes }], &mut [])? };
         Ok(self.finish(Verb::Send, buffer, ticket))
@@ -59,6 +60,7 @@ impl Raw<'_> {
         let bytes = (*buffer).as_mut();
         let slot = self.message_slot(bytes.len(), dtype, from, tag)?;
         let from = self.group.members()[from];
+        self.group.check_peer(Verb::Recv, from)?;
         // SAFETY: as in `start_send`.
         let ticket = unsafe { self.begin(&slot, &[], &mut [Incoming { from, bytes }])? };
         Ok(self.finish(Verb::Recv, buffer, ticket))

@@ -1,7 +1,8 @@
 //! How values of each element type are widened, combined and narrowed: half types are accumulated in f32, integers wrap.
 
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+
+use super::half_floats;
 
 /// An element as stored in memory, and the wider type in which it is accumulated.
 pub(super) trait Stored: Copy + Default {
@@ -105,11 +106,11 @@ impl Stored for f16 {
     // One by one, each value would ask anew which instructions the processor has.
     #[inline(always)]
     fn widen_all(narrow: &[f16], wide: &mut [f32]) {
-        narrow.convert_to_f32_slice(wide);
+        half_floats::widen(narrow, wide);
     }
     #[inline(always)]
     fn narrow_all(wide: &[f32], narrow: &mut [f16]) {
-        narrow.convert_from_f32_slice(wide);
+        half_floats::narrow(wide, narrow);
     }
 }
 

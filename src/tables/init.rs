@@ -85,7 +85,7 @@ mod tests {
             let mut tail = vec![0; 8 * 10_000];
             init.fill(DType::F64, 30_000, &mut tail);
             assert_eq!(bytes[8 * 30_000..], tail);
-            let values: Vec<f64> = bytemuck::pod_collect_to_vec(&bytes);
+            let values: Vec<f64> = bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
             let mean = values.iter().sum::<f64>() / 40_000.0;
             (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 40_000.0)
         };

@@ -5,8 +5,8 @@
 //! who may go on and who must wait.
 
 mod add_options;
+mod checkpoint;
 mod clock;
-mod compression;
 mod consistency;
 mod core;
 mod description;
@@ -20,8 +20,10 @@ mod options;
 mod picks;
 mod placement;
 mod queue;
+pub(crate) mod remote;
 mod replica;
 mod role;
+mod save;
 mod shards;
 mod staleness;
 mod storage;
@@ -34,11 +36,11 @@ mod versions;
 
 pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;
-pub use compression::Compression;
 pub use consistency::Consistency;
 pub use description::TableKind;
 pub use init::Init;
 pub use options::TableOptions;
+pub use remote::compress::Compression;
 pub use role::Role;
 pub use table::{Rows, Table};
 pub use tables::Tables;

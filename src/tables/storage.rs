@@ -3,6 +3,7 @@
 //! A row is named by its number on this host. Lists of rows are sorted by stripe first, so that each lock is taken once
 //! and memory is walked in one direction.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,6 +54,9 @@ impl Drop for Guard<'_> {
         self.0.release();
     }
 }
+
+/// How many planes of state an add handles without asking for memory.
+const FEW: usize = 4;
 
 /// Gets of more than this go past the caches: such results are too large to stay there.
 const LARGE: usize = 4 << 20;
@@ -106,7 +110,7 @@ impl Storage {
     /// Copies rows that follow each other.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        let rows = if bytes == 0 { 0 } else { out.len() / bytes };
+        let rows = out.len() / bytes;
         let large = out.len() > LARGE;
         for stripe in self.stripes(first, rows, worker) {
             let (from, to) = self.rows_of(stripe);
@@ -144,15 +148,9 @@ impl Storage {
     /// Overwrites rows that follow each other; state and counts stay as they are.
     pub fn set(&self, call: &Call, first: usize, values: &[u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        let rows = if bytes == 0 { 0 } else { values.len() / bytes };
-        for stripe in self.stripes(first, rows, 0) {
-            let (from, to) = self.rows_of(stripe);
-            let (from, to) = (from.max(first), to.min(first + rows));
-            let part = &values[(from - first) * bytes..(to - first) * bytes];
-            let _guard = self.lock(call, stripe)?;
-            // SAFETY: the target is a part of this stripe, whose lock is held.
-            unsafe { self.row(from, to - from).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-            self.versions().iter().for_each(|versions| (from..to).for_each(|row| versions.change(row)));
+        self.copy_in(call, Section::Values, first * bytes, values)?;
+        if let Some(versions) = self.versions() {
+            (first..first + values.len() / bytes).for_each(|row| versions.change(row));
         }
         Ok(())
     }
@@ -167,7 +165,7 @@ impl Storage {
         skip: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        let rows = if bytes == 0 { 0 } else { delta.len() / bytes };
+        let rows = delta.len() / bytes;
         for stripe in self.stripes(first, rows, context.worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
@@ -208,7 +206,7 @@ impl Storage {
     /// Changes rows of one stripe, whose lock is held.
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
-        let rows = delta.len() / shape.row_bytes.max(1);
+        let rows = delta.len() / shape.row_bytes;
         if shape.planes == 0 {
             // SAFETY: the rows are in a stripe whose lock is held, so nobody else has them.
             let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
@@ -234,18 +232,30 @@ impl Storage {
             *step += 1;
             let context = UpdateContext { step: *step, ..*context };
             let bytes = rows * shape.state_row_bytes;
-            let mut state: Vec<&mut [u8]> =
-                state.map(|plane| std::slice::from_raw_parts_mut(plane, bytes)).collect();
             let values = std::slice::from_raw_parts_mut(self.row(first, rows), delta.len());
-            self.rule.update(values, &mut state, delta, &context);
+            // Short rows are common, and no built-in rule has more planes than this.
+            let mut few: [&mut [u8]; FEW] = Default::default();
+            let (mut count, mut more) = (0, Vec::new());
+            for plane in state {
+                let plane = std::slice::from_raw_parts_mut(plane, bytes);
+                match few.get_mut(count) {
+                    Some(place) => *place = plane,
+                    None => more.push(plane),
+                }
+                count += 1;
+            }
+            if more.is_empty() {
+                return self.rule.update(values, &mut few[..count], delta, &context);
+            }
+            let mut all: Vec<&mut [u8]> = few.into_iter().chain(more).collect();
+            self.rule.update(values, &mut all, delta, &context);
         }
     }
 
     /// The planes that an add of this worker needs: the shared ones, then its own.
     fn state(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = *mut u8> + '_ {
         let bytes = self.layout.shape.state_row_bytes;
-        let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
-        let planes = (0..shared).chain((0..own).map(move |plane| shared + worker * own + plane));
+        let planes = self.shared_planes().chain(self.worker_planes(worker));
         planes.map(move |plane| self.extent.range(self.layout.plane(plane) + first * bytes, rows * bytes))
     }
 
@@ -278,22 +288,73 @@ impl Storage {
         })
     }
 
-    /// A plane of state, or the counts of adds, for checkpoints: bytes that begin at `offset` of the section.
-    pub fn section(&self, section: Section) -> (usize, usize) {
+    /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
+    fn place(&self, section: Section) -> (usize, usize) {
         let shape = &self.layout.shape;
         match section {
-            Section::Steps => {
-                let units = if shape.counts_stripes { self.layout.stripes } else { shape.rows };
-                (self.layout.steps, 8 * units)
-            }
-            Section::Plane(plane) => (self.layout.plane(plane), shape.rows * shape.state_row_bytes),
+            Section::Values => (self.layout.values, shape.row_bytes),
+            Section::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
+            Section::Steps => (self.layout.steps, 8),
         }
+    }
+
+    /// Walks over bytes of a section, under the lock of each stripe that they touch: `each` gets a pointer into the table
+    /// and the range of the walk that it is for.
+    fn walk(
+        &self,
+        call: &Call,
+        section: Section,
+        range: Range<usize>,
+        mut each: impl FnMut(*mut u8, Range<usize>),
+    ) -> Result<()> {
+        let (base, unit) = self.place(section);
+        let counts_stripes = section == Section::Steps && self.layout.shape.counts_stripes;
+        let stripe_bytes = unit * if counts_stripes { 1 } else { self.layout.stripe_rows };
+        let mut at = range.start;
+        while at < range.end {
+            let stripe = at / stripe_bytes;
+            let end = range.end.min((stripe + 1) * stripe_bytes);
+            let _guard = self.lock(call, stripe)?;
+            each(self.extent.range(base + at, end - at), at - range.start..end - range.start);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of a section, from `start` on.
+    pub fn copy_out(&self, call: &Call, section: Section, start: usize, out: &mut [u8]) -> Result<()> {
+        self.walk(call, section, start..start + out.len(), |place, range| {
+            let part = &mut out[range];
+            // SAFETY: the place lies in a stripe whose lock is held; the target is a slice of its own.
+            unsafe { part.as_mut_ptr().copy_from_nonoverlapping(place, part.len()) };
+        })
+    }
+
+    /// Overwrites bytes of a section, from `start` on.
+    pub fn copy_in(&self, call: &Call, section: Section, start: usize, bytes: &[u8]) -> Result<()> {
+        self.walk(call, section, start..start + bytes.len(), |place, range| {
+            let part = &bytes[range];
+            // SAFETY: the place lies in a stripe whose lock is held.
+            unsafe { place.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+        })
+    }
+
+    /// The planes of state that all workers share.
+    pub fn shared_planes(&self) -> Range<usize> {
+        0..self.rule.shared_planes()
+    }
+
+    /// The planes of state of one worker.
+    pub fn worker_planes(&self, worker: usize) -> Range<usize> {
+        let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
+        shared + worker * own..shared + (worker + 1) * own
     }
 }
 
-/// A part of a table besides its values.
-#[derive(Debug, Clone, Copy)]
+/// A part of a table's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
+    Values,
     Steps,
     Plane(usize),
 }

@@ -154,7 +154,7 @@ impl Table {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, rows, delta, options);
         }
-        let (table, delta, options) = (self.in_background(), delta.to_vec(), options.clone());
+        let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let rows = rows.to_owned();
         self.core.queue.run_unwatched(move || {
             let call = table.core.call(&table.group, "add");

@@ -62,7 +62,7 @@ impl Tables {
             Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
-        let restarted = false;
+        let restarted = world.restarts() > 0;
         let (nonce, roles) = match restarted {
             true => founding::recall(&seat, hosts[rank])?,
             false => {

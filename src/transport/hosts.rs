@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::mpi::{MpiTransport, Pause, Watch};
 use super::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
-use crate::error::Result;
+use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
 /// Both ways together. Ranks are ranks of the world on both.
@@ -38,6 +38,10 @@ impl HostsTransport {
 
     fn is_local(&self, rank: usize) -> bool {
         self.hosts[rank] == self.hosts[self.remote.rank()]
+    }
+
+    fn way_to(&self, rank: usize) -> &dyn Transport {
+        if self.is_local(rank) { &*self.local } else { &*self.remote }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -80,6 +84,52 @@ impl Transport for HostsTransport {
             pause.once();
         }
         Ok(())
+    }
+
+    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+        self.way_to(to).post(call, to, slot, bytes)
+    }
+
+    fn receive_next(
+        &self,
+        call: &Call,
+        context: u32,
+        tag: u32,
+        limit: Duration,
+    ) -> Result<Option<(usize, Vec<u8>)>> {
+        let started = Instant::now();
+        let mut pause = Pause::idle(self.remote.crowded());
+        loop {
+            let seen = self.remote.arrivals();
+            if let Some(near) = self.local.receive_next(call, context, tag, Duration::ZERO)? {
+                return Ok(Some(near));
+            }
+            if let Some(far) = self.remote.look_for_next(call, context, tag)? {
+                return Ok(Some(far));
+            }
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Nobody can sleep on two beds: what comes from this host waits until the nap is over.
+            if let Some(nap) = pause.or_nap() {
+                self.remote.sleep_unless_more_than(seen, nap.min(left));
+            }
+        }
+    }
+
+    fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {
+        let started = Instant::now();
+        let near = self.local.settle(call, limit)?;
+        Ok(self.remote.settle(call, limit.saturating_sub(started.elapsed()))? && near)
+    }
+
+    fn lost(&self, rank: usize) -> Option<Lost> {
+        self.way_to(rank).lost(rank)
+    }
+
+    fn missing(&self, rank: usize) -> Missing {
+        self.way_to(rank).missing(rank)
     }
 
     fn leave(&self, limit: Duration) {

@@ -101,6 +101,13 @@ impl Mailbox {
         self.waiting.remove(index).map(|message| Ok(message.bytes))
     }
 
+    /// Takes the oldest message that nobody waits for, from anybody.
+    pub fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
+        let fits = |message: &Waiting| (message.envelope.context, message.envelope.tag) == (context, tag);
+        let index = self.waiting.iter().position(fits)?;
+        self.waiting.remove(index).map(|message| (message.from, message.bytes))
+    }
+
     /// A message's envelope has arrived: says where its bytes go.
     pub fn arriving(&mut self, from: usize, envelope: &Envelope) -> Target {
         match self.claim(from, envelope) {

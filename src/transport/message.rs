@@ -38,6 +38,12 @@ impl Slot {
     /// The tag of messages that found the floors of a group over several hosts.
     pub const FLOORS: u32 = u32::MAX - 2;
 
+    /// The tag of requests to a server of tables.
+    pub const REQUEST: u32 = u32::MAX - 3;
+
+    /// The tag of a server's replies.
+    pub const REPLY: u32 = u32::MAX - 4;
+
     /// Users' tags are below this.
     pub const TAGS: u32 = 1 << 31;
 }

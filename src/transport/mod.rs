@@ -24,7 +24,7 @@ pub(crate) use signature::{Signature, Verb};
 
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
 /// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
@@ -57,6 +57,32 @@ pub(crate) trait Transport: Progress + Send + Sync {
     ) -> Option<Result<()>> {
         None
     }
+
+    /// Sends a message with memory of its own; returns at once. It is delivered in order with this rank's other messages of
+    /// that slot, while some thread of this rank is inside a call (a server's thread is, in [`Transport::receive_next`]).
+    /// Fails with PeerLost where it is known at once that it cannot arrive; that it arrived is for the receiver to say.
+    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()>;
+
+    /// The next message from anybody with this context and tag, whatever its length and signature, and its sender;
+    /// `None` when none came within `limit`. Messages of one sender come in the order in which they were sent. No `Incoming`
+    /// may wait for the same context and tag. It makes progress for all exchanges of this rank, does not keep other threads
+    /// from theirs, and sleeps when nothing happens. The call only names itself in errors.
+    fn receive_next(
+        &self,
+        call: &Call,
+        context: u32,
+        tag: u32,
+        limit: Duration,
+    ) -> Result<Option<(usize, Vec<u8>)>>;
+
+    /// Waits, at most for `limit`, until everything that was posted has left this rank; true when it has.
+    fn settle(&self, call: &Call, limit: Duration) -> Result<bool>;
+
+    /// How a rank was lost, or `None` as far as this rank can see.
+    fn lost(&self, rank: usize) -> Option<Lost>;
+
+    /// What is known of a rank that others wait for.
+    fn missing(&self, rank: usize) -> Missing;
 
     /// Takes leave of the other ranks, at most for `limit`; no call is made afterwards.
     fn leave(&self, _limit: Duration) {}

@@ -98,6 +98,8 @@ impl Group {
     ) -> Group {
         let rank = common.transport.rank();
         let me = members.iter().position(|&member| member == rank).expect("this rank is a member");
+        // Only the world's own group can be taken up by a process that was started again.
+        let seat = common.seat.clone().filter(|_| context == 0 && channel.is_some());
         let core = Core {
             common,
             context,
@@ -105,7 +107,7 @@ impl Group {
             members,
             me,
             channel,
-            turns: Turns::default(),
+            turns: seat.map_or_else(Turns::default, Turns::at),
             running: Mutex::new(()),
             background: Background::default(),
             messages: AtomicU64::new(0),
@@ -186,7 +188,8 @@ impl Group {
     /// taken for the one that the others are making; with it, they see that the numbers differ. The verbs do this
     /// themselves; it is for bindings that refuse arguments before the verb sees them.
     pub fn skip_call(&self) {
-        if self.options.turn.is_none() {
+        // A forked child counts for nobody, least of all in the memory that it shares with its parent.
+        if self.options.turn.is_none() && self.core.common.origin.is_here() {
             self.core.turns.skip();
         }
     }
@@ -282,7 +285,22 @@ impl Group {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
         let call = self.describe(verb, number, Instant::now());
+        let _underway = self.core.common.seat.as_ref().map(|seat| seat.place().stay.message());
         self.noted(verb, number, || body(&call))
+    }
+
+    /// Fails if messages and groups with one of these ranks of the world do not work, because it, or this rank, was
+    /// started again.
+    pub(crate) fn check_reachable(&self, call: &Call, ranks: impl Iterator<Item = usize>) -> Result<()> {
+        let Some(seat) = &self.core.common.seat else { return Ok(()) };
+        let lost: Vec<_> = ranks.filter_map(|rank| seat.started_again(rank)).collect();
+        if lost.is_empty() { Ok(()) } else { Err(call.lost(lost)) }
+    }
+
+    /// The same for a message that is about to begin in the background.
+    pub(crate) fn check_peer(&self, verb: Verb, rank: usize) -> Result<()> {
+        let number = self.core.messages.load(Ordering::Relaxed) + 1;
+        self.check_reachable(&self.describe(verb, number, Instant::now()), std::iter::once(rank))
     }
 
     /// Sends and receives as part of a call; peers are ranks of the group.
@@ -295,6 +313,8 @@ impl Group {
     ) -> Result<()> {
         sends.iter_mut().for_each(|send| send.to = self.core.members[send.to]);
         receives.iter_mut().for_each(|receive| receive.from = self.core.members[receive.from]);
+        let peers = sends.iter().map(|send| send.to).chain(receives.iter().map(|receive| receive.from));
+        self.check_reachable(call, peers)?;
         self.core.common.transport.exchange(call, slot, &sends, &mut receives)
     }
 

@@ -38,6 +38,9 @@ impl World {
     ///
     /// `UNISONO_TRANSPORT=shm|mpi` forces a transport; `UNISONO_HOSTS=2` pretends that the ranks are spread over two
     /// hosts; `UNISONO_TIMEOUT` is the default deadline in seconds.
+    ///
+    /// A rank that `unisono run --restart` started again does not wait: it goes on with the next call of the world's
+    /// group after those that its process had finished.
     pub fn init_with(options: InitOptions) -> Result<World> {
         let placement = launcher::detect(|name| env::var(name).ok())?;
         let timeout = match options.timeout {
@@ -49,7 +52,7 @@ impl World {
         log::tell(format_args!(
             "joining as {placement:?}, deadline {timeout:?}, wish {wish:?}, {pretended} hosts"
         ));
-        let launcher = placement.launcher;
+        let (launcher, restarts) = (placement.launcher, placement.restarts);
         let one_host = placement.local_size == Some(placement.size) && pretended <= 1;
         let deadline = Instant::now() + timeout;
         let joined = match wish {
@@ -68,12 +71,9 @@ impl World {
                 ));
             }
         };
-        let world = World::new(joined, launcher, timeout);
-        let joining = match options.interrupt {
-            Some(interrupt) => world.group.with_interrupt(interrupt),
-            None => world.group.clone(),
-        };
-        joining.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
+        let mut world = World::new(joined, launcher, timeout);
+        world.restarts = restarts;
+        world.meet(deadline, options.interrupt)?;
         log::tell(format_args!(
             "rank {} of {} joined over {}",
             world.rank(),
@@ -81,6 +81,27 @@ impl World {
             world.transport()
         ));
         Ok(world)
+    }
+
+    /// Waits until everybody is there. A rank that was started again goes on where its process had stopped, which is after
+    /// this, and the others are elsewhere.
+    fn meet(&self, deadline: Instant, interrupt: Option<Arc<Interrupt>>) -> Result<()> {
+        let stay = self.common().seat.as_ref().map(|seat| &seat.place().stay);
+        if stay.is_some_and(|stay| stay.has_joined()) {
+            return Ok(());
+        }
+        let joining = match interrupt {
+            Some(interrupt) => self.group.with_interrupt(interrupt),
+            None => self.group.clone(),
+        };
+        if let Some(stay) = stay {
+            stay.enter();
+        }
+        joining.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
+        if let Some(stay) = stay {
+            stay.leave(0);
+        }
+        Ok(())
     }
 
     /// A world of `size` threads in this process; each thread takes one of the ranks.
@@ -103,6 +124,7 @@ impl World {
         World {
             group: Group::new(Arc::new(common), 0, "world".into(), members, channel, timeout),
             launcher,
+            restarts: 0,
             hosts: names,
             local_rank,
             local_size: neighbours.len(),

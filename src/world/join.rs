@@ -50,7 +50,7 @@ pub(super) fn on_one_host(
     deadline: Instant,
     interrupt: Option<&Interrupt>,
 ) -> Result<Joined> {
-    let Placement { launcher, rank, size, job, .. } = placement;
+    let Placement { launcher, rank, size, job, restarts, .. } = placement;
     let (arena, host) = match launcher == OWN {
         true => (shm::join(&job, deadline, interrupt)?, None),
         false => share(&job, size, rank == 0, deadline, interrupt)?,
@@ -63,7 +63,7 @@ pub(super) fn on_one_host(
             "do not change UNISONO_SIZE or UNISONO_JOB by hand",
         ));
     }
-    let seat = Seat::take(arena, rank, (0..size).collect())?;
+    let seat = Seat::take_again(arena, rank, (0..size).collect(), restarts as u32)?;
     let joined = Joined::local(ArenaTransport::new("shm", size, seat));
     Ok(Joined { host, ..joined })
 }

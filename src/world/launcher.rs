@@ -18,6 +18,8 @@ pub(crate) struct Placement {
     pub local_size: Option<usize>,
     /// A name that all ranks of this job on this host know, and nobody else uses.
     pub job: String,
+    /// How often the launcher has started this rank again.
+    pub restarts: usize,
 }
 
 /// The variables of one launcher.
@@ -93,7 +95,15 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
     if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE"))
         && let Ok(rank) = rank.parse()
     {
-        return Ok(Placement { launcher: "PMIx", rank, size: 0, local_rank: None, local_size: None, job });
+        return Ok(Placement {
+            launcher: "PMIx",
+            rank,
+            size: 0,
+            local_rank: None,
+            local_size: None,
+            job,
+            restarts: 0,
+        });
     }
     Ok(Placement {
         launcher: "none",
@@ -102,6 +112,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
         local_rank: Some(0),
         local_size: Some(1),
         job: String::new(),
+        restarts: 0,
     })
 }
 
@@ -139,6 +150,7 @@ fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Resu
         local_rank: number(launcher.local_rank)?,
         local_size,
         job,
+        restarts: if launcher.name == OWN { number("UNISONO_RESTARTS")?.unwrap_or(0) } else { 0 },
     })
 }
 

@@ -41,6 +41,7 @@ use crate::transport::{ArenaBuffer, shm};
 pub struct World {
     group: Group,
     launcher: &'static str,
+    restarts: usize,
     hosts: Vec<String>,
     local_rank: usize,
     local_size: usize,
@@ -88,6 +89,11 @@ impl World {
     /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm", "PMIx" or "none".
     pub fn launcher(&self) -> &'static str {
         self.launcher
+    }
+
+    /// How often `unisono run --restart` has started this rank again: 0 in its first process.
+    pub fn restarts(&self) -> usize {
+        self.restarts
     }
 
     /// The group of everybody.

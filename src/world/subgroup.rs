@@ -76,6 +76,7 @@ impl Group {
     pub(crate) fn found(&self, call: &Call, members: &[usize], tag: u32) -> Result<Group> {
         let common = &self.core.common;
         let ranks: Vec<usize> = members.iter().map(|&member| self.core.members[member]).collect();
+        self.check_reachable(call, ranks.iter().copied())?;
         let seats = common.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
             let seats: Option<Vec<usize>> = ranks.iter().map(|&rank| seat.seat_of(rank)).collect();
             seats.map(|seats| (seat, seats))

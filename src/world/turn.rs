@@ -1,14 +1,18 @@
 //! Turns: calls on one group happen one at a time, in the order in which they were made, also those in the background.
 
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::transport::arena::Seat;
 
 /// Hands out numbers and calls them up in order.
 #[derive(Default)]
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
+    /// Where the turns are written down, for a process that takes them up when this one is gone.
+    seat: Option<Arc<Seat>>,
 }
 
 #[derive(Default)]
@@ -37,6 +41,13 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turns {
+    /// Turns that go on where those written down at this seat have stopped.
+    pub fn at(seat: Arc<Seat>) -> Turns {
+        let calls = seat.place().stay.calls();
+        let state = State { taken: calls, finished: calls, ..State::default() };
+        Turns { state: Mutex::new(state), changed: Condvar::new(), seat: Some(seat) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +65,12 @@ impl Turns {
         state.taken += 1;
         let number = state.taken;
         match state.finished + 1 == number {
-            true => state.finish(number),
+            true => {
+                state.finish(number);
+                if let Some(seat) = &self.seat {
+                    seat.place().stay.count(state.finished);
+                }
+            }
             false => drop(state.skipped.insert(number)),
         }
     }
@@ -72,6 +88,9 @@ impl Turns {
                 return None;
             }
         }
+        if let Some(seat) = &self.seat {
+            seat.place().stay.enter();
+        }
         Some(Turn { turns: self, number })
     }
 }
@@ -80,6 +99,9 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.lock();
         state.finish(self.number);
+        if let Some(seat) = &self.turns.seat {
+            seat.place().stay.leave(state.finished);
+        }
         // Waking nobody would still cost a system call.
         if state.waiting > 0 {
             drop(state);

@@ -14,7 +14,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A job of real processes.
 pub struct Job {
     ranks: Vec<Child>,
-    memory: unisono::launch::Job,
+    scenario: String,
+    environment: Vec<(String, String)>,
+    pub memory: unisono::launch::Job,
 }
 
 /// How a rank ended.
@@ -30,19 +32,54 @@ impl Job {
     }
 
     pub fn start_with(size: usize, scenario: &str, environment: &[(&str, &str)]) -> Job {
+        Job::start_restartable(size, scenario, environment, 0)
+    }
+
+    /// A job whose ranks may each be started again so many times.
+    pub fn start_restartable(
+        size: usize,
+        scenario: &str,
+        environment: &[(&str, &str)],
+        restarts: usize,
+    ) -> Job {
         let memory = unisono::launch::Job::create(size).unwrap();
-        let start = |rank: usize| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "rank", "--nocapture", "--test-threads=1"])
-                .env(SCENARIO, scenario)
-                .envs(memory.environment(rank))
-                .envs(environment.iter().copied())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap()
-        };
-        Job { ranks: (0..size).map(start).collect(), memory }
+        let environment =
+            environment.iter().map(|&(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut job = Job { ranks: Vec::new(), scenario: scenario.into(), environment, memory };
+        if restarts > 0 {
+            (0..size).for_each(|rank| job.memory.allow_restarts(rank, restarts));
+        }
+        for rank in 0..size {
+            let started = job.process_of(rank);
+            job.ranks.push(started);
+        }
+        job
+    }
+
+    /// Starts one more process that takes itself for this rank.
+    pub fn process_of(&self, rank: usize) -> Child {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "rank", "--nocapture", "--test-threads=1"])
+            .env(SCENARIO, &self.scenario)
+            .envs(self.memory.environment(rank))
+            .envs(self.environment.iter().cloned())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Kills a rank, and does not tell anybody.
+    pub fn kill_silently(&mut self, rank: usize) {
+        self.ranks[rank].kill().unwrap();
+        self.ranks[rank].wait().unwrap();
+    }
+
+    /// Starts a rank again that was killed; it may come back so many more times.
+    pub fn restart(&mut self, rank: usize, more: usize) {
+        self.memory.restart(rank).unwrap();
+        self.memory.allow_restarts(rank, more);
+        self.ranks[rank] = self.process_of(rank);
     }
 
     pub fn pid(&self, rank: usize) -> u32 {
@@ -56,8 +93,7 @@ impl Job {
 
     /// Kills a rank, as a launcher would notice it.
     pub fn kill(&mut self, rank: usize) {
-        self.ranks[rank].kill().unwrap();
-        self.ranks[rank].wait().unwrap();
+        self.kill_silently(rank);
         self.memory.rank_ended(rank);
     }
 

@@ -4,6 +4,7 @@ mod endings;
 mod harness;
 mod mistakes;
 mod misuse;
+mod restarts;
 mod soak;
 mod tables;
 
@@ -24,6 +25,10 @@ fn rank() {
         "mismatch" => mistakes::mismatch(&world),
         "second init" => mistakes::second_init(&world),
         "arena" => mistakes::arena_limits(&world),
+        "come and go" => restarts::come_and_go(&world),
+        "late" => restarts::late(&world),
+        "patient" => restarts::patient(&world),
+        "messages" => restarts::messages(&world),
         "soak" => soak::rank(&world),
         "adding" => tables::adding(&world),
         "in step" => tables::in_step(&world),

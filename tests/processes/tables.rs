@@ -18,7 +18,8 @@ fn named(name: &str, consistency: &str) -> TableOptions {
 pub fn adding(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let values = ArrayTable::<i64>::create(&tables, SIZE, None, named("values", "async")).unwrap();
-    let counts = ArrayTable::<i64>::create(&tables, world.size() + 1, None, named("counts", "async")).unwrap();
+    let counts =
+        ArrayTable::<i64>::create(&tables, world.size() + 1, None, named("counts", "async")).unwrap();
     let victim = world.size() - 1;
     let count = |place: usize| {
         let mut one = vec![0; world.size() + 1];

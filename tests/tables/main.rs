@@ -1,6 +1,7 @@
 //! Tables against a naive computation, with ranks as threads.
 
 mod basics;
+mod checkpoints;
 mod rounds;
 
 use unisono::World;

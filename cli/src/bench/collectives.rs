@@ -78,6 +78,7 @@ fn gather(
         environment: Vec::new(),
         timeout: None,
         grace: Duration::from_secs(5),
+        restarts: 0,
         this_program,
     };
     let mut rows = Vec::new();

@@ -32,6 +32,7 @@ impl Helper<'_> {
             environment,
             timeout: Some(limit),
             grace: Duration::from_secs(2),
+            restarts: 0,
             this_program: self.this_program,
         };
         let (mut output, mut errors) = (Vec::new(), Vec::new());

@@ -66,7 +66,8 @@ impl Supervisor<'_> {
         let report = |rank: Rank| {
             let (ending, after) = rank.ended?;
             let pid = rank.pid.as_raw_nonzero().get();
-            Some(RankReport { pid, ending, after, told: rank.told, activity: rank.activity })
+            let Rank { restarts, told, activity, .. } = rank;
+            Some(RankReport { pid, ending, restarts, after, told, activity })
         };
         Outcome { cause: self.cause, ranks: self.ranks.into_iter().filter_map(report).collect() }
     }

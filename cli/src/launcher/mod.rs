@@ -9,6 +9,7 @@ pub(crate) mod keeper;
 mod listener;
 mod processes;
 mod rank;
+mod restart;
 mod signals;
 mod supervisor;
 
@@ -38,6 +39,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) timeout: Option<Duration>,
     /// How long the others may go on after one failed.
     pub(crate) grace: Duration,
+    /// How many times ranks that fail are started again, all ranks together.
+    pub(crate) restarts: usize,
     /// How to start this program again, for the keeper.
     pub(crate) this_program: &'a [OsString],
 }
@@ -57,8 +60,10 @@ impl Stream {
 pub(crate) trait Audience {
     /// A rank printed this.
     fn hear(&mut self, rank: usize, stream: Stream, bytes: &[u8]);
-    /// A rank will print nothing more here.
+    /// A rank will print nothing more here, unless it is started again.
     fn end(&mut self, rank: usize, stream: Stream);
+    /// The launcher itself has something to say while the job goes on.
+    fn notice(&mut self, _line: &str) {}
     /// May `hear` be called now, or would too much pile up?
     fn has_room(&self) -> bool {
         true
@@ -91,6 +96,8 @@ pub(crate) enum Cause {
 pub(crate) struct RankReport {
     pub(crate) pid: i32,
     pub(crate) ending: Ending,
+    /// How often it was started again before.
+    pub(crate) restarts: usize,
     /// How long after the start it ended.
     pub(crate) after: Duration,
     /// The last signal that the launcher sent it.

@@ -8,6 +8,7 @@ use rustix::process::Pid;
 struct Process {
     pid: i32,
     parent: i32,
+    group: i32,
     ended: bool,
 }
 
@@ -26,22 +27,33 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let after_name = &stat[stat.iter().rposition(|&byte| byte == b')')? + 1..];
     let mut fields = std::str::from_utf8(after_name).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
-    Some(Process { pid, parent: fields.next()?.parse().ok()?, ended: matches!(state, "Z" | "X") })
+    let mut number = || fields.next()?.parse().ok();
+    Some(Process { pid, parent: number()?, group: number()?, ended: matches!(state, "Z" | "X") })
 }
 
 /// The living descendants of this process, without the subtrees that begin at `except`.
 pub(crate) fn descendants(except: &HashSet<i32>) -> Vec<Pid> {
-    let all = processes();
+    let found = living_descendants(except);
+    found.iter().filter_map(|process| Pid::from_raw(process.pid)).collect()
+}
+
+/// The living descendants of this process in a process group.
+pub(crate) fn in_group(leader: Pid) -> Vec<Pid> {
+    let mut found = living_descendants(&HashSet::new());
+    found.retain(|process| process.group == leader.as_raw_nonzero().get());
+    found.iter().filter_map(|process| Pid::from_raw(process.pid)).collect()
+}
+
+fn living_descendants(except: &HashSet<i32>) -> Vec<Process> {
+    let mut all = processes();
     let mut family = vec![rustix::process::getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
     while let Some(parent) = family.pop() {
-        for process in all.iter().filter(|process| process.parent == parent && !except.contains(&process.pid))
-        {
-            family.push(process.pid);
-            if !process.ended {
-                found.extend(Pid::from_raw(process.pid));
-            }
-        }
+        let (children, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|process| process.parent == parent && !except.contains(&process.pid));
+        family.extend(children.iter().map(|process| process.pid));
+        found.extend(children.into_iter().filter(|process| !process.ended));
+        all = others;
     }
     found
 }
@@ -62,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_confuse() {
-        let process = parse(7, b"7 (a) b) c) Z 42 7 7 0").unwrap();
-        assert_eq!((process.pid, process.parent, process.ended), (7, 42, true));
+        let process = parse(7, b"7 (a) b) c) Z 42 8 7 0").unwrap();
+        assert_eq!((process.pid, process.parent, process.group, process.ended), (7, 42, 8, true));
         assert!(parse(7, b"garbage").is_none());
     }
 }

@@ -15,6 +15,8 @@ use super::{Ending, Stream};
 pub(crate) struct Rank {
     pub(crate) pid: Pid,
     pipes: [Option<File>; 2],
+    /// How often this rank was started before.
+    pub(crate) restarts: usize,
     /// How and how long after the start it ended.
     pub(crate) ended: Option<(Ending, Duration)>,
     /// The last signal that the launcher sent it.
@@ -49,6 +51,7 @@ impl Rank {
         Ok(Rank {
             pid,
             pipes: pipes.map(|pipe| pipe.map(File::from)),
+            restarts: 0,
             ended: None,
             told: None,
             activity: None,

@@ -26,15 +26,17 @@ pub(super) enum Phase {
 }
 
 pub(super) struct Supervisor<'a> {
-    plan: &'a Plan<'a>,
+    pub(super) plan: &'a Plan<'a>,
     pub(super) audience: &'a mut dyn Audience,
     signals: &'a mut Signals,
-    job: Job,
+    pub(super) job: Job,
     pub(super) keeper: Option<Keeper>,
     pub(super) ranks: Vec<Rank>,
-    start: Instant,
+    pub(super) start: Instant,
     pub(super) phase: Phase,
     pub(super) cause: Option<Cause>,
+    /// How many times ranks may still be started again.
+    pub(super) restarts_left: usize,
     /// Somebody has already sent the launcher a signal to pass on.
     asked: bool,
     buffer: Vec<u8>,
@@ -62,6 +64,7 @@ pub(crate) fn launch(
         start: Instant::now(),
         phase: Phase::Running,
         cause: None,
+        restarts_left: plan.restarts,
         asked: false,
         buffer: vec![0; 1 << 16],
     };
@@ -84,29 +87,37 @@ pub(crate) fn launch(
 
 impl Supervisor<'_> {
     fn start_ranks(&mut self) -> unisono::Result<()> {
+        if self.plan.restarts > 0 {
+            self.announce_restarts();
+        }
         for rank in 0..self.plan.size {
-            let own = self.job.environment(rank);
-            if self.keeper.is_none() {
-                let marker = own.iter().find(|(name, _)| name == JOB_VARIABLE);
-                let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
-                let keeper = Keeper::start(self.plan.this_program, &marker);
-                self.keeper = Some(keeper.map_err(|error| {
-                    let what = format!("starting this program again ({:?})", self.plan.this_program);
-                    unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
-                })?);
-            }
-            let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
-            let environment: Vec<_> = self.plan.environment.iter().cloned().chain(own).collect();
-            let started = Rank::start(&self.plan.program, &environment).map_err(|error| {
-                let what = format!("starting rank {rank} ({:?})", self.plan.program[0]);
-                unisono::Error::io("run", what, error, "check the program and the limits of this machine")
-            })?;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.group(started.pid);
-            }
+            let started = self.start_rank(rank)?;
             self.ranks.push(started);
         }
         Ok(())
+    }
+
+    pub(super) fn start_rank(&mut self, rank: usize) -> unisono::Result<Rank> {
+        let own = self.job.environment(rank);
+        if self.keeper.is_none() {
+            let marker = own.iter().find(|(name, _)| name == JOB_VARIABLE);
+            let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
+            let keeper = Keeper::start(self.plan.this_program, &marker);
+            self.keeper = Some(keeper.map_err(|error| {
+                let what = format!("starting this program again ({:?})", self.plan.this_program);
+                unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
+            })?);
+        }
+        let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let environment: Vec<_> = self.plan.environment.iter().cloned().chain(own).collect();
+        let started = Rank::start(&self.plan.program, &environment).map_err(|error| {
+            let what = format!("starting rank {rank} ({:?})", self.plan.program[0]);
+            unisono::Error::io("run", what, error, "check the program and the limits of this machine")
+        })?;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.group(started.pid);
+        }
+        Ok(started)
     }
 
     /// Waits for anything to happen, and deals with it.
@@ -186,10 +197,13 @@ impl Supervisor<'_> {
         for (number, ending) in ended {
             let pid = self.ranks[number].pid;
             self.ranks[number].ended = Some((ending, now - self.start));
-            self.job.rank_ended(number);
             if let Some(keeper) = &mut self.keeper {
                 keeper.ended(pid);
             }
+            if ending.failed() && self.cause.is_none() && self.restart(number, ending) {
+                continue;
+            }
+            self.job.rank_ended(number);
             if ending.failed() && self.cause.is_none() {
                 self.stop(Cause::Rank(number));
             }

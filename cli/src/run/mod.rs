@@ -37,6 +37,10 @@ pub(crate) struct Options {
     /// How many seconds the others may go on after a rank has failed.
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "5")]
     grace: Duration,
+    /// Start ranks that fail again, at most N times for the whole job. A rank that dies between two calls takes up where it
+    /// stopped and the others wait for it; one that dies inside a call ends the job. See docs/guide/launching.md.
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    restart: usize,
     /// Write everything each rank prints to DIR/rank-0.log, DIR/rank-1.log and so on.
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
@@ -64,7 +68,7 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         Ok(signals) => signals,
         Err(error) => return complain(FAILURE, format!("cannot listen to signals: {error}")),
     };
-    let mut output = match Output::new(size, options.log_dir.as_deref()) {
+    let mut output = match Output::new(size, options.log_dir.as_deref(), options.quiet) {
         Ok(output) => output,
         Err(error) => return complain(FAILURE, format!("cannot open the output: {error}")),
     };
@@ -74,6 +78,7 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         environment: environment(options.env, options.wait_timeout),
         timeout: options.timeout,
         grace: options.grace,
+        restarts: options.restart,
         this_program,
     };
     let status = match launcher::launch(&plan, &mut output, &mut signals) {

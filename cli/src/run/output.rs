@@ -26,10 +26,12 @@ struct Speaker {
 pub(crate) struct Output {
     pub(crate) writer: Writer,
     speakers: Vec<Speaker>,
+    /// Whether the launcher itself keeps silent.
+    quiet: bool,
 }
 
 impl Output {
-    pub(crate) fn new(size: usize, log_dir: Option<&Path>) -> io::Result<Output> {
+    pub(crate) fn new(size: usize, log_dir: Option<&Path>, quiet: bool) -> io::Result<Output> {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let coloured = [io::stdout().is_terminal() && !plain, io::stderr().is_terminal() && !plain];
         let speaker = |rank: usize| {
@@ -44,7 +46,7 @@ impl Output {
             })
         };
         let speakers = (0..size).map(speaker).collect::<io::Result<_>>()?;
-        Ok(Output { writer: Writer::start()?, speakers })
+        Ok(Output { writer: Writer::start()?, speakers, quiet })
     }
 
     /// A rank's last lines, from both its outputs.
@@ -77,6 +79,12 @@ impl Audience for Output {
         let (prefix, last) = (&speaker.prefixes[stream as usize], &mut speaker.last);
         speaker.lines[stream as usize].finish(|line| show(&mut shown, prefix, last, line));
         self.writer.write(stream, shown);
+    }
+
+    fn notice(&mut self, line: &str) {
+        if !self.quiet {
+            self.note(format!("unisono: {line}\n"));
+        }
     }
 
     fn has_room(&self) -> bool {

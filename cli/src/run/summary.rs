@@ -17,12 +17,16 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
         Cause::Rank(rank) => {
             let report = &outcome.ranks[rank];
             let after = seconds(report.after);
-            let how = report.ending;
+            let (how, pid) = (report.ending, report.pid);
+            let again = match report.restarts {
+                0 => String::new(),
+                1 => ", started again once before".into(),
+                times => format!(", started again {times} times before"),
+            };
             note(
                 &mut text,
                 format_args!(
-                    "rank {rank} (process {}) failed first: {how}, {after} after the start",
-                    report.pid
+                    "rank {rank} (process {pid}) failed first: {how}, {after} after the start{again}"
                 ),
             );
             let lines: Vec<&[u8]> = last_lines(rank).collect();

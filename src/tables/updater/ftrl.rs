@@ -33,16 +33,14 @@ impl<T: TableElement<State: Real>> Updater<T> for Ftrl {
         let (alpha, beta): (T::State, T::State) = (ALPHA.of(context), BETA.of(context));
         let (lambda1, lambda2): (T::State, T::State) = (LAMBDA1.of(context), LAMBDA2.of(context));
         update_each(values, planes(state), delta, |value, [z, n], gradient| {
-            let square = gradient * gradient;
-            let (before, after) = (n.square_root(), (n + square).square_root());
-            let n = n + square;
-            let untouched = after == T::State::ZERO;
-            // The difference of the roots, without cancellation.
-            let sigma = square / ((before + after) * alpha);
-            let moved = z + (gradient - sigma * value);
-            let weight = (lambda1.with_sign_of(moved) - moved) / ((beta + after) / alpha + lambda2);
-            let weight = if moved.absolute() <= lambda1 { T::State::ZERO } else { weight };
-            if untouched { (value, [z, n]) } else { (weight, [moved, n]) }
+            let (before, n) = (n.square_root(), n + gradient * gradient);
+            let after = n.square_root();
+            let z = z + (gradient - (after - before) / alpha * value);
+            // Towards zero by lambda1, and no further. Written without branches, and so that a NaN is not hidden.
+            let evidence = z.absolute() - lambda1;
+            let evidence = if evidence < T::State::ZERO { T::State::ZERO } else { evidence };
+            let weight = T::State::ZERO - evidence.with_sign_of(z) / ((beta + after) / alpha + lambda2);
+            (if n == T::State::ZERO { value } else { weight }, [z, n])
         });
     }
 }

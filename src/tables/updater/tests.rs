@@ -302,7 +302,7 @@ fn steps_computed_by_hand() {
     // The constants of the original's logistic regression: below lambda1 the weight stays zero.
     let original = options(&[("alpha", 0.005), ("beta", 1.0), ("lambda1", 5.0), ("lambda2", 0.002)]);
     let mut unit = Unit::new("ftrl", DType::F64, &[0.0], 1);
-    close(&unit.add(0, &[3.0], &original), 0.0);
+    assert_eq!(unit.add(0, &[3.0], &original)[0].to_bits(), 0, "zero without a sign");
     close(&unit.add(0, &[4.0], &original), -2.0 / (6.0 / 0.005 + 0.002));
 }
 
@@ -480,4 +480,18 @@ fn a_user_may_bring_an_updater() {
     assert_eq!(state, vec![vec![6.0; 5]; 3]);
     assert_eq!(values, [f16::from_f64(3.0); 5]);
     assert_eq!(untyped::<f64, Counting>(Arc::new(Counting)).state_dtype(), DType::F64);
+}
+
+#[test]
+fn the_guide_tells_every_rule_and_its_defaults() {
+    let guide = include_str!("../../../docs/guide/updaters.md");
+    for name in UpdaterChoice::names() {
+        let row = guide.lines().find(|line| line.starts_with(&format!("| `{name}`")));
+        let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+        let defaults = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap().defaults();
+        let told: Vec<String> =
+            defaults.iter().map(|(option, value)| format!("`{option}` {value}")).collect();
+        let told = if told.is_empty() { "none".into() } else { told.join(", ") };
+        assert!(row.ends_with(&format!("| {told} |")), "{row} does not end with {told}");
+    }
 }

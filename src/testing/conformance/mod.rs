@@ -4,6 +4,7 @@ mod arena;
 mod exact;
 mod moves;
 mod order;
+mod posts;
 mod reductions;
 
 pub use exact::Exact;
@@ -35,6 +36,8 @@ pub fn run(group: &Group) -> Result<()> {
     order::same_bits_everywhere(group)?;
     order::background_keeps_order(group)?;
     order::messages_keep_order_per_tag(group)?;
+    posts::arrive_in_order(group)?;
+    posts::idle_is_idle(group)?;
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! The notice board: for each seat who sits there, whether it is alive, and what it is doing, for everybody to read.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::flag::Flag;
+use super::stay::{Fate, Stay};
 use crate::transport::Verb;
 use crate::transport::process;
 
@@ -19,11 +20,8 @@ pub(crate) struct Place {
     pub question: Flag,
     /// Raised to the question's number when `location` holds the answer.
     pub answer: Flag,
-    /// Twice the number of processes that have sat down here; odd while one sits down.
-    sittings: AtomicU32,
-    state: AtomicU32,
-    pid: AtomicU32,
-    started: AtomicU64,
+    /// Whose seat it is.
+    pub stay: Stay,
     verb: AtomicU32,
     inside: AtomicU32,
     context: AtomicU32,
@@ -33,10 +31,6 @@ pub(crate) struct Place {
     location_bytes: AtomicU32,
     location: [AtomicU32; LOCATION / 4],
 }
-
-const ABSENT: u32 = 0;
-const PRESENT: u32 = 1;
-const LEFT: u32 = 2;
 
 /// What a seat is doing, as last noted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,24 +45,20 @@ pub(crate) struct Activity {
 impl Place {
     /// Takes the seat for this process. Whoever sat here before must be gone.
     pub fn sit_down(&self) {
-        let pid = process::own();
-        // Odd while the notes of two processes are mixed; it stays so if this process is killed here.
-        let sitting = self.sittings.load(Ordering::Relaxed) | 1;
-        self.sittings.store(sitting, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.pid.store(pid, Ordering::Relaxed);
-        self.started.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
         self.since.store(now(), Ordering::Relaxed);
         self.verb.store(0, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
         self.listens.store(0, Ordering::Relaxed);
-        self.state.store(PRESENT, Ordering::Release);
-        self.sittings.store(sitting.wrapping_add(1), Ordering::Release);
+        self.stay.begin();
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.stay.pid()
     }
 
     /// How many processes have sat down here: 1 for the first. Together with the seat it names a process.
     pub fn incarnation(&self) -> u32 {
-        self.sittings.load(Ordering::Acquire) / 2
+        self.stay.incarnation()
     }
 
     /// Whether the process that sat here last is gone or has left, whether or not another one may come.
@@ -76,42 +66,9 @@ impl Place {
         self.lost().is_some()
     }
 
-    /// Leaves the seat in good order.
-    pub fn stand_up(&self) {
-        self.state.store(LEFT, Ordering::Release);
-    }
-
-    /// Says that nobody will take this seat, if nobody has.
-    pub fn nobody_comes(&self) {
-        let _ = self.state.compare_exchange(ABSENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    pub fn is_taken(&self) -> bool {
-        self.state.load(Ordering::Acquire) != ABSENT
-    }
-
-    pub fn pid(&self) -> Option<u32> {
-        self.is_taken().then(|| self.pid.load(Ordering::Relaxed))
-    }
-
-    /// How the rank was lost, or `None` while it lives or has not come yet.
+    /// How the process that sat here last was lost, or `None` while it lives or has not come yet.
     pub fn lost(&self) -> Option<&'static str> {
-        loop {
-            let sitting = self.sittings.load(Ordering::Acquire);
-            let (state, pid) = (self.state.load(Ordering::Acquire), self.pid.load(Ordering::Relaxed));
-            let started = self.started.load(Ordering::Relaxed);
-            let how = match state {
-                LEFT if pid == 0 => Some("its process ended before it called init"),
-                LEFT => Some("it has ended, or called shutdown"),
-                PRESENT if sitting % 2 == 1 || !process::is_alive(pid, started) => Some("its process ended"),
-                _ => None,
-            };
-            // Notes of two processes say nothing.
-            fence(Ordering::Acquire);
-            if self.sittings.load(Ordering::Relaxed) == sitting {
-                return how;
-            }
-        }
+        self.stay.lost()
     }
 
     /// Notes that a call begins (`inside`) or has ended.
@@ -136,8 +93,9 @@ impl Place {
 
     /// The activity in words, with what the system says of the process.
     pub fn in_words(&self) -> String {
-        if !self.is_taken() {
-            return "it has not called init yet".into();
+        let Some(pid) = self.pid() else { return "it has not called init yet".into() };
+        if self.stay.fate() == Fate::Returning {
+            return "its process ended and is being started again".into();
         }
         let Activity { verb, number, inside, since } = self.activity();
         let seconds = since.as_secs_f64();
@@ -146,7 +104,7 @@ impl Place {
             (Some(verb), true) => format!("in {} #{number} for {seconds:.1} s", verb.name()),
             (Some(verb), false) => format!("computing for {seconds:.1} s since {} #{number}", verb.name()),
         };
-        match process::is_stopped(self.pid.load(Ordering::Relaxed)) {
+        match process::is_stopped(pid) {
             true => format!("stopped by a signal, {doing}"),
             false => doing,
         }
@@ -159,7 +117,7 @@ impl Place {
 
     /// Asks where the rank is in its program; `None` if it cannot tell within `limit`.
     pub fn ask_location(&self, limit: Duration) -> Option<String> {
-        if self.listens.load(Ordering::Acquire) == 0 {
+        if self.listens.load(Ordering::Acquire) == 0 || self.is_dead() {
             return None;
         }
         let seen = self.answer.load();
@@ -194,25 +152,4 @@ impl Place {
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Arena;
-
-    #[test]
-    fn each_process_that_sits_down_is_counted() {
-        let map = memmap2::MmapOptions::new().len(Arena::bytes(2, 4096)).map_anon().unwrap();
-        let arena = Arena::format(map.into(), 2, 4096);
-        let place = arena.place(1);
-        assert_eq!((place.incarnation(), place.is_dead()), (0, false));
-        place.sit_down();
-        assert_eq!((place.incarnation(), place.is_dead()), (1, false));
-        place.stand_up();
-        assert!(place.is_dead());
-        place.sit_down();
-        assert_eq!((place.incarnation(), place.is_dead()), (2, false));
-        arena.place(0).nobody_comes();
-        assert_eq!((arena.place(0).incarnation(), arena.place(0).is_dead()), (0, true));
-    }
 }

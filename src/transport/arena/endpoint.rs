@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Seat;
 use super::patience::NAP;
-use crate::error::Result;
+use super::{LOCATION_LIMIT, Seat};
+use crate::error::{Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, Target};
 use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 
@@ -21,26 +21,26 @@ pub(crate) struct ArenaTransport {
 }
 
 /// What is on its way, seen from this rank.
-struct State {
-    mailbox: Mailbox,
+pub(super) struct State {
+    pub mailbox: Mailbox,
     /// For each seat, the messages that wait for room in its ring.
-    outgoing: Vec<VecDeque<Sending>>,
+    pub outgoing: Vec<VecDeque<Sending>>,
     /// For each seat, the message that is arriving from it.
     incoming: Vec<Receiving>,
 }
 
-struct Sending {
-    ticket: Ticket,
-    envelope: Envelope,
-    body: Body,
+pub(super) struct Sending {
+    pub ticket: Ticket,
+    pub envelope: Envelope,
+    pub body: Body,
     /// Bytes already in the ring, the envelope's included.
-    done: usize,
+    pub done: usize,
 }
 
-enum Body {
+pub(super) enum Body {
     /// The caller's buffer, valid until the ticket is closed.
     Borrowed(*const u8),
-    /// The rest of a message whose caller gave up half-way: the stream must stay whole.
+    /// A posted message, or one whose caller gave up half-way: the stream must stay whole.
     Owned(Vec<u8>),
 }
 
@@ -71,18 +71,19 @@ impl ArenaTransport {
         ArenaTransport { name, rank, size, seat: Arc::new(seat), state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seat_of(&self, rank: usize) -> usize {
+    pub(super) fn seat_of(&self, rank: usize) -> usize {
         self.seat.seat_of(rank).expect("messages over the arena go to ranks of this host")
     }
 
     /// Fails if the caller should stop waiting for this exchange; true if it turned out to be done.
     fn check(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         call.check_interrupt()?;
-        let lost: Vec<_> = self.awaited(ticket).iter().filter_map(|&rank| self.seat.lost(rank)).collect();
+        let lost: Vec<_> =
+            self.awaited(ticket).iter().filter_map(|&rank| self.seat.unreachable(rank)).collect();
         // Look once more before giving up. What a lost rank had sent before is still in its ring; and another thread may
         // have moved the last bytes for us while the rank died before it could ring our bell.
         if self.poll(call, ticket)? {
@@ -131,6 +132,32 @@ impl Transport for ArenaTransport {
             let check = || self.check(call, ticket).map(|finished| done.set(finished));
             self.seat.patience.wait(bell, woken, check, || false)?;
         }
+    }
+
+    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+        self.post_owned(call, to, slot, bytes)
+    }
+
+    fn receive_next(
+        &self,
+        _call: &Call,
+        context: u32,
+        tag: u32,
+        limit: Duration,
+    ) -> Result<Option<(usize, Vec<u8>)>> {
+        Ok(self.wait_for_next(context, tag, limit))
+    }
+
+    fn settle(&self, _call: &Call, limit: Duration) -> Result<bool> {
+        Ok(self.wait_until_sent(limit))
+    }
+
+    fn lost(&self, rank: usize) -> Option<Lost> {
+        self.seat.lost(rank)
+    }
+
+    fn missing(&self, rank: usize) -> Missing {
+        self.seat.missing(rank, Instant::now() + LOCATION_LIMIT)
     }
 }
 
@@ -184,7 +211,7 @@ impl Progress for ArenaTransport {
 
 impl State {
     /// Moves what can be moved now; false when nothing could.
-    fn advance(&mut self, seat: &Seat) -> bool {
+    pub(super) fn advance(&mut self, seat: &Seat) -> bool {
         let mut moved = false;
         for peer in 0..seat.arena.seats() {
             let mut peer_should_know = false;

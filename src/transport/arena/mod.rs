@@ -15,8 +15,10 @@ mod heap;
 mod layout;
 pub(crate) mod lock;
 pub(crate) mod patience;
+mod posts;
 mod ring;
 mod seat;
+mod stay;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +32,7 @@ pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, Seat};
+pub(crate) use stay::Fate;
 
 use crate::error::{Error, Result};
 

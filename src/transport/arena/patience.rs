@@ -45,6 +45,24 @@ impl Patience {
         self.wait_slowly(flag, done, check, crowded)
     }
 
+    /// Waits until the flag is no longer `seen`, at most for `limit`.
+    pub fn rest(&self, flag: &Flag, seen: u32, limit: Duration) {
+        for _ in 0..self.spin {
+            std::hint::spin_loop();
+            if flag.load() != seen {
+                return;
+            }
+        }
+        let started = Instant::now();
+        while started.elapsed() < self.give_way.min(limit) {
+            rustix::thread::sched_yield();
+            if flag.load() != seen {
+                return;
+            }
+        }
+        flag.sleep_while(seen, limit.saturating_sub(started.elapsed()));
+    }
+
     #[cold]
     fn wait_slowly(
         &self,

@@ -7,6 +7,7 @@ use super::buffer::ArenaBuffer;
 use super::heap::Heap;
 use super::lock::{Holders, Lock};
 use super::patience::Patience;
+use super::stay::Fate;
 use super::{Arena, Place, channel};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::{Verb, process};
@@ -35,6 +36,7 @@ pub(crate) const LOCATION_LIMIT: Duration = Duration::from_millis(500);
 
 const NOT_IN_CHILDREN: &str =
     "do not call init in a process that a rank started; remove UNISONO_RANK from its environment";
+const ALL_AGAIN: &str = "what it had begun cannot be taken up; start the whole job again";
 const ONCE: &str = "a rank joins its job once; keep the world until the program ends";
 
 /// The bits of a token that name the seat, counted from 1.
@@ -69,20 +71,21 @@ impl Holders for Everybody<'_> {
 impl Seat {
     /// Sits down, unless another living process sits there.
     pub fn take(arena: Arc<Arena>, index: usize, ranks: Vec<usize>) -> Result<Seat> {
+        Seat::take_again(arena, index, ranks, 0)
+    }
+
+    /// Sits down as the process of the given restart: where another has sat, if that one is gone and the launcher has
+    /// started this one in its place.
+    pub fn take_again(arena: Arc<Arena>, index: usize, ranks: Vec<usize>, restarts: u32) -> Result<Seat> {
         assert!(index < arena.seats() && ranks.len() == arena.seats());
         let place = arena.place(index);
-        if let Some(pid) = place.pid() {
-            let (received, advice) = match place.lost() {
-                None => (format!("process {pid} that has this rank already"), NOT_IN_CHILDREN),
-                Some(how) => {
-                    (format!("a second start of rank {} (process {pid}: {how})", ranks[index]), ONCE)
-                }
-            };
-            let expected = format!("to be the only process of rank {}", ranks[index]);
-            return Err(Error::usage("init", expected, received, advice));
+        if let Some(refused) = refusal(place, ranks[index], restarts) {
+            return Err(refused);
         }
         place.sit_down();
-        let heap = Heap::new(arena.layout.heap(index), arena.layout.heap_bytes);
+        // Others may still use what processes before this one had in the heap: it stays as it is.
+        let (start, used) = (arena.layout.heap(index), place.stay.heap_used().min(arena.layout.heap_bytes));
+        let heap = Heap::new(start + used, arena.layout.heap_bytes - used);
         let patience = Patience::for_ranks(arena.seats());
         let book = Mutex::new(Book { heap, retired: Vec::new(), kept: false });
         Ok(Seat { arena, index, ranks, patience, book })
@@ -110,6 +113,31 @@ impl Seat {
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let place = self.arena.place(self.seat_of(rank)?);
         place.lost().map(|how| Lost { rank, pid: place.pid(), how: how.into() })
+    }
+
+    /// How a rank was lost, or `None` while it lives, has not come yet, may be started again, or is on another host.
+    pub fn lost_for_good(&self, rank: usize) -> Option<Lost> {
+        let place = self.arena.place(self.seat_of(rank)?);
+        match place.stay.fate() {
+            Fate::Lost(how) => Some(Lost { rank, pid: place.pid(), how: how.into() }),
+            Fate::Here | Fate::Returning => None,
+        }
+    }
+
+    /// Why messages and groups with a rank are at an end: it is lost, or one of the two ranks was started again.
+    pub fn unreachable(&self, rank: usize) -> Option<Lost> {
+        self.lost(rank).or_else(|| self.started_again(rank))
+    }
+
+    /// Why messages and groups with a rank do not work: one of the two ranks was started again.
+    pub fn started_again(&self, rank: usize) -> Option<Lost> {
+        let place = self.arena.place(self.seat_of(rank)?);
+        let again = [(self.ranks[self.index], self.place()), (rank, place)]
+            .into_iter()
+            .find(|(_, place)| place.incarnation() > 1);
+        let how =
+            |rank| format!("rank {rank} was started again; messages and groups with it do not survive that");
+        again.map(|(found, _)| Lost { rank, pid: place.pid(), how: how(found) })
     }
 
     /// How a rank's process ended, or `None` while it lives, has not come yet, or is on another host. It may come back.
@@ -158,14 +186,17 @@ impl Seat {
             }
             !deserted
         });
-        heap.take(bytes).ok_or_else(|| {
+        let taken = heap.take(bytes).ok_or_else(|| {
             Error::usage(
                 "empty",
                 format!("at most {} bytes, the largest free piece of this rank's arena", heap.largest()),
                 format!("{bytes} bytes"),
                 "drop arrays made by empty() that are no longer needed",
             )
-        })
+        })?;
+        let end = taken - self.arena.layout.heap(self.index) + bytes.max(1).next_multiple_of(4096);
+        self.place().stay.use_heap(end);
+        Ok(taken)
     }
 
     /// From now on memory that is given back is not used again.
@@ -215,9 +246,27 @@ impl Seat {
         let place = self.place();
         // A forked child inherits the seat but not the right to leave it.
         if place.pid() == Some(process::own()) {
-            place.stand_up();
+            place.stay.end();
             // Whoever waits for us shall notice at once, not at the next nap's end.
             (0..self.arena.seats()).for_each(|seat| self.arena.place(seat).bell.ring());
         }
     }
+}
+
+/// Why this process may not sit down at a place.
+fn refusal(place: &Place, rank: usize, restarts: u32) -> Option<Error> {
+    let pid = place.pid()?;
+    let stay = &place.stay;
+    let in_its_place = restarts > 0 && restarts == stay.restarts() && stay.process_ended();
+    if in_its_place && stay.fate() == Fate::Returning {
+        return None;
+    }
+    let (received, advice) = match (stay.lost(), stay.obstacle()) {
+        (None, _) => (format!("process {pid} that has this rank already"), NOT_IN_CHILDREN),
+        (Some(_), Some(obstacle)) if in_its_place => {
+            (format!("restart {restarts} of rank {rank} (process {pid}: {obstacle})"), ALL_AGAIN)
+        }
+        (Some(how), _) => (format!("a second start of rank {rank} (process {pid}: {how})"), ONCE),
+    };
+    Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
 }

@@ -1,9 +1,11 @@
 //! The state of all exchanges of this rank, and how it moves on. One lock guards it, and with it all use of MPI.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use super::binding::{Mpi, Request};
 use super::matching::{Arrived, Body, Matching, Posted};
+use super::posts::{Delivery, Parcel};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, Header, INLINE};
 use crate::error::{Error, Result};
@@ -53,6 +55,16 @@ pub(super) struct Engine {
     pub offers: Vec<Offer>,
     pub outbound: Vec<Outbound>,
     pub inbound: Vec<Inbound>,
+    /// Large messages that were posted and have not left.
+    pub parcels: Vec<Parcel>,
+    /// Large messages from anybody that are on their way here.
+    pub deliveries: Vec<Delivery>,
+    /// Messages that came before their receive, and large ones that are complete, counted since the start.
+    pub arrivals: u64,
+    /// Threads that sleep until there is one more.
+    pub sleepers: usize,
+    /// When somebody last looked whether the senders of deliveries are alive.
+    pub checked: Instant,
     /// The receive for the next letter of anybody, and its memory.
     listener: Option<Request>,
     page: Vec<u8>,
@@ -75,6 +87,11 @@ impl Engine {
             offers: Vec::new(),
             outbound: Vec::new(),
             inbound: Vec::new(),
+            parcels: Vec::new(),
+            deliveries: Vec::new(),
+            arrivals: 0,
+            sleepers: 0,
+            checked: Instant::now(),
             listener: None,
             page: vec![0; Header::SIZE + INLINE],
             last_number: 0,
@@ -107,11 +124,17 @@ impl Engine {
         self.last_number
     }
 
+    /// A new ticket for so many sends and receives.
+    pub fn open(&mut self, left: usize) -> Ticket {
+        let ticket = Ticket(self.number());
+        self.exchanges.insert(ticket, Exchange { left, failure: None });
+        ticket
+    }
+
     /// # Safety
     /// The buffers stay valid and untouched until the ticket is closed.
     pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
-        let ticket = Ticket(self.number());
-        self.exchanges.insert(ticket, Exchange { left: sends.len() + receives.len(), failure: None });
+        let ticket = self.open(sends.len() + receives.len());
         if self.broken.is_some() {
             return ticket;
         }
@@ -138,7 +161,7 @@ impl Engine {
         }
     }
 
-    fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
+    pub fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
         let message = self.number();
         let envelope = Envelope::new(slot, bytes.len());
         let mut header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
@@ -189,10 +212,12 @@ impl Engine {
             if transfer.advance(&self.mpi)? {
                 let ticket = self.inbound.swap_remove(index).ticket;
                 ticket.into_iter().for_each(|ticket| self.done(ticket));
+                self.arrivals += 1;
             } else {
                 index += 1;
             }
         }
+        self.let_parcels_go();
         Ok(())
     }
 
@@ -231,8 +256,13 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // MPI may still read or write what it was given: leave that memory to it.
-        let idle = self.letters.is_empty() && self.inbound.is_empty() && self.listener.is_none();
+        let idle = self.letters.is_empty()
+            && self.inbound.is_empty()
+            && self.outbound.is_empty()
+            && self.listener.is_none();
         if !idle {
+            std::mem::forget(std::mem::take(&mut self.parcels));
+            std::mem::forget(std::mem::take(&mut self.deliveries));
             std::mem::forget(std::mem::take(&mut self.letters));
             std::mem::forget(std::mem::take(&mut self.inbound));
             std::mem::forget(std::mem::take(&mut self.page));

@@ -58,6 +58,7 @@ impl Engine {
     fn keep(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
         let body = bytes.map_or(Body::Offered, |bytes| Body::Here(bytes.to_vec()));
         self.matching.keep(Arrived { from, message, envelope, body });
+        self.arrivals += 1;
     }
 
     pub(super) fn surprise(&mut self, posted: Posted, message: u64, received: &Envelope) {

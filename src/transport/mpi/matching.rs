@@ -67,6 +67,13 @@ impl Matching {
         self.arrived.iter().position(|message| receive.fits(message.from, &message.envelope))
     }
 
+    /// The oldest message for anybody with this context and tag, unless its sender is `busy`; it stays kept.
+    pub fn find_next(&self, context: u32, tag: u32, busy: impl Fn(usize) -> bool) -> Option<usize> {
+        self.arrived.iter().position(|message| {
+            (message.envelope.context, message.envelope.tag) == (context, tag) && !busy(message.from)
+        })
+    }
+
     pub fn arrived(&self, index: usize) -> &Arrived {
         &self.arrived[index]
     }

@@ -6,6 +6,7 @@
 //! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
 //! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
 //! | `engine`, `letters`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
+//! | `posts` | messages that belong to no exchange: posted, and received from anybody |
 //! | `wait`, `peers` | how to wait; who the others are and whether they live |
 //! | `all_reduce` | the one collective that is worth a path of its own |
 //!
@@ -27,6 +28,7 @@ mod letters;
 mod library;
 mod matching;
 mod peers;
+mod posts;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,7 @@ mod transfer;
 mod wait;
 mod wire;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use abi::Interface as MpiInterface;
@@ -42,7 +44,7 @@ pub(crate) use peers::{Describe, Peers};
 pub use search::{MpiLibrary, installed as mpi_libraries};
 pub(crate) use wait::{Pause, Watch};
 
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 use binding::Mpi;
@@ -68,6 +70,8 @@ pub(crate) struct MpiTransport {
     crowded: bool,
     pub peers: Peers,
     engine: Mutex<Engine>,
+    /// Notified when messages have come that nobody was waiting for.
+    news: Condvar,
     /// Memory of finished all_reduces, kept because fresh pages are slow.
     scratch: Mutex<Vec<Vec<u8>>>,
 }
@@ -103,7 +107,8 @@ impl MpiTransport {
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
         let engine = Mutex::new(Engine::new(mpi)?);
-        Ok(MpiTransport { rank, size, crowded, peers, engine, scratch: Mutex::default() })
+        let (news, scratch) = (Condvar::new(), Mutex::default());
+        Ok(MpiTransport { rank, size, crowded, peers, engine, news, scratch })
     }
 
     /// Whether this host has more ranks than cores.
@@ -147,6 +152,23 @@ impl MpiTransport {
         engine.hang_up()?;
         engine.broken = Some(self.rank);
         engine.mpi.end()
+    }
+
+    /// Moves everything on as far as it goes without waiting.
+    fn advance(&self, engine: &mut Engine, call: &Call) -> Result<()> {
+        if let Some(rank) = engine.broken {
+            return Err(self.broken(call, rank));
+        }
+        let before = engine.arrivals;
+        let outcome = engine.progress();
+        self.announce(engine, before);
+        outcome.map_err(|error| {
+            let error = self.cause(call, error);
+            // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
+            let dead = self.peers.all_lost().first().map(|lost| lost.rank);
+            engine.broken = Some(dead.unwrap_or(self.rank));
+            error
+        })
     }
 
     fn error(&self, call: &Call, failure: Failure) -> Error {
@@ -225,6 +247,32 @@ impl Transport for MpiTransport {
         self.wait(call, ticket)
     }
 
+    fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+        self.post_owned(call, to, slot, bytes)
+    }
+
+    fn receive_next(
+        &self,
+        call: &Call,
+        context: u32,
+        tag: u32,
+        limit: Duration,
+    ) -> Result<Option<(usize, Vec<u8>)>> {
+        self.wait_for_next(call, context, tag, limit)
+    }
+
+    fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {
+        self.wait_until_sent(call, limit)
+    }
+
+    fn lost(&self, rank: usize) -> Option<Lost> {
+        self.peers.lost(rank)
+    }
+
+    fn missing(&self, rank: usize) -> Missing {
+        self.peers.missing(rank)
+    }
+
     fn leave(&self, limit: Duration) {
         if let Err(error) = self.shutdown(limit) {
             tracing::warn!(%error, "leaving MPI");
@@ -245,25 +293,19 @@ impl Transport for MpiTransport {
 
 impl Progress for MpiTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
+        let mut engine = self.engine();
+        let before = engine.arrivals;
         // SAFETY: the caller vouches for the buffers.
-        unsafe { self.engine().begin(slot, sends, receives) }
+        let ticket = unsafe { engine.begin(slot, sends, receives) };
+        self.announce(&engine, before);
+        ticket
     }
 
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         let mut engine = self.engine();
-        let outcome = match engine.broken {
-            Some(rank) => Err(self.broken(call, rank)),
-            None => match engine.progress() {
-                Err(error) => {
-                    let error = self.cause(call, error);
-                    // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
-                    let dead = self.peers.all_lost().first().map(|lost| lost.rank);
-                    engine.broken = Some(dead.unwrap_or(self.rank));
-                    Err(error)
-                }
-                Ok(()) => engine.state(*ticket).map_err(|failure| self.error(call, failure)),
-            },
-        };
+        let outcome = self
+            .advance(&mut engine, call)
+            .and_then(|()| engine.state(*ticket).map_err(|failure| self.error(call, failure)));
         match outcome {
             Ok(true) => engine.close(*ticket),
             Ok(false) => {}

@@ -10,6 +10,8 @@ use crate::transport::{Call, Progress, Ticket};
 const SPINS: u32 = 200;
 /// How long to keep giving the core away before sleeping.
 const YIELDING: Duration = Duration::from_millis(20);
+/// The same, for a server that may be idle for hours: long enough for the next message of a busy client.
+const YIELDING_IDLE: Duration = Duration::from_micros(200);
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// How often a waiting call looks at its interrupt hook and at the health of its peers.
@@ -19,28 +21,42 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Pause {
     rounds: u32,
     spins: u32,
+    yielding: Duration,
     since: Option<Instant>,
 }
 
 impl Pause {
     /// `crowded`: other ranks want this core, so spinning would keep the awaited one from running.
     pub fn new(crowded: bool) -> Pause {
-        Pause { rounds: 0, spins: if crowded { 20 } else { SPINS }, since: None }
+        Pause { rounds: 0, spins: if crowded { 20 } else { SPINS }, yielding: YIELDING, since: None }
+    }
+
+    /// For a loop that mostly has nothing to do.
+    pub fn idle(crowded: bool) -> Pause {
+        Pause { yielding: YIELDING_IDLE, ..Pause::new(crowded) }
     }
 
     /// Waits a moment, longer the longer the loop has run.
     pub fn once(&mut self) {
+        if let Some(nap) = self.or_nap() {
+            std::thread::sleep(nap);
+        }
+    }
+
+    /// Waits a moment, or says how long to sleep when that is better.
+    pub fn or_nap(&mut self) -> Option<Duration> {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= self.spins {
-            return std::hint::spin_loop();
+            std::hint::spin_loop();
+            return None;
         }
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited < YIELDING {
+        if waited < self.yielding {
             rustix::thread::sched_yield();
-        } else {
-            // A twentieth of the time waited adds at most five per cent to it.
-            std::thread::sleep((waited / 20).min(LONGEST_SLEEP));
+            return None;
         }
+        // A twentieth of the time waited adds at most five per cent to it.
+        Some((waited / 20).min(LONGEST_SLEEP))
     }
 
     /// Whether the loop has run long enough for the clock to be worth reading.

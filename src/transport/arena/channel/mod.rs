@@ -105,13 +105,18 @@ pub(crate) struct Channel {
     writer: Writer,
     /// Whether the area comes from this seat's heap.
     founded: bool,
+    /// Whether this is the channel of all, which a rank that was started again takes up where it had stopped.
+    of_all: bool,
 }
 
 impl Channel {
     /// The channel of the group of all seats, which every arena has.
     pub fn of_all(seat: &Arc<Seat>) -> Channel {
         let members = (0..seat.arena.seats()).collect();
-        Channel::new(seat, seat.arena.layout.channel(), members)
+        let mut channel = Channel::new(seat, seat.arena.layout.channel(), members);
+        channel.of_all = true;
+        *channel.step.get_mut() = channel.member(channel.me).step.load();
+        channel
     }
 
     /// A new channel in this seat's heap, for the other members to [`Channel::join`] at its [`Channel::offset`].
@@ -141,6 +146,7 @@ impl Channel {
             step: AtomicU32::new(0),
             writer: Writer::default(),
             founded: false,
+            of_all: false,
         }
     }
 
@@ -208,14 +214,7 @@ impl Channel {
         call.check_interrupt()?;
         let rank = |member: usize| self.seat.ranks[self.members[member]];
         // Read first who is gone, then who is late: a member that published and then left is not late.
-        let gone: Vec<Option<Lost>> = (0..self.size())
-            .map(|member| {
-                let gave_up = self.member(member).gave_up.load(Ordering::Acquire);
-                let how = if gave_up == LEFT { LEFT_GROUP } else { GAVE_UP };
-                let lost = self.seat.lost(rank(member));
-                lost.or_else(|| (gave_up != 0).then(|| self.seat.lost_because(rank(member), how)))
-            })
-            .collect();
+        let gone: Vec<Option<Lost>> = (0..self.size()).map(|member| self.gone(member)).collect();
         let late: Vec<usize> =
             (0..self.size()).filter(|&member| !reached(self.member(member).step.load(), step)).collect();
         let lost: Vec<Lost> = late.iter().filter_map(|&member| gone[member].clone()).collect();
@@ -226,6 +225,17 @@ impl Channel {
             return Err(call.timeout(self.seat.all_missing(late.iter().map(|&member| rank(member)))));
         }
         Ok(())
+    }
+
+    /// How a member was lost to this group. One that ended between two calls on the group of all may be started again.
+    fn gone(&self, member: usize) -> Option<Lost> {
+        let rank = self.seat.ranks[self.members[member]];
+        let lost = if self.of_all { self.seat.lost_for_good(rank) } else { self.seat.unreachable(rank) };
+        lost.or_else(|| {
+            let gave_up = self.member(member).gave_up.load(Ordering::Acquire);
+            let how = if gave_up == LEFT { LEFT_GROUP } else { GAVE_UP };
+            (gave_up != 0).then(|| self.seat.lost_because(rank, how))
+        })
     }
 
     /// The first step of every call: shows what the call is and `fill`s the slot, waits for everybody, and compares.
@@ -276,6 +286,9 @@ impl Channel {
     pub fn give_up(&self, error: &Error) {
         // Somebody may still be about to read or write memory that this rank showed: it is not used for anything else.
         self.seat.keep_memory();
+        if self.of_all {
+            self.seat.place().stay.break_off();
+        }
         self.member(self.me).gave_up.store(error.kind() as u32, Ordering::Release);
     }
 }
@@ -283,7 +296,8 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         // A forked child inherits its parent's end of the channel, but not the right to leave.
-        if self.seat.place().pid() != Some(process::own()) {
+        // Of the channel of all, leaving the seat has told everything; another process may take it up.
+        if self.seat.place().pid() != Some(process::own()) || self.of_all {
             return;
         }
         self.member(self.me).gave_up.store(LEFT, Ordering::Release);

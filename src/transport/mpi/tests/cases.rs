@@ -71,6 +71,9 @@ pub fn messages() {
     out_of_order(&transport);
     several_threads(&transport);
     all_reduces(&transport);
+    if transport.size() == 2 {
+        large_posts(&transport);
+    }
     if transport.size() > 1 {
         mismatches(&transport);
         timeouts(&transport);
@@ -128,6 +131,22 @@ fn several_threads(transport: &MpiTransport) {
             });
         }
     });
+}
+
+/// 100 MB from rank 0 to rank 1, then a small message that must not overtake it, while both wait for others.
+fn large_posts(transport: &MpiTransport) {
+    let (call, tag) = (call(transport, 60.0), Slot::REQUEST);
+    if transport.rank() == 0 {
+        for length in [100_000_000, 10] {
+            transport.post(&call, 1, &slot(60, tag, 0), pattern(length, length)).expect("posted");
+        }
+        assert!(transport.settle(&call, Duration::from_secs(60)).expect("no error"), "both have left");
+    } else {
+        for length in [100_000_000, 10] {
+            let found = transport.receive_next(&call, 60, tag, Duration::from_secs(60)).expect("no error");
+            assert!(found == Some((0, pattern(length, length))), "{length} bytes are wrong");
+        }
+    }
 }
 
 fn all_reduces(transport: &MpiTransport) {

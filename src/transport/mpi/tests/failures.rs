@@ -9,7 +9,7 @@ use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport, library};
 use crate::transport::{Incoming, Outgoing, Slot, Transport};
 
-fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
+pub(super) fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(transport.peers.pid(1) as i32).expect("a process id");
     rustix::process::kill_process(pid, signal).expect("the signal is sent");
 }
@@ -61,7 +61,7 @@ fn meet(transport: &MpiTransport) {
 }
 
 /// Writes down what happened, waits for the other survivor, and ends the process.
-fn leave_a_note(transport: &MpiTransport, error: &Error, began: Instant) {
+pub(super) fn leave_a_note(transport: &MpiTransport, error: &Error, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     // A launcher that ends a job does not always pass on its last lines.
     let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));

@@ -8,6 +8,7 @@ mod cases;
 mod failures;
 mod hosts;
 mod jobs;
+mod tables;
 
 use crate::testing::conformance;
 use crate::world::World;
@@ -25,6 +26,8 @@ fn rank_main() {
         Ok("wrong size") => failures::wrong_size(),
         Ok("hosts") => hosts::two_pretended_hosts(),
         Ok("world") => world(),
+        Ok("tables") => tables::rank(),
+        Ok("killed server") => tables::killed(),
         Ok(other) => panic!("no such case: {other}"),
         Err(_) => {}
     }

@@ -1,0 +1,213 @@
+//! What `manifest.json` says, and whether it can be true.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Tensor, checksum, damaged, names};
+use crate::error::{Error, Result};
+use crate::memory::DType;
+
+pub(super) const FORMAT: &str = "unisono-tables";
+const VERSION: u64 = 1;
+
+/// What a reader looks at first, also in the manifests of other programs and of later versions.
+#[derive(Deserialize)]
+struct Opening {
+    format: String,
+    version: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    #[serde(rename = "format")]
+    _format: String,
+    #[serde(rename = "version")]
+    _version: u64,
+    checksum: String,
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+/// The whole checkpoint: its data files, its tensors, and what the caller wants to remember.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Content {
+    pub id: String,
+    pub tables: Value,
+    pub files: Vec<DataFile>,
+    pub tensors: Vec<Stored>,
+}
+
+/// What one writer wrote. The committing rank needs every writer's: send it as bytes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    pub(super) id: String,
+    /// None where all pieces were empty.
+    pub(super) file: Option<DataFile>,
+    pub(super) tensors: Vec<Stored>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DataFile {
+    pub name: String,
+    pub bytes: u64,
+    pub checksum: String,
+}
+
+/// A tensor and where its rows are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stored {
+    pub name: String,
+    pub dtype: String,
+    pub shape: Vec<usize>,
+    pub pieces: Vec<Location>,
+}
+
+/// Some rows of a tensor: under `key` in the file with this index.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Location {
+    pub file: usize,
+    pub key: String,
+    pub first_row: usize,
+    pub rows: usize,
+}
+
+impl Part {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Part> {
+        serde_json::from_slice(bytes).map_err(|error| {
+            Error::usage("save", "what another rank wrote", error.to_string(), "run one version on all ranks")
+        })
+    }
+}
+
+impl Stored {
+    pub(super) fn tensor(&self) -> Option<Tensor> {
+        let dtype = DType::from_name(&self.dtype)?;
+        Some(Tensor { name: self.name.clone(), dtype, shape: self.shape.clone() })
+    }
+}
+
+/// Whether this is a manifest of ours, of whatever version, damaged further on or not.
+pub(super) fn is_ours(text: &[u8]) -> bool {
+    serde_json::from_slice::<Opening>(text).is_ok_and(|opening| opening.format == FORMAT)
+}
+
+pub(super) fn encode(content: &Content) -> Result<Vec<u8>> {
+    let text = serde_json::to_string_pretty(content)
+        .map_err(|error| Error::internal("save", format!("the manifest cannot be written: {error}")))?;
+    let checksum = checksum::of(text.as_bytes());
+    let whole = format!(
+        "{{\"format\": \"{FORMAT}\", \"version\": {VERSION}, \"checksum\": \"{checksum}\", \"content\": {text}}}\n"
+    );
+    Ok(whole.into_bytes())
+}
+
+/// Reads a manifest and checks all that can be checked without the data files.
+pub(super) fn decode(operation: &str, place: &str, text: &[u8]) -> Result<Content> {
+    let foreign = |error: serde_json::Error| damaged(operation, place, "a manifest", error.to_string());
+    let opening: Opening = serde_json::from_slice(text).map_err(foreign)?;
+    if opening.format != FORMAT {
+        return Err(damaged(
+            operation,
+            place,
+            format!("the format `{FORMAT}`"),
+            format!("`{}`", opening.format),
+        ));
+    }
+    if opening.version != VERSION {
+        return Err(Error::usage(
+            operation,
+            format!("version {VERSION} in {place}"),
+            format!("version {}", opening.version),
+            "read it with the version of unisono that wrote it",
+        ));
+    }
+    let envelope: Envelope = serde_json::from_slice(text).map_err(foreign)?;
+    let found = checksum::of(envelope.content.get().as_bytes());
+    if found != envelope.checksum {
+        return Err(damaged(operation, place, format!("the checksum {}", envelope.checksum), found));
+    }
+    let content: Content = serde_json::from_str(envelope.content.get()).map_err(foreign)?;
+    match check(&content) {
+        Ok(()) => Ok(content),
+        Err((expected, received)) => Err(damaged(operation, place, expected, received)),
+    }
+}
+
+/// What was expected and what was found instead.
+type Fault = (String, String);
+
+/// Whether files, tensors and pieces fit together: every row of every tensor lies in exactly one place.
+pub(super) fn check(content: &Content) -> Result<(), Fault> {
+    if !names::is_id(&content.id) {
+        return Err(("an id of 32 hexadecimal digits".into(), format!("`{}`", content.id)));
+    }
+    let mut seen = HashSet::new();
+    for file in &content.files {
+        if names::id_of_data(&file.name) != Some(content.id.as_str()) {
+            let expected = format!("data files named {}", names::data_file(&content.id, 0));
+            return Err((expected, format!("`{}`", file.name)));
+        }
+        if !seen.insert(&file.name) {
+            return Err(("every data file once".into(), format!("`{}` twice", file.name)));
+        }
+    }
+    let mut seen = HashSet::new();
+    let mut places = HashSet::new();
+    for stored in &content.tensors {
+        if stored.name.is_empty() || !seen.insert(&stored.name) {
+            return Err(("a name of its own for every tensor".into(), format!("`{}` again", stored.name)));
+        }
+        for piece in &stored.pieces {
+            if piece.file >= content.files.len() || !places.insert((piece.file, &piece.key)) {
+                let received = format!("`{}` in file {}", piece.key, piece.file);
+                return Err(("every piece at a place of its own, in a listed file".into(), received));
+            }
+        }
+        check_rows(stored)?;
+    }
+    Ok(())
+}
+
+fn check_rows(stored: &Stored) -> Result<(), Fault> {
+    let Stored { name, dtype, shape, pieces } = stored;
+    let tensor = stored.tensor().filter(|tensor| tensor.checked_row_bytes().is_some()).ok_or_else(|| {
+        ("a known type and a size within memory".to_string(), format!("`{name}` of {dtype} {shape:?}"))
+    })?;
+    let mut ranges: Vec<Range<usize>> = Vec::with_capacity(pieces.len());
+    for Location { first_row, rows, .. } in pieces {
+        let end = first_row.checked_add(*rows).filter(|end| *rows > 0 && *end <= tensor.rows());
+        let end = end.ok_or_else(|| {
+            let expected = format!("pieces within the {} rows of `{name}`", tensor.rows());
+            (expected, format!("{rows} rows from row {first_row} on"))
+        })?;
+        ranges.push(*first_row..end);
+    }
+    ranges.sort_by_key(|range| range.start);
+    ranges.push(tensor.rows()..tensor.rows());
+    let mut next = 0;
+    for range in ranges {
+        let expected = || format!("each of the {} rows of `{name}` once", tensor.rows());
+        if range.start > next {
+            return Err((expected(), format!("none of rows {next}..{}", range.start)));
+        }
+        if range.start < next {
+            return Err((expected(), format!("row {} twice", range.start)));
+        }
+        next = range.end;
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Reads a checkpoint: everything is checked first, then any rows of any tensor can be had.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+
+use serde_json::Value;
+
+use super::checksum::Checksum;
+use super::header::{self, Entry};
+use super::manifest::{self, Content, DataFile};
+use super::names::MANIFEST;
+use super::store::{Blob, Store, locate};
+use super::{Tensor, damaged};
+use crate::error::{Error, Result};
+
+/// A longer manifest than this, in bytes, is not one.
+const LONGEST_MANIFEST: u64 = 1 << 28;
+/// How often a reader begins again when a save replaces the checkpoint under its eyes.
+const ATTEMPTS: usize = 4;
+
+/// Which data files one reader takes the checksums of: every `of`-th, from `index` on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    pub index: usize,
+    pub of: usize,
+}
+
+/// A checkpoint that was found to be whole.
+pub(crate) struct Checkpoint {
+    id: String,
+    tables: Value,
+    tensors: Vec<Tensor>,
+    /// For each tensor its pieces, in the order of rows.
+    pieces: Vec<Vec<Located>>,
+    numbers: HashMap<String, usize>,
+    files: Vec<Box<dyn Blob>>,
+}
+
+/// Rows of a tensor, from a byte of a file on.
+struct Located {
+    first_row: usize,
+    rows: usize,
+    file: usize,
+    begin: u64,
+}
+
+/// Opens the checkpoint at `target`. What comes back is whole: manifest, lengths, checksums, headers, pieces.
+pub(crate) fn open(target: &str) -> Result<Checkpoint> {
+    open_share(target, Share { index: 0, of: 1 })
+}
+
+/// As [`open`], but with the checksums of a share of the data files only, where several readers divide them: what comes
+/// back is whole when all of them succeed.
+pub(crate) fn open_share(target: &str, share: Share) -> Result<Checkpoint> {
+    let store = locate("load", target)?;
+    let mut content = read_manifest(&*store)?;
+    for _ in 1..ATTEMPTS {
+        let id = content.id.clone();
+        let opened = Checkpoint::check(&*store, content, share);
+        if opened.is_ok() {
+            return opened;
+        }
+        content = match read_manifest(&*store) {
+            Ok(again) if again.id != id => again,
+            _ => return opened,
+        };
+    }
+    Checkpoint::check(&*store, content, share)
+}
+
+/// The bytes of the manifest; none where there is no checkpoint.
+pub(super) fn read_manifest_text(operation: &str, store: &dyn Store) -> Result<Option<Vec<u8>>> {
+    let Some(blob) = store.open(MANIFEST)? else { return Ok(None) };
+    if blob.length() > LONGEST_MANIFEST {
+        let expected = format!("at most {LONGEST_MANIFEST} bytes");
+        let received = format!("{} bytes", blob.length());
+        return Err(damaged(operation, &store.place(MANIFEST), expected, received));
+    }
+    let mut text = vec![0; blob.length() as usize];
+    blob.read_at(0, &mut text)?;
+    Ok(Some(text))
+}
+
+fn read_manifest(store: &dyn Store) -> Result<Content> {
+    let place = store.place(MANIFEST);
+    let text = read_manifest_text("load", store)?.ok_or_else(|| {
+        let advice = "check the path; a save that did not finish leaves no checkpoint";
+        Error::io("load", place.clone(), ErrorKind::NotFound, advice)
+    })?;
+    manifest::decode("load", &place, &text)
+}
+
+impl Checkpoint {
+    fn check(store: &dyn Store, content: Content, share: Share) -> Result<Checkpoint> {
+        let mut files = Vec::with_capacity(content.files.len());
+        let mut entries: HashMap<(usize, String), (u64, Entry)> = HashMap::new();
+        for (number, file) in content.files.iter().enumerate() {
+            let (blob, start, found) = open_file(store, file)?;
+            files.push(blob);
+            entries.extend(found.into_iter().map(|entry| ((number, entry.key.clone()), (start, entry))));
+        }
+        let (mut tensors, mut pieces) = (Vec::new(), Vec::new());
+        for stored in &content.tensors {
+            let tensor = stored.tensor().ok_or_else(|| Error::internal("load", "a type that was checked"))?;
+            let mut located = Vec::with_capacity(stored.pieces.len());
+            for piece in &stored.pieces {
+                let expected = (tensor.dtype, tensor.shape_of(piece.rows));
+                let found = entries.remove(&(piece.file, piece.key.clone()));
+                match found {
+                    Some((start, entry)) if (entry.dtype, &entry.shape) == (expected.0, &expected.1) => {
+                        let (first_row, rows, file) = (piece.first_row, piece.rows, piece.file);
+                        located.push(Located { first_row, rows, file, begin: start + entry.begin });
+                    }
+                    other => {
+                        let place = store.place(&content.files[piece.file].name);
+                        let expected = format!("`{}` of {} {:?}", piece.key, expected.0, expected.1);
+                        let received = other.map_or("none".to_string(), |(_, entry)| {
+                            format!("one of {} {:?}", entry.dtype, entry.shape)
+                        });
+                        return Err(damaged("load", &place, expected, received));
+                    }
+                }
+            }
+            located.sort_by_key(|piece| piece.first_row);
+            tensors.push(tensor);
+            pieces.push(located);
+        }
+        if let Some((number, key)) = entries.into_keys().next() {
+            let place = store.place(&content.files[number].name);
+            return Err(damaged("load", &place, "only what the manifest lists", format!("also `{key}`")));
+        }
+        for number in (share.index..files.len()).step_by(share.of.max(1)) {
+            check_sum(store, &content.files[number], &*files[number])?;
+        }
+        let numbers = tensors.iter().map(|tensor| tensor.name.clone()).zip(0..).collect();
+        Ok(Checkpoint { id: content.id, tables: content.tables, tensors, pieces, numbers, files })
+    }
+
+    /// The id of the save that wrote it.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What the caller of `commit` wanted to remember.
+    pub(crate) fn metadata(&self) -> &Value {
+        &self.tables
+    }
+
+    pub(crate) fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.numbers.get(name).map(|number| &self.tensors[*number])
+    }
+
+    /// Fills `out` with these rows, from whichever pieces they lie in.
+    pub(crate) fn read_rows(
+        &self,
+        tensor: &str,
+        first_row: usize,
+        rows: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let number = *self.numbers.get(tensor).ok_or_else(|| {
+            let known = self.tensors.iter().map(|tensor| tensor.name.as_str());
+            let expected = format!("one of {:?}", known.take(20).collect::<Vec<_>>());
+            Error::usage("load", expected, format!("`{tensor}`"), "ask for a tensor of the checkpoint")
+        })?;
+        let row = self.tensors[number].row_bytes();
+        let end = first_row.checked_add(rows).filter(|end| *end <= self.tensors[number].rows());
+        let end = end.filter(|_| out.len() == row * rows).ok_or_else(|| {
+            let expected = format!("rows of `{tensor}` of shape {:?}", self.tensors[number].shape);
+            let received = format!("{rows} rows from row {first_row} on into {} bytes", out.len());
+            Error::usage("load", expected, received, "pass rows that it has, and room for exactly them")
+        })?;
+        let pieces = &self.pieces[number];
+        let begin = pieces.partition_point(|piece| piece.first_row + piece.rows <= first_row);
+        for piece in pieces[begin..].iter().take_while(|piece| piece.first_row < end) {
+            let from = piece.first_row.max(first_row);
+            let to = (piece.first_row + piece.rows).min(end);
+            let place = &mut out[(from - first_row) * row..(to - first_row) * row];
+            let offset = piece.begin + ((from - piece.first_row) * row) as u64;
+            self.files[piece.file].read_at(offset, place)?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens a data file and reads its header: the file, where its data begins, and what lies there.
+fn open_file(store: &dyn Store, file: &DataFile) -> Result<(Box<dyn Blob>, u64, Vec<Entry>)> {
+    let place = store.place(&file.name);
+    let blob = store.open(&file.name)?.ok_or_else(|| {
+        let advice = "take another checkpoint, or copy this one again with all its files";
+        Error::io("load", place.clone(), ErrorKind::NotFound, advice)
+    })?;
+    if blob.length() != file.bytes {
+        let received = format!("{} bytes", blob.length());
+        return Err(damaged("load", &place, format!("{} bytes", file.bytes), received));
+    }
+    let expected = "a safetensors header that fits its file";
+    let wrong = |received: String| damaged("load", &place, expected, received);
+    let prefix = header::PREFIX as u64;
+    if file.bytes < prefix {
+        return Err(wrong(format!("{} bytes", file.bytes)));
+    }
+    let mut length = [0; header::PREFIX];
+    blob.read_at(0, &mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > header::LONGEST.min(file.bytes - prefix) {
+        return Err(wrong(format!("a header of {length} bytes")));
+    }
+    let mut json = vec![0; length as usize];
+    blob.read_at(prefix, &mut json)?;
+    let start = prefix + length;
+    let entries = header::decode(&json, file.bytes - start).map_err(wrong)?;
+    Ok((blob, start, entries))
+}
+
+fn check_sum(store: &dyn Store, file: &DataFile, blob: &dyn Blob) -> Result<()> {
+    let mut checksum = Checksum::new();
+    let mut buffer = vec![0; store.chunk().min(usize::try_from(file.bytes).unwrap_or(usize::MAX))];
+    for offset in (0..file.bytes).step_by(store.chunk()) {
+        let length = (file.bytes - offset).min(buffer.len() as u64) as usize;
+        blob.read_at(offset, &mut buffer[..length])?;
+        checksum.update(&buffer[..length]);
+    }
+    let found = checksum.text();
+    if found != file.checksum {
+        let expected = format!("the checksum {}", file.checksum);
+        return Err(damaged("load", &store.place(&file.name), expected, found));
+    }
+    Ok(())
+}

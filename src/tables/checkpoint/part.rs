@@ -1,0 +1,133 @@
+//! One writer's share of a checkpoint: its pieces, streamed into a safetensors file.
+
+use std::collections::{HashMap, HashSet};
+
+use super::checksum::Checksum;
+use super::header::{self, Entry};
+use super::manifest::{DataFile, Location, Part, Stored};
+use super::store::{NewFile, Store, Upload, locate};
+use super::{Piece, Source, commit, names};
+use crate::error::{Error, Result};
+
+/// Writes these pieces as part number `part` of the save `id`. Nothing of it counts before [`commit`](super::commit).
+/// No two writers of a save have the same number. Memory for one chunk is all that it needs.
+pub(crate) fn write_part(
+    target: &str,
+    id: &str,
+    part: usize,
+    pieces: &[Piece],
+    source: &dyn Source,
+) -> Result<Part> {
+    names::check_id("save", id)?;
+    let store = locate("save", target)?;
+    commit::refuse_foreign(&*store)?;
+    let layout = Layout::of(pieces)?;
+    let file = match layout.entries.is_empty() {
+        true => None,
+        false => Some(write(&*store, id, part, &layout, source)?),
+    };
+    Ok(Part { id: id.into(), file, tensors: layout.tensors })
+}
+
+/// Where each piece lies in the file.
+struct Layout {
+    /// In the order of the file, each with the index of its piece.
+    entries: Vec<(usize, Entry)>,
+    tensors: Vec<Stored>,
+}
+
+impl Layout {
+    fn of(pieces: &[Piece]) -> Result<Layout> {
+        let mut layout = Layout { entries: Vec::new(), tensors: Vec::new() };
+        let mut known = HashMap::new();
+        let mut taken = HashSet::from([header::METADATA.to_string()]);
+        for (index, piece) in pieces.iter().enumerate() {
+            let Piece { tensor, first_row, rows } = *piece;
+            let number = *known.entry(tensor.name.as_str()).or_insert(layout.tensors.len());
+            if number == layout.tensors.len() {
+                layout.tensors.push(Stored {
+                    name: tensor.name.clone(),
+                    dtype: tensor.dtype.name().into(),
+                    shape: tensor.shape.clone(),
+                    pieces: Vec::new(),
+                });
+            }
+            let fits = first_row.checked_add(rows).is_some_and(|end| end <= tensor.rows());
+            let row = tensor.checked_row_bytes().filter(|_| fits).ok_or_else(|| {
+                let expected = format!("rows within `{}` of shape {:?}", tensor.name, tensor.shape);
+                let received = format!("{rows} rows from row {first_row} on");
+                Error::usage("save", expected, received, "pass rows that the tensor has")
+            })?;
+            if rows == 0 {
+                continue;
+            }
+            let mut key = match rows == tensor.rows() {
+                true => tensor.name.clone(),
+                false => format!("{}[{first_row}..{}]", tensor.name, first_row + rows),
+            };
+            while !taken.insert(key.clone()) {
+                key.push('\'');
+            }
+            layout.tensors[number].pieces.push(Location { file: 0, key: key.clone(), first_row, rows });
+            let (shape, end) = (tensor.shape_of(rows), (rows * row) as u64);
+            layout.entries.push((index, Entry { key, dtype: tensor.dtype, shape, begin: 0, end }));
+        }
+        layout.place()?;
+        Ok(layout)
+    }
+
+    /// Gives every piece its bytes: wide types come first, so that each value is aligned for whoever maps the file.
+    fn place(&mut self) -> Result<()> {
+        self.entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.dtype.size()));
+        let mut at: u64 = 0;
+        for (_, entry) in &mut self.entries {
+            let end = at.checked_add(entry.end).ok_or_else(|| {
+                let expected = "pieces that together have less than 2^64 bytes";
+                Error::usage("save", expected, "more", "spread the tensors over more writers")
+            })?;
+            (entry.begin, entry.end) = (at, end);
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+fn write(store: &dyn Store, id: &str, part: usize, layout: &Layout, source: &dyn Source) -> Result<DataFile> {
+    let entries: Vec<Entry> = layout.entries.iter().map(|(_, entry)| entry.clone()).collect();
+    let header = header::encode(id, &entries);
+    if header.len() as u64 > header::LONGEST {
+        let received = format!("{} pieces", entries.len());
+        let expected = format!("a header of at most {} bytes", header::LONGEST);
+        return Err(Error::usage("save", expected, received, "spread the tensors over more writers"));
+    }
+    let data = entries.last().map_or(0, |entry| entry.end);
+    let bytes = header.len() as u64 + data;
+    let name = names::data_file(id, part);
+    let file = NewFile { name: &name, partial: &names::partial(id, &name), bytes, replace: false };
+    let mut output = Output { upload: store.create(file)?, checksum: Checksum::new() };
+    output.write(&header)?;
+    let mut buffer = vec![0; store.chunk().min(usize::try_from(data).unwrap_or(usize::MAX))];
+    for (piece, entry) in &layout.entries {
+        let length = (entry.end - entry.begin) as usize;
+        for offset in (0..length).step_by(buffer.len().max(1)) {
+            let chunk = &mut buffer[..(length - offset).min(store.chunk())];
+            source.read(*piece, offset, chunk)?;
+            output.write(chunk)?;
+        }
+    }
+    output.upload.finish()?;
+    Ok(DataFile { name, bytes, checksum: output.checksum.text() })
+}
+
+/// Takes the checksum of what it passes on.
+struct Output<'a> {
+    upload: Box<dyn Upload + 'a>,
+    checksum: Checksum,
+}
+
+impl Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.checksum.update(bytes);
+        self.upload.write(bytes)
+    }
+}

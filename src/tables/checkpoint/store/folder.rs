@@ -1,0 +1,157 @@
+//! Checkpoints in a folder of the file system.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Blob, NewFile, Store, Upload};
+use crate::error::{Error, Result};
+
+/// Bytes of one read or write: long enough to be fast, short enough to stay in a processor's cache.
+const CHUNK: usize = 1 << 20;
+
+pub(super) struct Folder {
+    operation: &'static str,
+    path: PathBuf,
+}
+
+impl Folder {
+    pub(super) fn new(operation: &'static str, path: PathBuf) -> Folder {
+        Folder { operation, path }
+    }
+
+    fn error(&self, path: &Path) -> impl Fn(io::Error) -> Error + use<> {
+        let (operation, place) = (self.operation, path.display().to_string());
+        move |error| {
+            let advice = match error.kind() {
+                ErrorKind::NotFound => "check the path",
+                ErrorKind::NotADirectory | ErrorKind::AlreadyExists => "name a folder of its own",
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room, or name another folder",
+                _ => "check that this process may read and write the folder",
+            };
+            Error::io(operation, place.clone(), error, advice)
+        }
+    }
+}
+
+impl Store for Folder {
+    fn place(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+
+    fn chunk(&self) -> usize {
+        CHUNK
+    }
+
+    fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>> {
+        let error = self.error(&self.path);
+        let missing: Vec<&Path> = self.path.ancestors().take_while(|path| !path.is_dir()).collect();
+        fs::create_dir_all(&self.path).map_err(&error)?;
+        for path in missing.into_iter().filter_map(Path::parent) {
+            let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            sync_folder(here).map_err(&error)?;
+        }
+        let whole = self.path.join(file.name);
+        if !file.replace && whole.try_exists().map_err(&error)? {
+            return Err(self.error(&whole)(ErrorKind::AlreadyExists.into()));
+        }
+        let partial = self.path.join(file.partial);
+        let created = OpenOptions::new().write(true).create_new(true).open(&partial);
+        let file = created.map_err(self.error(&partial))?;
+        Ok(Box::new(Partial { folder: self, file, partial, whole, finished: false }))
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
+        let path = self.path.join(name);
+        let error = self.error(&path);
+        // Looked at before it is opened: opening a pipe would wait for a writer.
+        let kind = match fs::metadata(&path) {
+            Ok(found) => found,
+            Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(other) => return Err(error(other)),
+        };
+        if !kind.is_file() {
+            return Err(error(io::Error::new(ErrorKind::InvalidInput, "it is not a file")));
+        }
+        let file = File::open(&path).map_err(&error)?;
+        let length = file.metadata().map_err(&error)?.len();
+        Ok(Some(Box::new(Opened { operation: self.operation, path, file, length })))
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let error = self.error(&self.path);
+        let entries = match fs::read_dir(&self.path) {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(&error)?,
+        };
+        let names = entries.map(|entry| Ok(entry.map_err(&error)?.file_name().into_string().ok()));
+        names.filter_map(Result::transpose).collect()
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        fs::remove_file(&path).map_err(self.error(&path))
+    }
+}
+
+/// A file under its temporary name.
+struct Partial<'a> {
+    folder: &'a Folder,
+    file: File,
+    partial: PathBuf,
+    whole: PathBuf,
+    finished: bool,
+}
+
+impl Upload for Partial<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(self.folder.error(&self.partial))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        let error = self.folder.error(&self.whole);
+        self.file.sync_all().map_err(&error)?;
+        fs::rename(&self.partial, &self.whole).map_err(&error)?;
+        self.finished = true;
+        sync_folder(&self.folder.path).map_err(&error)
+    }
+}
+
+impl Drop for Partial<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Where this fails too, the next save that succeeds removes it.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Makes names in a folder last; some file systems have nothing to do for that and refuse.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match File::open(path)?.sync_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        other => other,
+    }
+}
+
+/// An open file: it can be read to its end even when a later save removes its name.
+struct Opened {
+    operation: &'static str,
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Blob for Opened {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(out, offset).map_err(|error| {
+            let place = format!("{} from byte {offset} on", self.path.display());
+            Error::io(self.operation, place, error, "check the disk, and that nothing else writes this file")
+        })
+    }
+}

@@ -1,0 +1,232 @@
+//! Checkpoints in an object store: memory for tests, and the clouds behind the feature `cloud`.
+
+use std::sync::{Arc, LazyLock};
+
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{Error as ObjectError, MultipartUpload, ObjectStore, ObjectStoreExt};
+use tokio::task::JoinSet;
+
+use super::runtime::Runtime;
+use super::{Blob, NewFile, Store, Upload};
+use crate::error::{Error, Result};
+
+/// Bytes of one request: object stores want parts of at least 5 MiB, and all but the last of one size.
+const PART: usize = 8 << 20;
+/// How many parts an object may have; the limit of S3 is 10,000.
+const MOST_PARTS: u64 = 9_000;
+/// Requests at the same time.
+const AT_ONCE: usize = 4;
+
+/// What `memory://` means: two calls in one process must find the same, without anything to pass from one to the other.
+static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
+
+/// The objects under one prefix.
+#[derive(Clone)]
+pub(super) struct Objects {
+    operation: &'static str,
+    target: String,
+    prefix: Path,
+    store: Arc<dyn ObjectStore>,
+    runtime: Arc<Runtime>,
+}
+
+impl Objects {
+    pub(super) fn in_memory(operation: &'static str, target: &str, prefix: &str) -> Result<Objects> {
+        Objects::new(operation, target, MEMORY.clone(), Path::from(prefix))
+    }
+
+    pub(super) fn new(
+        operation: &'static str,
+        target: &str,
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+    ) -> Result<Objects> {
+        let target = target.trim_end_matches('/').into();
+        Ok(Objects { operation, target, prefix, store, runtime: Arc::new(Runtime::new(operation)?) })
+    }
+
+    fn wait<F>(&self, future: F) -> Result<F::Output>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        self.runtime.wait(self.operation, future)
+    }
+
+    fn error(&self, name: &str, error: ObjectError) -> Error {
+        let advice = "check the URL, the credentials in the environment, and the network";
+        Error::io(self.operation, self.place(name), error, advice)
+    }
+
+    fn path(&self, name: &str) -> Path {
+        self.prefix.clone().join(name)
+    }
+
+    fn length(&self, name: &str) -> Result<Option<u64>> {
+        match self.wait(self.store.head(&self.path(name)))? {
+            Ok(found) => Ok(Some(found.size)),
+            Err(ObjectError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.error(name, error)),
+        }
+    }
+}
+
+impl Store for Objects {
+    fn place(&self, name: &str) -> String {
+        format!("{}/{name}", self.target)
+    }
+
+    fn chunk(&self) -> usize {
+        AT_ONCE * PART
+    }
+
+    fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>> {
+        if !file.replace && self.length(file.name)?.is_some() {
+            let place = self.place(file.name);
+            let there = std::io::ErrorKind::AlreadyExists;
+            return Err(Error::io(self.operation, place, there, "give every save its own id"));
+        }
+        let part = usize::try_from(file.bytes.div_ceil(MOST_PARTS)).unwrap_or(usize::MAX).max(PART);
+        let (objects, name, path) = (self, file.name.to_string(), self.path(file.name));
+        let upload = if file.bytes > part as u64 {
+            let begun = self.wait(self.store.put_multipart(&path))?;
+            Some(begun.map_err(|error| self.error(file.name, error))?)
+        } else {
+            None
+        };
+        let buffer = Vec::with_capacity(part.min(file.bytes as usize));
+        Ok(Box::new(Parts { objects, name, path, upload, part, buffer, tasks: JoinSet::new() }))
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
+        let found = self.length(name)?;
+        Ok(found.map(|length| Box::new(Object { objects: self.clone(), name: name.into(), length }) as _))
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let listed = self.wait(self.store.list_with_delimiter(Some(&self.prefix)))?;
+        let objects = listed.map_err(|error| self.error("", error))?.objects;
+        Ok(objects.iter().filter_map(|object| object.location.filename()).map(String::from).collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        self.wait(self.store.delete(&path))?.map_err(|error| self.error(name, error))
+    }
+}
+
+/// An object that is being sent in parts; a small one is sent at once. It appears whole, when all is sent.
+struct Parts<'a> {
+    objects: &'a Objects,
+    name: String,
+    path: Path,
+    upload: Option<Box<dyn MultipartUpload>>,
+    part: usize,
+    buffer: Vec<u8>,
+    tasks: JoinSet<object_store::Result<()>>,
+}
+
+impl Parts<'_> {
+    /// Sends what the buffer holds and waits until at most this many parts are on their way.
+    fn send(&mut self, most: usize) -> Result<()> {
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        let next =
+            (!self.buffer.is_empty()).then(|| upload.put_part(std::mem::take(&mut self.buffer).into()));
+        let tasks = &mut self.tasks;
+        let sent = self.objects.wait(async move {
+            if let Some(next) = next {
+                tasks.spawn(next);
+            }
+            while tasks.len() > most {
+                if let Some(done) = tasks.join_next().await {
+                    done.map_err(strange)??;
+                }
+            }
+            Ok(())
+        })?;
+        sent.map_err(|error| self.objects.error(&self.name, error))
+    }
+}
+
+impl Upload for Parts<'_> {
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(self.part - self.buffer.len()));
+            self.buffer.extend_from_slice(now);
+            bytes = rest;
+            if self.buffer.len() == self.part && self.upload.is_some() {
+                self.send(AT_ONCE - 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.send(0)?;
+        let done = match &mut self.upload {
+            Some(upload) => self.objects.wait(upload.complete())?,
+            None => {
+                let bytes = std::mem::take(&mut self.buffer);
+                self.objects.wait(self.objects.store.put(&self.path, bytes.into()))?
+            }
+        };
+        done.map_err(|error| self.objects.error(&self.name, error))?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        if let Some(mut upload) = self.upload.take() {
+            self.tasks.abort_all();
+            // Where this fails too, the store's own rules for unfinished uploads apply.
+            let _ = self.objects.wait(async move { upload.abort().await });
+        }
+    }
+}
+
+struct Object {
+    objects: Objects,
+    name: String,
+    length: u64,
+}
+
+impl Blob for Object {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let path = self.objects.path(&self.name);
+        let store = &self.objects.store;
+        let read = self.objects.wait(async move {
+            let mut at = offset;
+            for group in out.chunks_mut(AT_ONCE * PART) {
+                let mut tasks = JoinSet::new();
+                let mut parts: Vec<_> = group.chunks_mut(PART).collect();
+                for (number, part) in parts.iter().enumerate() {
+                    let range = at..at + part.len() as u64;
+                    at = range.end;
+                    let (store, path) = (store.clone(), path.clone());
+                    tasks.spawn(async move { (number, store.get_range(&path, range).await) });
+                }
+                while let Some(done) = tasks.join_next().await {
+                    let (number, bytes) = done.map_err(strange)?;
+                    let (bytes, part) = (bytes?, &mut parts[number]);
+                    if bytes.len() != part.len() {
+                        return Err(strange("it ends before its length"));
+                    }
+                    part.copy_from_slice(&bytes);
+                }
+            }
+            Ok(())
+        })?;
+        read.map_err(|error| self.objects.error(&self.name, error))
+    }
+}
+
+fn strange(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ObjectError {
+    ObjectError::Generic { store: "unisono", source: source.into() }
+}

@@ -1,0 +1,117 @@
+//! Every store keeps the same promises.
+
+use super::super::store::Store;
+use super::*;
+
+fn each(check: impl Fn(&dyn Store)) {
+    for place in Place::both() {
+        check(&*locate("save", &place.target).unwrap());
+    }
+}
+
+fn create(store: &dyn Store, name: &str, bytes: &[u8], replace: bool) -> Result<()> {
+    let partial = format!("{name}.partial");
+    let mut upload = store.create(NewFile { name, partial: &partial, bytes: bytes.len() as u64, replace })?;
+    bytes.chunks(5 << 20).try_for_each(|chunk| upload.write(chunk))?;
+    upload.finish()
+}
+
+#[test]
+fn a_file_is_there_when_it_is_finished() {
+    each(|store| {
+        assert!(store.open("a").unwrap().is_none());
+        assert_eq!(store.names().unwrap(), [""; 0]);
+        let mut upload =
+            store.create(NewFile { name: "a", partial: "a.partial", bytes: 3, replace: false }).unwrap();
+        upload.write(b"abc").unwrap();
+        assert!(store.open("a").unwrap().is_none());
+        upload.finish().unwrap();
+        assert_eq!(store.names().unwrap(), ["a"]);
+        store.remove("a").unwrap();
+        assert_eq!(store.names().unwrap(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_file_that_is_dropped_leaves_nothing() {
+    each(|store| {
+        for bytes in [1, 30 << 20] {
+            let file = NewFile { name: "a", partial: "a.partial", bytes, replace: false };
+            let mut upload = store.create(file).unwrap();
+            upload.write(&vec![1; bytes as usize / 2]).unwrap();
+            drop(upload);
+            assert_eq!(store.names().unwrap(), [""; 0]);
+        }
+    });
+}
+
+#[test]
+fn sizes_around_those_of_requests() {
+    const PART: usize = 8 << 20;
+    let bytes: Vec<u8> = (0..4 * PART + 5).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect();
+    each(|store| {
+        for length in [0, 1, PART - 1, PART, PART + 1, 2 * PART, 4 * PART + 5] {
+            create(store, "a", &bytes[..length], true).unwrap();
+            let blob = store.open("a").unwrap().unwrap();
+            assert_eq!(blob.length(), length as u64);
+            let mut back = vec![0; length];
+            blob.read_at(0, &mut back).unwrap();
+            assert!(back == bytes[..length], "{length}");
+            let some = length / 3;
+            blob.read_at(some as u64, &mut back[some..]).unwrap();
+            assert!(back == bytes[..length], "{length}");
+        }
+    });
+}
+
+#[test]
+fn a_file_ends_where_it_ends() {
+    each(|store| {
+        create(store, "a", b"abc", false).unwrap();
+        let blob = store.open("a").unwrap().unwrap();
+        assert!(blob.read_at(1, &mut [0; 3]).is_err());
+        assert!(blob.read_at(7, &mut [0; 1]).is_err());
+        assert!(blob.read_at(3, &mut []).is_ok());
+    });
+}
+
+#[test]
+fn only_who_says_so_replaces_a_file() {
+    each(|store| {
+        create(store, "a", b"abc", false).unwrap();
+        assert!(create(store, "a", b"other", false).is_err());
+        create(store, "a", b"other", true).unwrap();
+        assert_eq!(store.open("a").unwrap().unwrap().length(), 5);
+    });
+}
+
+#[test]
+fn places_that_cannot_be() {
+    for target in ["", "http://x/y", "S3://x", "://", "file://relative", "file://host/path"] {
+        let error = open(target).err().expect(target);
+        assert!(matches!(error, Error::Usage { .. }), "{target}: {error}");
+    }
+    let place = Place::folder();
+    place.write("file", b"");
+    let error = commit(&format!("{}/file", place.target), &new_id(), &[], &nothing()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert!(open(&format!("{}/file", place.target)).is_err());
+}
+
+#[cfg(not(feature = "cloud"))]
+#[test]
+fn clouds_need_their_feature() {
+    for target in ["s3://bucket/folder", "gs://bucket/folder", "az://container/folder"] {
+        let error = open(target).err().expect(target);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("feature `cloud`"), "{error}");
+    }
+}
+
+#[cfg(feature = "cloud")]
+#[test]
+fn clouds_are_found_by_their_url() {
+    let store = locate("load", "s3://bucket/some/folder/").unwrap();
+    assert_eq!(store.place("manifest.json"), "s3://bucket/some/folder/manifest.json");
+    assert!(locate("load", "s3://").is_err());
+}

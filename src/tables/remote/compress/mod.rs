@@ -1,0 +1,94 @@
+//! Smaller messages between hosts: half precision, eight bits, the largest values only, or zeros left out.
+//!
+//! What an add loses is kept by the worker and added to its next add of the same rows (error feedback), so nothing is lost
+//! for good. What a get loses is lost for that get alone. Zeros are left out without any loss, in every type.
+//!
+//! | file | what |
+//! |---|---|
+//! | `forms` | the packed forms, and how to read them |
+//! | `feedback` | packing adds, with what earlier ones lost |
+
+mod feedback;
+mod forms;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use feedback::{Packer, Units};
+pub(super) use forms::{pack_reply, unpack, unpack_reply};
+
+use super::wire::foreign;
+use crate::error::{Error, Result};
+
+/// How a table's elements travel between hosts. Tables of `f32` and `f64` can lose precision on the way; others, and adds
+/// that are mostly zeros, travel without loss.
+///
+/// ```
+/// use unisono::tables::Compression;
+/// assert_eq!(Compression::parse("topk:0.01")?, Compression::TopK(0.01));
+/// assert_eq!(Compression::Int8.to_string(), "int8");
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Compression {
+    /// All bits.
+    #[default]
+    None,
+    /// Half precision, in adds and gets.
+    F16,
+    /// The upper half of single precision, in adds and gets.
+    BF16,
+    /// Eight bits and a scale for each row or each few hundred elements, in adds and gets.
+    Int8,
+    /// Of each add, this fraction of its elements, those that are largest.
+    TopK(f64),
+}
+
+impl Compression {
+    /// Reads "none", "f16", "bf16", "int8" or "topk:0.01".
+    pub fn parse(text: &str) -> Result<Compression> {
+        let fraction = |text: &str| text.parse().ok().filter(|fraction| *fraction > 0.0 && *fraction <= 1.0);
+        let found = match text.split_once(':') {
+            None => match text {
+                "none" => Some(Compression::None),
+                "f16" => Some(Compression::F16),
+                "bf16" => Some(Compression::BF16),
+                "int8" => Some(Compression::Int8),
+                _ => None,
+            },
+            Some(("topk", text)) => fraction(text).map(Compression::TopK),
+            Some(_) => None,
+        };
+        found.ok_or_else(|| {
+            let expected = "none, f16, bf16, int8, or topk: and a fraction above 0 and at most 1";
+            Error::usage("compression", expected, format!("{text:?}"), "write for example topk:0.01")
+        })
+    }
+
+    /// The number that travels. Gets have no largest values: they are whole.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Compression::None | Compression::TopK(_) => 0,
+            Compression::F16 => 1,
+            Compression::BF16 => 2,
+            Compression::Int8 => 3,
+        }
+    }
+
+    pub(super) fn from_number(number: u8) -> Result<Compression> {
+        let all = [Compression::None, Compression::F16, Compression::BF16, Compression::Int8];
+        let found = all.get(usize::from(number)).copied();
+        found.ok_or_else(|| foreign(format!("compression {number}")))
+    }
+}
+
+impl std::fmt::Display for Compression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::F16 => f.write_str("f16"),
+            Compression::BF16 => f.write_str("bf16"),
+            Compression::Int8 => f.write_str("int8"),
+            Compression::TopK(fraction) => write!(f, "topk:{fraction}"),
+        }
+    }
+}

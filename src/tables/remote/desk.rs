@@ -1,0 +1,137 @@
+//! Open requests and their answers. Of the threads that wait, one receives for all of them.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// A request without an answer, or with one that nobody has fetched.
+pub(super) struct Open {
+    pub server: usize,
+    /// Bytes that travel; counted for posted requests alone.
+    pub bytes: usize,
+    /// Whether nobody waits for the answer itself.
+    pub posted: bool,
+    pub answer: Option<Result<Vec<u8>>>,
+}
+
+/// All open requests of this rank.
+#[derive(Default)]
+pub(super) struct State {
+    last: u64,
+    open: HashMap<u64, Open>,
+    /// Errors among the answers to posted requests, since the last flush.
+    failed: Vec<Error>,
+    /// Whether some thread is receiving.
+    leading: bool,
+    followers: usize,
+}
+
+impl State {
+    /// Opens a request and gives its number.
+    pub fn open(&mut self, request: Open) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, request);
+        self.last
+    }
+
+    /// Takes the answer to a request, which is closed then.
+    pub fn take(&mut self, number: u64) -> Option<Result<Vec<u8>>> {
+        self.open.get(&number)?.answer.as_ref()?;
+        self.open.remove(&number)?.answer
+    }
+
+    /// Forgets a request; its answer will be ignored.
+    pub fn forget(&mut self, number: u64) {
+        self.open.remove(&number);
+    }
+
+    /// Puts an answer where it belongs.
+    pub fn deliver(&mut self, server: usize, number: u64, answer: Result<Vec<u8>>) {
+        match self.open.get_mut(&number) {
+            Some(open) if open.server == server && open.posted => {
+                self.open.remove(&number);
+                self.failed.extend(answer.err());
+            }
+            Some(open) if open.server == server => open.answer = Some(answer),
+            // Its caller has given up.
+            _ => tracing::debug!(server, number, "an answer that nobody waits for"),
+        }
+    }
+
+    /// The number and the bytes of what was posted to this server and is not answered.
+    pub fn under_way(&self, server: usize) -> (usize, usize) {
+        let posted = self.open.values().filter(|open| open.posted && open.server == server);
+        posted.fold((0, 0), |(count, bytes), open| (count + 1, bytes + open.bytes))
+    }
+
+    /// The servers that owe answers: to these requests, or to what was posted.
+    pub fn owing(&self, numbers: Option<&[u64]>) -> Vec<usize> {
+        let waiting = |number: &u64, open: &Open| match numbers {
+            Some(numbers) => open.answer.is_none() && numbers.contains(number),
+            None => open.posted,
+        };
+        let mut servers: Vec<usize> = self
+            .open
+            .iter()
+            .filter(|(number, open)| waiting(number, open))
+            .map(|(_, open)| open.server)
+            .collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    }
+
+    /// Forgets what was posted to this server, which will not answer any more.
+    pub fn write_off(&mut self, server: usize) {
+        self.open.retain(|_, open| !(open.posted && open.server == server));
+    }
+
+    /// The errors since the last time.
+    pub fn take_failed(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.failed)
+    }
+}
+
+/// The state, and the threads that wait for it to change.
+#[derive(Default)]
+pub(super) struct Desk {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Desk {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to receive for everybody, if nobody has it. Otherwise waits until something changes, at most for `limit`.
+    pub fn lead_or_follow(&self, mut state: MutexGuard<'_, State>, limit: Duration) -> Option<Lead<'_>> {
+        if !state.leading {
+            state.leading = true;
+            return Some(Lead { desk: self });
+        }
+        if !limit.is_zero() {
+            state.followers += 1;
+            let woken = self.changed.wait_timeout(state, limit);
+            woken.unwrap_or_else(PoisonError::into_inner).0.followers -= 1;
+        }
+        None
+    }
+}
+
+/// The right to receive for everybody; when it ends, another thread takes it.
+pub(super) struct Lead<'a> {
+    desk: &'a Desk,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let mut state = self.desk.state();
+        state.leading = false;
+        if state.followers > 0 {
+            self.desk.changed.notify_all();
+        }
+    }
+}

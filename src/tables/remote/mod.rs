@@ -1,0 +1,101 @@
+//! The path between hosts: workers send requests to the rank that serves a shard, and its thread answers them.
+//!
+//! | file | what |
+//! |---|---|
+//! | `request`, `reply`, `wire` | what travels, and its checked form in bytes |
+//! | `client`, `desk` | asking: several threads at once, answers in any order |
+//! | `server`, `queue` | answering: one thread, each worker's requests to a table in order, those not ready parked |
+//! | `compress` | smaller messages |
+//!
+//! Every rank that asks or answers has the thread, because messages move only while some thread of a rank is inside a call:
+//! a worker that computes for minutes after an add must not keep its server waiting for the add's bytes.
+
+mod client;
+pub(crate) mod compress;
+mod desk;
+mod queue;
+mod reply;
+mod request;
+mod server;
+#[cfg(test)]
+pub(crate) mod tests;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use request::{Request, RowList, Verb};
+
+use crate::error::Result;
+use crate::transport::{Call, Transport};
+use client::Client;
+use server::Server;
+
+/// The server's side of tables: runs requests on this host's shards.
+pub(crate) trait Store: Send + Sync {
+    /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
+    fn ready(&self, request: &Request) -> Result<bool>;
+
+    /// Runs a request that is ready; never waits for other workers.
+    fn run(&self, request: &Request) -> Result<Vec<u8>>;
+}
+
+/// Who talks to whom.
+pub(crate) struct Terms {
+    /// Keeps these messages apart from those of other tables and groups: the number of a group that is theirs alone, or of
+    /// the world's for the world's only tables.
+    pub context: u32,
+    /// The ranks that may send requests to this one.
+    pub callers: Vec<usize>,
+    /// The ranks to which this one may send requests.
+    pub servers: Vec<usize>,
+}
+
+/// This rank's end of the path between hosts. Dropping it ends its thread without farewell; see [`Remote::close`].
+pub(crate) struct Remote {
+    client: Arc<Client>,
+    server: Server,
+}
+
+impl Remote {
+    /// Starts the thread.
+    pub fn start(transport: Arc<dyn Transport>, terms: Terms, store: Arc<dyn Store>) -> Result<Remote> {
+        let client = Arc::new(Client::new(transport.clone(), terms.context, terms.servers));
+        let server = Server::start(transport, terms.context, terms.callers, store, client.clone())?;
+        Ok(Remote { client, server })
+    }
+
+    /// Asks a server and waits for its answer. An error of the server's comes back as the same kind of error. After
+    /// Timeout, PeerLost and Interrupted the request may still be run, or have been.
+    pub fn call(&self, call: &Call, server: usize, request: Request) -> Result<Vec<u8>> {
+        Ok(self.call_all(call, vec![(server, request)])?.remove(0))
+    }
+
+    /// Asks several servers at once and waits for all answers, which come in the order of the requests.
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
+        self.client.call_all(call, requests)
+    }
+
+    /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
+    /// while very much is under way to that server already.
+    pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+        self.client.post(call, server, request)
+    }
+
+    /// Waits until everything that was posted is answered; fails with the first error among the answers.
+    pub fn flush(&self, call: &Call) -> Result<()> {
+        self.client.flush(call)
+    }
+
+    /// Ends in order: flushes, tells the servers that nothing more comes, and serves until every caller has said the same
+    /// or is gone. The thread has ended afterwards, whatever comes of it.
+    pub fn close(&self, call: &Call) -> Result<()> {
+        let flushed = self.client.flush(call);
+        self.client.say_goodbye(call);
+        let closed = self.server.close(call);
+        flushed.and(closed)
+    }
+}
+
+/// How often a wait looks at the health of its peers and at its interrupt hook.
+const CHECK_EVERY: Duration = Duration::from_millis(50);

@@ -1,0 +1,86 @@
+//! Requests that wait for their turn: those of one worker to one table keep their order, and run when they are ready.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Store;
+use super::request::Request;
+use crate::error::{Error, Result};
+
+/// A request, who sent it, and the number that the sender gave it.
+pub(super) struct Job {
+    pub from: usize,
+    pub number: u64,
+    pub request: Request,
+}
+
+impl Job {
+    /// Requests of one lane run in order.
+    fn lane(&self) -> (usize, u32, u32) {
+        (self.from, self.request.worker, self.request.table)
+    }
+}
+
+/// Requests in the order in which they arrived.
+#[derive(Default)]
+pub(super) struct Queue {
+    jobs: VecDeque<Job>,
+}
+
+impl Queue {
+    pub fn push(&mut self, job: Job) {
+        self.jobs.push_back(job);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whose requests wait.
+    pub fn senders(&self) -> HashSet<usize> {
+        self.jobs.iter().map(|job| job.from).collect()
+    }
+
+    /// Takes all requests that wait and fulfil a condition.
+    pub fn remove(&mut self, condition: impl Fn(&Job) -> bool) -> VecDeque<Job> {
+        let (removed, kept) = std::mem::take(&mut self.jobs).into_iter().partition(condition);
+        self.jobs = kept;
+        removed
+    }
+
+    /// Runs what is ready, again and again until nothing is: each may make others ready.
+    pub fn run(&mut self, store: &dyn Store, mut answer: impl FnMut(Job, Result<Vec<u8>>)) {
+        loop {
+            let mut ran = false;
+            let mut blocked = HashSet::new();
+            for job in std::mem::take(&mut self.jobs) {
+                let outcome = if blocked.contains(&job.lane()) { None } else { attempt(store, &job.request) };
+                match outcome {
+                    Some(outcome) => {
+                        ran = true;
+                        answer(job, outcome);
+                    }
+                    None => {
+                        blocked.insert(job.lane());
+                        self.jobs.push_back(job);
+                    }
+                }
+            }
+            if !ran || self.jobs.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// The outcome of a request, or `None` when it is not ready. A panic is an error like others: the worker must hear of it.
+fn attempt(store: &dyn Store, request: &Request) -> Option<Result<Vec<u8>>> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match store.ready(request) {
+        Ok(false) => None,
+        Ok(true) => Some(store.run(request)),
+        Err(error) => Some(Err(error)),
+    }));
+    outcome.unwrap_or_else(|_| {
+        Some(Err(Error::internal("a request", "the server panicked; see its own output")))
+    })
+}

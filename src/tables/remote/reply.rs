@@ -1,0 +1,183 @@
+//! What a server answers: bytes, or the error that it met, with all it says.
+
+use std::io;
+use std::time::Duration;
+
+use super::compress;
+use super::wire::{self, Reader, Writer, foreign};
+use crate::error::{Error, Lost, Missing, Result};
+
+/// A server's answer to the request of that number.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub number: u64,
+    pub outcome: Result<Vec<u8>>,
+    /// Whether the bytes are packed elements.
+    pub packed: bool,
+}
+
+impl Reply {
+    /// The form that travels.
+    pub fn encode(self) -> Vec<u8> {
+        let Reply { number, outcome, packed } = self;
+        let (payload, error) = match outcome {
+            Ok(payload) => (payload, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        wire::seal(payload, |writer| {
+            writer.u64(number);
+            writer.u8(u8::from(packed));
+            writer.option(error, |writer, error| write_error(writer, &error));
+        })
+    }
+
+    /// Reads what [`Reply::encode`] wrote; packed elements come out plain.
+    pub fn decode(bytes: Vec<u8>) -> Result<Reply> {
+        let ((number, packed, error), payload) = wire::open(bytes, |reader| {
+            let (number, packed) = (reader.u64()?, reader.option(|_| Ok(()))?.is_some());
+            Ok((number, packed, reader.option(read_error)?))
+        })?;
+        let outcome = match (error, packed) {
+            (Some(error), _) => Err(error),
+            (None, true) => compress::unpack_reply(&payload),
+            (None, false) => Ok(payload),
+        };
+        Ok(Reply { number, outcome, packed: false })
+    }
+}
+
+/// The error as the server's rank met it, for the caller of another rank: it says where it happened.
+pub(super) fn name_the_rank(mut error: Error, server: usize) -> Error {
+    match &mut error {
+        Error::Usage { operation, .. }
+        | Error::Io { operation, .. }
+        | Error::Unsupported { operation, .. }
+        | Error::Internal { operation, .. } => operation.push_str(&format!(" on rank {server}")),
+        // These name the rank that met them.
+        _ => {}
+    }
+    error
+}
+
+fn write_error(writer: &mut Writer, error: &Error) {
+    match error {
+        Error::Usage { rank, operation, expected, received, advice } => {
+            writer.u8(1);
+            writer.option(*rank, |writer, rank| writer.u64(rank as u64));
+            [operation, expected, received, advice].into_iter().for_each(|text| writer.text(text));
+        }
+        Error::Mismatch { rank, group, number, calls } => {
+            writer.u8(2);
+            writer.u64(*rank as u64);
+            writer.text(group);
+            writer.u64(*number);
+            writer.list(calls, |writer, (rank, call)| {
+                writer.u64(*rank as u64);
+                writer.text(call);
+            });
+        }
+        Error::Timeout { rank, operation, number, group, waited, missing } => {
+            writer.u8(3);
+            write_call(writer, *rank, operation, *number, group);
+            writer.u64(waited.as_nanos() as u64);
+            writer.list(missing, |writer, missing| {
+                write_rank(writer, missing.rank, missing.pid, &missing.doing);
+                writer.option(missing.location.as_deref(), Writer::text);
+            });
+        }
+        Error::PeerLost { rank, operation, number, group, lost } => {
+            writer.u8(4);
+            write_call(writer, *rank, operation, *number, group);
+            writer.list(lost, |writer, lost| write_rank(writer, lost.rank, lost.pid, &lost.how));
+        }
+        Error::Io { operation, what, source, advice } => {
+            writer.u8(5);
+            [operation, what, &source.to_string(), advice].into_iter().for_each(|text| writer.text(text));
+        }
+        Error::Unsupported { operation, what, advice } => {
+            writer.u8(6);
+            [operation, what, advice].into_iter().for_each(|text| writer.text(text));
+        }
+        Error::Interrupted { rank, operation, number, group } => {
+            writer.u8(7);
+            write_call(writer, *rank, operation, *number, group);
+        }
+        Error::Internal { operation, what } => {
+            writer.u8(8);
+            [operation, what].into_iter().for_each(|text| writer.text(text));
+        }
+    }
+}
+
+fn write_call(writer: &mut Writer, rank: usize, operation: &str, number: u64, group: &str) {
+    writer.u64(rank as u64);
+    writer.text(operation);
+    writer.u64(number);
+    writer.text(group);
+}
+
+fn write_rank(writer: &mut Writer, rank: usize, pid: Option<u32>, words: &str) {
+    writer.u64(rank as u64);
+    writer.option(pid, Writer::u32);
+    writer.text(words);
+}
+
+fn read_rank(reader: &mut Reader) -> Result<usize> {
+    reader.u64().map(|rank| rank as usize)
+}
+
+fn read_error(reader: &mut Reader) -> Result<Error> {
+    Ok(match reader.u8()? {
+        1 => Error::Usage {
+            rank: reader.option(read_rank)?,
+            operation: reader.text()?,
+            expected: reader.text()?,
+            received: reader.text()?,
+            advice: reader.text()?,
+        },
+        2 => Error::Mismatch {
+            rank: read_rank(reader)?,
+            group: reader.text()?,
+            number: reader.u64()?,
+            calls: reader.list(|reader| Ok((read_rank(reader)?, reader.text()?)))?,
+        },
+        3 => Error::Timeout {
+            rank: read_rank(reader)?,
+            operation: reader.text()?,
+            number: reader.u64()?,
+            group: reader.text()?,
+            waited: Duration::from_nanos(reader.u64()?),
+            missing: reader.list(|reader| {
+                let (rank, pid) = (read_rank(reader)?, reader.option(Reader::u32)?);
+                let (doing, location) = (reader.text()?, reader.option(Reader::text)?);
+                Ok(Missing { rank, pid, doing, location })
+            })?,
+        },
+        4 => Error::PeerLost {
+            rank: read_rank(reader)?,
+            operation: reader.text()?,
+            number: reader.u64()?,
+            group: reader.text()?,
+            lost: reader.list(|reader| {
+                let (rank, pid) = (read_rank(reader)?, reader.option(Reader::u32)?);
+                Ok(Lost { rank, pid, how: reader.text()? })
+            })?,
+        },
+        5 => {
+            let (operation, what, source) = (reader.text()?, reader.text()?, reader.text()?);
+            Error::io(&operation, what, io::Error::other(source), &reader.text()?)
+        }
+        6 => {
+            let (operation, what) = (reader.text()?, reader.text()?);
+            Error::unsupported(&operation, what, reader.text()?)
+        }
+        7 => Error::Interrupted {
+            rank: read_rank(reader)?,
+            operation: reader.text()?,
+            number: reader.u64()?,
+            group: reader.text()?,
+        },
+        8 => Error::internal(&reader.text()?, reader.text()?),
+        other => return Err(foreign(format!("an error of kind {other}"))),
+    })
+}

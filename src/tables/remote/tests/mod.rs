@@ -1,0 +1,56 @@
+//! Toy tables over every transport: exact results, errors that come back, ranks that die.
+
+mod forms;
+mod ranks;
+mod toy;
+mod troubles;
+
+pub(crate) use ranks::every_rank;
+pub(crate) use troubles::a_server_dies;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::tables::remote::{Remote, Store, Terms};
+use crate::transport::{Call, Transport, local};
+
+/// The context of these messages.
+const CONTEXT: u32 = 77;
+
+pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static> {
+    let started = Instant::now();
+    Call {
+        rank: transport.rank(),
+        operation: "get",
+        number: 1,
+        group: "tables",
+        started,
+        deadline: started + Duration::from_secs_f64(seconds),
+        interrupt: None,
+    }
+}
+
+/// Everybody asks everybody, itself too.
+pub(super) fn start(transport: &Arc<dyn Transport>, store: Arc<dyn Store>) -> Result<Remote> {
+    let all: Vec<usize> = (0..transport.size()).collect();
+    Remote::start(transport.clone(), Terms { context: CONTEXT, callers: all.clone(), servers: all }, store)
+}
+
+/// Ranks as threads that share nothing but messages.
+fn threads(ranks: usize, body: impl Fn(Arc<dyn Transport>) + Sync) {
+    let transports = local::create(ranks).unwrap();
+    std::thread::scope(|scope| {
+        for transport in transports {
+            let body = &body;
+            scope.spawn(move || body(Arc::new(transport)));
+        }
+    });
+}
+
+#[test]
+fn results_are_exact_on_threads() {
+    for ranks in [1, 2, 3, 4] {
+        threads(ranks, |transport| every_rank(&transport));
+    }
+}

@@ -1,0 +1,161 @@
+//! What each rank of a job of toy tables does, over any transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::toy::{ECHO, FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
+use super::{call, start, troubles};
+use crate::memory::DType;
+use crate::tables::remote::compress::{Compression, Packer, Units};
+use crate::tables::remote::{Remote, Request, RowList, Verb};
+use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
+
+/// Everything that works, then what does not, then the end in order.
+pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
+    let store = Arc::new(Toy::new(transport.size()));
+    let remote = start(transport, store.clone()).unwrap();
+    in_step(transport, &remote);
+    at_once(transport, &remote);
+    of_all_sizes(transport, &remote);
+    troubles::errors_come_back(transport, &remote);
+    troubles::waits_end(transport, &remote);
+    // A rank that asks for more than others is still served while they wait to close.
+    if transport.rank() == 0 {
+        std::thread::sleep(Duration::from_millis(100));
+        at_once_alone(transport, &remote);
+    }
+    remote.close(&call(transport, 60.0)).unwrap();
+    assert_eq!(Arc::strong_count(&store), 1, "the thread has ended");
+    meet(transport);
+}
+
+/// A few milliseconds or none, differently on each rank and at each step.
+fn dawdle(rank: usize, step: usize) {
+    let mixed = (rank * 7919 + step * 104_729 + 31) % 97;
+    if mixed < 20 {
+        std::thread::sleep(Duration::from_millis(mixed as u64 / 4));
+    }
+}
+
+/// Adds and gets in lock-step; each worker has a number of rounds of its own.
+fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let (rank, size) = (transport.rank(), transport.size());
+    let rounds = |worker: usize| 20 + 3 * worker;
+    let delta = |worker: usize, round: usize| (worker * 1000 + round) as i64;
+    let request = |verb| Request::new(LOCK_STEP, rank as u32, verb);
+    for round in 0..rounds(rank) {
+        dawdle(rank, round);
+        let add = Request { payload: bytes(&[delta(rank, round); LENGTH]), ..request(Verb::Add) };
+        if round % 3 == 0 {
+            remote.call_all(&call(transport, 60.0), (0..size).map(|to| (to, add.clone())).collect()).unwrap();
+        } else {
+            (0..size).for_each(|to| remote.post(&call(transport, 60.0), to, add.clone()).unwrap());
+        }
+        let gets = (0..size).map(|to| (to, request(Verb::Get))).collect();
+        let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
+        let expected: i64 = (0..size)
+            .flat_map(|worker| (0..rounds(worker).min(round + 1)).map(move |round| delta(worker, round)))
+            .sum();
+        for (server, found) in found.iter().enumerate() {
+            assert_eq!(numbers(found), [expected; LENGTH], "round {round} on server {server}");
+        }
+    }
+    remote.flush(&call(transport, 60.0)).unwrap();
+    let finish = (0..size).map(|to| (to, request(Verb::Finish))).collect();
+    remote.call_all(&call(transport, 60.0), finish).unwrap();
+}
+
+/// Several threads of each rank add and get at once; read-your-writes, and no add is lost.
+fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let (rank, size) = (transport.rank(), transport.size());
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                let worker = (rank * 3 + thread) as u32;
+                let own = vec![worker as i64 % 40, 45 + thread as i64];
+                let mut packer = Packer::new(DType::I64, 1, Compression::None);
+                for step in 0..40 {
+                    dawdle(rank + thread, step);
+                    let to = (rank + step) % size;
+                    let (payload, packed) = packer.pack(Units::List(&own), &bytes(&[1, 1]));
+                    let request =
+                        Request { rows: RowList::List(own.clone()), ..Request::new(FREE, worker, Verb::Get) };
+                    let before = numbers(&remote.call(&call(transport, 60.0), to, request.clone()).unwrap());
+                    let add = Request { verb: Verb::Add, payload, packed, ..request.clone() };
+                    remote.post(&call(transport, 60.0), to, add).unwrap();
+                    let after = numbers(&remote.call(&call(transport, 60.0), to, request).unwrap());
+                    assert_eq!(after[0], before[0] + 1, "only this worker writes there");
+                    assert!(after[1] > before[1]);
+                }
+            });
+        }
+    });
+    remote.flush(&call(transport, 60.0)).unwrap();
+    meet(transport);
+    let gets = (0..size).map(|to| (to, Request::new(FREE, 0, Verb::Get))).collect();
+    let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
+    let total = |position: usize| found.iter().map(|found| numbers(found)[position]).sum::<i64>();
+    (45..48).for_each(|position| assert_eq!(total(position), 40 * size as i64));
+    meet(transport);
+}
+
+/// Requests and answers of any length, as they are and packed; several threads at once.
+fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let (rank, size) = (transport.rank(), transport.size());
+    let compressions = [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.01)];
+    let echo = |count: usize, compression: Compression| {
+        let sent: Vec<f32> = (0..count).map(|index| ((index + rank) % 201) as f32 - 100.0).collect();
+        let mut packer = Packer::new(DType::F32, 100, compression);
+        let (payload, packed) = packer.pack(Units::From(0), bytemuck::cast_slice(&sent));
+        let request = Request {
+            options: (4 * count as u64).to_le_bytes().to_vec(),
+            reply: Some((DType::F32, compression)),
+            payload,
+            packed,
+            ..Request::new(FREE, rank as u32, ECHO)
+        };
+        let asked = (0..size).map(|to| (to, request.clone())).collect();
+        for found in remote.call_all(&call(transport, 60.0), asked).unwrap() {
+            assert_eq!(found.len(), 4 * count);
+            let found = found.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+            let near = |(found, sent): (f32, &f32)| (found - sent).abs() <= 1.0;
+            assert!(matches!(compression, Compression::TopK(_)) || found.zip(&sent).all(near));
+        }
+    };
+    std::thread::scope(|scope| {
+        for compression in compressions {
+            scope
+                .spawn(move || [0, 1, 4095, 5000, 300_001, 700_001, 7].map(|count| echo(count, compression)));
+        }
+    });
+}
+
+/// Much at once from one rank, more than may be under way.
+fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let table = 3;
+    let delta = bytes(&(0..LENGTH as i64).collect::<Vec<_>>());
+    let last = transport.size() - 1;
+    for _ in 0..3000 {
+        let add = Request { payload: delta.clone(), ..Request::new(table, 0, Verb::Add) };
+        remote.post(&call(transport, 60.0), last, add).unwrap();
+    }
+    remote.flush(&call(transport, 60.0)).unwrap();
+    let found = remote.call(&call(transport, 60.0), last, Request::new(table, 0, Verb::Get)).unwrap();
+    assert_eq!(numbers(&found), (0..LENGTH as i64).map(|value| 3000 * value).collect::<Vec<_>>());
+}
+
+/// Everybody waits for everybody, beside the tables.
+pub(super) fn meet(transport: &Arc<dyn Transport>) {
+    meet_all_but(transport, usize::MAX);
+}
+
+pub(super) fn meet_all_but(transport: &Arc<dyn Transport>, absent: usize) {
+    let slot = Slot { context: 1, tag: 5, signature: Signature::default() };
+    let others: Vec<usize> =
+        (0..transport.size()).filter(|&rank| rank != transport.rank() && rank != absent).collect();
+    let sends: Vec<_> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
+    let mut nothing = vec![[]; others.len()];
+    let mut receives: Vec<_> =
+        others.iter().zip(&mut nothing).map(|(&from, bytes)| Incoming { from, bytes }).collect();
+    transport.exchange(&call(transport, 60.0), &slot, &sends, &mut receives).unwrap();
+}

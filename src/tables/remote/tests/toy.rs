@@ -1,0 +1,120 @@
+//! A store of arrays of whole numbers; one table is lock-step, others answer at once or never.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use crate::error::{Error, Result};
+use crate::tables::remote::{Request, RowList, Store, Verb};
+
+/// A table whose workers go in step: the n-th get of each sees exactly the first n adds of all.
+pub const LOCK_STEP: u32 = 0;
+/// A table that answers at once.
+pub const FREE: u32 = 1;
+/// Elements of each table on each server.
+pub const LENGTH: usize = 50;
+
+/// A request that is never ready.
+pub const NEVER: Verb = Verb::Custom(7);
+/// A request whose answer is its own payload, taken as single-precision numbers.
+pub const ECHO: Verb = Verb::Custom(8);
+/// A request that makes the server panic.
+pub const PANIC: Verb = Verb::Custom(13);
+/// A request that makes the server fail in the way that its payload's first byte says.
+pub const FAIL: Verb = Verb::Custom(14);
+
+pub struct Toy {
+    workers: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    values: HashMap<u32, Vec<i64>>,
+    /// For each worker, the adds and gets of the lock-step table; `u64::MAX` when it has finished.
+    adds: Vec<u64>,
+    gets: Vec<u64>,
+}
+
+impl Toy {
+    pub fn new(workers: usize) -> Toy {
+        let (adds, gets) = (vec![0; workers], vec![0; workers]);
+        Toy { workers, state: Mutex::new(State { values: HashMap::new(), adds, gets }) }
+    }
+
+    fn check(&self, request: &Request) -> Result<usize> {
+        if request.table > 5 {
+            let received = format!("table {}", request.table);
+            return Err(Error::usage("get", "a table below 6", received, "create it first"));
+        }
+        let worker = request.worker as usize;
+        if request.table == LOCK_STEP && worker >= self.workers {
+            return Err(Error::internal("get", format!("worker {worker}")));
+        }
+        Ok(worker)
+    }
+}
+
+pub fn bytes(values: &[i64]) -> Vec<u8> {
+    bytemuck::cast_slice(values).to_vec()
+}
+
+pub fn numbers(bytes: &[u8]) -> Vec<i64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| i64::from_ne_bytes(*word)).collect()
+}
+
+impl Store for Toy {
+    fn ready(&self, request: &Request) -> Result<bool> {
+        let worker = self.check(request)?;
+        let state = self.state.lock().unwrap();
+        let least = |clocks: &[u64]| clocks.iter().copied().min().unwrap_or(0);
+        Ok(match (request.table, request.verb) {
+            (_, NEVER) => false,
+            (LOCK_STEP, Verb::Add) => least(&state.gets) >= state.gets[worker],
+            (LOCK_STEP, Verb::Get) => least(&state.adds) >= state.adds[worker],
+            _ => true,
+        })
+    }
+
+    fn run(&self, request: &Request) -> Result<Vec<u8>> {
+        let worker = self.check(request)?;
+        if request.verb == PANIC {
+            panic!("the toy panics as it was told");
+        }
+        if request.verb == FAIL {
+            return Err(super::troubles::failure(request.payload[0]));
+        }
+        if request.verb == ECHO {
+            let bytes =
+                request.options.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            return Ok(request.delta(crate::memory::DType::F32, bytes as usize)?.into_owned());
+        }
+        let mut state = self.state.lock().unwrap();
+        let State { values, adds, gets } = &mut *state;
+        let values = values.entry(request.table).or_insert_with(|| vec![0; LENGTH]);
+        let positions: Vec<usize> = match &request.rows {
+            RowList::All => (0..LENGTH).collect(),
+            RowList::List(rows) => rows.iter().map(|&row| row as usize).collect(),
+            RowList::Keys(_) => return Err(Error::unsupported("get", "keys", "use rows")),
+        };
+        let in_step = request.table == LOCK_STEP;
+        match request.verb {
+            Verb::Add => {
+                adds[worker % self.workers] += u64::from(in_step);
+                let delta = request.delta(crate::memory::DType::I64, positions.len() * 8)?;
+                for (position, delta) in positions.into_iter().zip(numbers(&delta)) {
+                    values[position] += delta;
+                }
+                Ok(Vec::new())
+            }
+            Verb::Get => {
+                gets[worker % self.workers] += u64::from(in_step);
+                Ok(bytes(&positions.into_iter().map(|position| values[position]).collect::<Vec<_>>()))
+            }
+            Verb::Finish => {
+                (adds[worker], gets[worker]) = (u64::MAX, u64::MAX);
+                Ok(Vec::new())
+            }
+            _ => Err(Error::unsupported("request", format!("{:?}", request.verb), "ask for something else")),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Servers that fail, panic, never answer, or die.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::toy::{FAIL, FREE, NEVER, PANIC, Toy};
+use super::{call, start};
+use crate::error::{Error, Kind, Lost, Missing};
+use crate::tables::remote::{Remote, Request, Verb};
+use crate::transport::{Transport, local};
+
+/// One error of each sort.
+pub fn failure(sort: u8) -> Error {
+    let texts = || ("get".to_string(), 3u64, "tables".to_string());
+    let (operation, number, group) = texts();
+    match sort {
+        0 => Error::usage("get", "rows below 10", "row 12", "pass smaller rows"),
+        1 => Error::Mismatch { rank: 1, group, number, calls: vec![(0, "get".into()), (1, "add".into())] },
+        2 => {
+            let missing = vec![Missing {
+                rank: 2,
+                pid: Some(77),
+                doing: "computing".into(),
+                location: Some("a.py:3".into()),
+            }];
+            Error::Timeout { rank: 1, operation, number, group, waited: Duration::from_millis(1500), missing }
+        }
+        3 => {
+            let lost = vec![Lost { rank: 2, pid: None, how: "its process ended".into() }];
+            Error::PeerLost { rank: 1, operation, number, group, lost }
+        }
+        4 => Error::io("save", "the file", std::io::Error::other("the disk is full"), "delete something"),
+        5 => Error::unsupported("get", "keys here", "use rows"),
+        6 => Error::Interrupted { rank: 1, operation, number, group },
+        _ => Error::internal("get", "two and two are five"),
+    }
+}
+
+pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let server = transport.size() - 1;
+    let ask = |table, verb, payload| {
+        let request = Request { payload, ..Request::new(table, 0, verb) };
+        remote.call(&call(transport, 60.0), server, request).unwrap_err()
+    };
+    let error = ask(9, Verb::Get, Vec::new());
+    assert_eq!(error.kind(), Kind::Usage);
+    let text = format!(
+        "rank {}: get on rank {server}: expected a table below 6, received table 9; create it first",
+        transport.rank()
+    );
+    assert_eq!(error.to_string(), text);
+    for sort in 0..8 {
+        let (found, expected) = (ask(FREE, FAIL, vec![sort]), failure(sort));
+        assert_eq!(found.kind(), expected.kind());
+        let (found, expected) = (found.to_string(), expected.to_string());
+        let found = found.replace(&format!(" on rank {server}"), "");
+        let found = found.replacen(&format!("rank {}: get: expected", transport.rank()), "get: expected", 1);
+        assert_eq!(found, expected);
+    }
+    let error = ask(FREE, PANIC, Vec::new());
+    assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
+    // A posted request's error waits for the flush, once.
+    remote.post(&call(transport, 60.0), server, Request::new(9, 0, Verb::Add)).unwrap();
+    let error = remote.flush(&call(transport, 60.0)).unwrap_err();
+    assert!(error.to_string().contains("table 9"), "{error}");
+    remote.flush(&call(transport, 60.0)).unwrap();
+}
+
+/// A request that is never ready ends at its deadline or when its caller wants; others of its worker go on elsewhere.
+pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let server = 0;
+    let (never, worker) = (2, transport.rank() as u32);
+    let error = remote.call(&call(transport, 0.3), server, Request::new(never, worker, NEVER)).unwrap_err();
+    assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == server), "{error}");
+    let stop = || true;
+    let interrupted = crate::transport::Call { interrupt: Some(&stop), ..call(transport, 60.0) };
+    let error = remote.call(&interrupted, server, Request::new(never, worker, NEVER)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Interrupted);
+    remote.call(&call(transport, 60.0), server, Request::new(FREE, worker, Verb::Get)).unwrap();
+}
+
+/// Asks rank 1, which dies meanwhile; gives the error, and how long the wait was.
+pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) -> (Error, Duration) {
+    let remote = start(transport, Arc::new(Toy::new(transport.size()))).unwrap();
+    for to in 0..transport.size() {
+        remote.call(&call(transport, 60.0), to, Request::new(FREE, 0, Verb::Get)).unwrap();
+    }
+    super::ranks::meet(transport);
+    if transport.rank() == 1 {
+        // Long enough for the others to wait for an answer that never comes.
+        std::thread::sleep(Duration::from_millis(200));
+        die();
+    }
+    let started = Instant::now();
+    let error = remote.call(&call(transport, 30.0), 1, Request::new(2, 0, NEVER)).unwrap_err();
+    let took = started.elapsed();
+    let again = remote.call(&call(transport, 30.0), 1, Request::new(2, 0, NEVER)).unwrap_err();
+    assert_eq!(again.kind(), Kind::PeerLost, "{again}");
+    (error, took)
+}
+
+#[test]
+fn a_server_that_leaves_is_lost() {
+    let transports: Vec<_> = local::create(3).unwrap().into_iter().map(Arc::new).collect();
+    std::thread::scope(|scope| {
+        for own in &transports {
+            scope.spawn(move || {
+                let transport: Arc<dyn Transport> = own.clone();
+                if transport.rank() == 1 {
+                    let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
+                    super::ranks::meet(&transport);
+                    drop(remote);
+                    return own.seat.leave();
+                }
+                let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
+                super::ranks::meet(&transport);
+                let error =
+                    remote.call(&call(&transport, 30.0), 1, Request::new(FREE, 0, NEVER)).unwrap_err();
+                assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == 1), "{error}");
+                // Posted requests are lost with their server, too, and are reported once.
+                remote.post(&call(&transport, 30.0), 1, Request::new(FREE, 0, Verb::Add)).unwrap();
+                let error = remote.flush(&call(&transport, 30.0)).unwrap_err();
+                assert_eq!(error.kind(), Kind::PeerLost);
+                remote.flush(&call(&transport, 30.0)).unwrap();
+                super::ranks::meet_all_but(&transport, 1);
+                remote.close(&call(&transport, 30.0)).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_close_that_nobody_joins_ends_at_its_deadline() {
+    let transports = local::create(2).unwrap();
+    let all: Vec<Arc<dyn Transport>> =
+        transports.into_iter().map(|transport| Arc::new(transport) as Arc<dyn Transport>).collect();
+    let store = Arc::new(Toy::new(2));
+    let remotes: Vec<_> = all.iter().map(|transport| start(transport, store.clone()).unwrap()).collect();
+    let error = remotes[0].close(&call(&all[0], 0.3)).unwrap_err();
+    assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == 1), "{error}");
+    drop(remotes);
+    assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
+}

@@ -1,0 +1,105 @@
+//! Messages from anybody: posted, received in the order of each sender, while other threads make calls of their own.
+
+use std::time::{Duration, Instant};
+
+use super::moves;
+use crate::error::Result;
+use crate::transport::{Call, Signature, Slot, Verb};
+use crate::world::Group;
+
+/// Lengths around those where transports change their way, large and small in turns.
+const LENGTHS: [usize; 9] = [3, 200_003, 0, 16 << 10, (16 << 10) + 1, 1, 5_000_011, 0, 70_000];
+
+fn call(group: &Group) -> Call<'_> {
+    let started = Instant::now();
+    Call {
+        rank: group.core.common.transport.rank(),
+        operation: "post",
+        number: 1,
+        group: group.name(),
+        started,
+        deadline: started + Duration::from_secs(60),
+        interrupt: None,
+    }
+}
+
+fn slot(group: &Group, tag: u32) -> Slot {
+    Slot { context: group.core.context, tag, signature: Signature::new(Verb::Send, 0) }
+}
+
+fn message(from: usize, number: usize, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ (from * 97) ^ (number * 13)) as u8)
+        .collect()
+}
+
+/// Everybody posts to everybody, while another thread of each rank exchanges messages and the group meets.
+pub(super) fn arrive_in_order(group: &Group) -> Result<()> {
+    let beside = group.clone();
+    std::thread::scope(|scope| {
+        let exchanges = scope.spawn(move || {
+            for count in [10, 60_000, 0, 1000, 400_000] {
+                moves::ring::<i32>(&beside, count)?;
+            }
+            Ok(())
+        });
+        let transport = &group.core.common.transport;
+        for (number, &length) in LENGTHS.iter().enumerate() {
+            for &to in group.members() {
+                let bytes = message(group.rank(), number, length);
+                transport.post(&call(group), to, &slot(group, Slot::REQUEST), bytes)?;
+            }
+        }
+        receive(group, Slot::REQUEST)?;
+        assert!(transport.settle(&call(group), Duration::from_secs(60))?, "everything posted was received");
+        exchanges.join().expect("no panic beside")
+    })?;
+    group.barrier()
+}
+
+fn receive(group: &Group, tag: u32) -> Result<()> {
+    let transport = &group.core.common.transport;
+    let mut received = vec![0; group.size()];
+    let started = Instant::now();
+    while received.iter().sum::<usize>() < group.size() * LENGTHS.len() {
+        assert!(started.elapsed() < Duration::from_secs(60), "only {received:?} came");
+        let limit = Duration::from_millis(100);
+        let Some((from, bytes)) = transport.receive_next(&call(group), group.core.context, tag, limit)?
+        else {
+            continue;
+        };
+        let from = group.members().iter().position(|&rank| rank == from).expect("a member sent it");
+        let number = received[from];
+        assert!(
+            bytes == message(from, number, LENGTHS[number]),
+            "message {number} of rank {from} is wrong: {} bytes",
+            bytes.len()
+        );
+        received[from] += 1;
+    }
+    Ok(())
+}
+
+/// A server with nothing to do leaves the processor to others, and gets its message as soon as it comes.
+pub(super) fn idle_is_idle(group: &Group) -> Result<()> {
+    let transport = &group.core.common.transport;
+    group.barrier()?;
+    let (before, limit) = (processor_time(), Duration::from_millis(300));
+    let none = transport.receive_next(&call(group), group.core.context, Slot::REPLY, limit)?;
+    assert!(none.is_none(), "nobody has sent anything");
+    let used = processor_time() - before;
+    assert!(used < limit / 2, "{used:?} of the processor for an idle wait of {limit:?}");
+    group.barrier()?;
+    let next = group.members()[(group.rank() + 1) % group.size()];
+    transport.post(&call(group), next, &slot(group, Slot::REPLY), vec![7; 5])?;
+    let limit = Duration::from_secs(60);
+    let found = transport.receive_next(&call(group), group.core.context, Slot::REPLY, limit)?;
+    assert_eq!(found.map(|(_, bytes)| bytes), Some(vec![7; 5]));
+    group.barrier()
+}
+
+/// What this thread has used of the processor.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,64 @@
+//! Messages over the arena that belong to no exchange: posted with memory of their own, and received from anybody.
+
+use std::time::{Duration, Instant};
+
+use super::endpoint::{ArenaTransport, Body, Sending, State};
+use super::patience::NAP;
+use crate::error::Result;
+use crate::transport::{Call, Envelope, Slot, Ticket};
+
+/// Stands for all posted messages: no exchange has this ticket.
+const POSTED: Ticket = Ticket(0);
+
+impl ArenaTransport {
+    pub(super) fn post_owned(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
+        let peer = self.seat_of(to);
+        let mut state = self.state();
+        let (envelope, body) = (Envelope::new(slot, bytes.len()), Body::Owned(bytes));
+        state.outgoing[peer].push_back(Sending { ticket: POSTED, envelope, body, done: 0 });
+        state.advance(&self.seat);
+        if state.outgoing[peer].is_empty() {
+            return Ok(());
+        }
+        // There is no room for it: see whether there ever will be.
+        let Some(lost) = self.seat.lost(to) else { return Ok(()) };
+        state.outgoing[peer].retain(|sending| sending.ticket != POSTED);
+        Err(call.lost(vec![lost]))
+    }
+
+    pub(super) fn wait_for_next(&self, context: u32, tag: u32, limit: Duration) -> Option<(usize, Vec<u8>)> {
+        self.look_until(limit, |state| state.mailbox.take_next(context, tag))
+    }
+
+    pub(super) fn wait_until_sent(&self, limit: Duration) -> bool {
+        let sent =
+            |state: &mut State| !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED);
+        self.look_until(limit, |state| sent(state).then_some(())).is_some()
+    }
+
+    /// Moves messages until `look` finds something, at most for `limit`.
+    fn look_until<R>(&self, limit: Duration, mut look: impl FnMut(&mut State) -> Option<R>) -> Option<R> {
+        let started = Instant::now();
+        let bell = &self.seat.place().bell;
+        loop {
+            let seen = bell.load();
+            let mut state = self.state();
+            // After each step: what is there is taken before more of it piles up.
+            loop {
+                if let Some(found) = look(&mut state) {
+                    return Some(found);
+                }
+                if !state.advance(&self.seat) {
+                    break;
+                }
+            }
+            drop(state);
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            // Another thread may have moved what we look for, and its sender may have died before it rang.
+            self.seat.patience.rest(bell, seen, left.min(NAP));
+        }
+    }
+}

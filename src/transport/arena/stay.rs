@@ -1,0 +1,281 @@
+//! Who sits at a seat, whether it is alive, and whether a rank that died may come back as another process.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::transport::process;
+
+/// The processes of one seat, one after the other. Every field is atomic because others read while the owner writes.
+#[repr(C)]
+pub(crate) struct Stay {
+    /// Twice the number of processes that have sat down here; odd while one sits down.
+    sittings: AtomicU32,
+    state: AtomicU32,
+    pid: AtomicU32,
+    /// How often the launcher has started this rank again.
+    restarts: AtomicU32,
+    /// How many processes may sit down here in all, as far as the launcher knows. Zero without a launcher that restarts.
+    allowed: AtomicU32,
+    /// Where the process stands among the calls of the world's group.
+    stands: AtomicU32,
+    /// Not zero after an error that ended this rank's part in the world's group.
+    broken: AtomicU32,
+    /// Messages that are under way for this rank.
+    messages: AtomicU32,
+    started: AtomicU64,
+    /// Calls of the world's group that are done.
+    calls: AtomicU64,
+    /// Bytes of the seat's heap, from its start, that were ever in use.
+    heap: AtomicU64,
+}
+
+const ABSENT: u32 = 0;
+const PRESENT: u32 = 1;
+const LEFT: u32 = 2;
+
+/// Before the first call, which is init's own.
+const OUTSIDE: u32 = 0;
+const INSIDE: u32 = 1;
+const BETWEEN: u32 = 2;
+
+/// What can be expected of a seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its process lives, or has not come yet.
+    Here,
+    /// Its process is gone; another one may take up where it stopped.
+    Returning,
+    /// It is gone for good, and how that was noticed.
+    Lost(&'static str),
+}
+
+/// Held while a message is under way: a rank that dies meanwhile cannot come back.
+pub(crate) struct Underway<'a>(&'a Stay);
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.0.messages.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Stay {
+    /// This process sits down. Whoever sat here before must be gone.
+    pub fn begin(&self) {
+        let pid = process::own();
+        // Odd while the notes of two processes are mixed; it stays so if this process is killed here.
+        let sitting = self.sittings.load(Ordering::Relaxed) | 1;
+        self.sittings.store(sitting, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.pid.store(pid, Ordering::Relaxed);
+        self.started.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
+        self.state.store(PRESENT, Ordering::Release);
+        self.sittings.store(sitting.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The process leaves in good order.
+    pub fn end(&self) {
+        self.state.store(LEFT, Ordering::Release);
+    }
+
+    /// Says that no process will sit down here any more.
+    pub fn nobody_comes(&self) {
+        self.allowed.store(0, Ordering::Release);
+        let _ = self.state.compare_exchange(ABSENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Acquire) != ABSENT
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.is_taken().then(|| self.pid.load(Ordering::Relaxed))
+    }
+
+    /// How many processes have sat down here.
+    pub fn incarnation(&self) -> u32 {
+        self.sittings.load(Ordering::Acquire) / 2
+    }
+
+    /// Whether the process that sat here last has ended; one that has only left may still run.
+    pub fn process_ended(&self) -> bool {
+        !process::is_alive(self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed))
+    }
+
+    /// How the process that sat here last was lost, and whether another one may follow it.
+    fn look(&self) -> (Option<&'static str>, bool) {
+        loop {
+            let sitting = self.sittings.load(Ordering::Acquire);
+            let (state, pid) = (self.state.load(Ordering::Acquire), self.pid.load(Ordering::Relaxed));
+            let how = match state {
+                LEFT if pid == 0 => Some("its process ended before it called init"),
+                LEFT => Some("it has ended, or called shutdown"),
+                PRESENT if sitting % 2 == 1 || self.process_ended() => Some("its process ended"),
+                _ => None,
+            };
+            let follows = sitting / 2 < self.allowed.load(Ordering::Acquire) && self.obstacle().is_none();
+            // Notes of two processes say nothing.
+            fence(Ordering::Acquire);
+            if self.sittings.load(Ordering::Relaxed) == sitting {
+                return (how, follows);
+            }
+        }
+    }
+
+    /// How the process was lost, or `None` while it lives or has not come yet.
+    pub fn lost(&self) -> Option<&'static str> {
+        self.look().0
+    }
+
+    pub fn fate(&self) -> Fate {
+        match self.look() {
+            (None, _) => Fate::Here,
+            (Some(_), true) => Fate::Returning,
+            (Some(how), false) => Fate::Lost(how),
+        }
+    }
+
+    /// Why nobody could take up where a process that is gone has stopped.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        match self.stands.load(Ordering::Relaxed) {
+            INSIDE => Some("its process ended inside a collective call"),
+            _ if self.broken.load(Ordering::Relaxed) != 0 => {
+                Some("an error had ended its part in the world's group")
+            }
+            _ if self.messages.load(Ordering::Relaxed) != 0 => Some("its process ended inside a message"),
+            _ => None,
+        }
+    }
+
+    /// The launcher says how many more times it would start this rank again.
+    pub fn allow(&self, more: u32) {
+        self.allowed.store((1 + self.restarts()).saturating_add(more), Ordering::Release);
+    }
+
+    /// The launcher is about to start this rank again.
+    pub fn restart(&self) {
+        self.restarts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn restarts(&self) -> u32 {
+        self.restarts.load(Ordering::Acquire)
+    }
+
+    /// A call of the world's group begins.
+    #[inline]
+    pub fn enter(&self) {
+        self.stands.store(INSIDE, Ordering::Relaxed);
+    }
+
+    /// That call has ended; so many are done.
+    #[inline]
+    pub fn leave(&self, calls: u64) {
+        self.count(calls);
+        self.stands.store(BETWEEN, Ordering::Release);
+    }
+
+    /// So many calls of the world's group are done.
+    pub fn count(&self, calls: u64) {
+        self.calls.store(calls, Ordering::Relaxed);
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Whether this rank has been through init, as this process or as one before it.
+    pub fn has_joined(&self) -> bool {
+        self.stands.load(Ordering::Acquire) != OUTSIDE
+    }
+
+    /// This rank takes no part in the world's group any more.
+    pub fn break_off(&self) {
+        self.broken.store(1, Ordering::Release);
+    }
+
+    /// A message begins; it ends when the result is dropped.
+    pub fn message(&self) -> Underway<'_> {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        Underway(self)
+    }
+
+    /// The heap is in use up to there.
+    pub fn use_heap(&self, bytes: usize) {
+        self.heap.fetch_max(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn heap_used(&self) -> usize {
+        self.heap.load(Ordering::Relaxed) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stay() -> Stay {
+        let (zero, long) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        Stay {
+            sittings: zero(),
+            state: zero(),
+            pid: zero(),
+            restarts: zero(),
+            allowed: zero(),
+            stands: zero(),
+            broken: zero(),
+            messages: zero(),
+            started: long(),
+            calls: long(),
+            heap: long(),
+        }
+    }
+
+    #[test]
+    fn each_process_that_sits_down_is_counted() {
+        let stay = stay();
+        assert_eq!((stay.incarnation(), stay.lost()), (0, None));
+        stay.begin();
+        assert_eq!((stay.incarnation(), stay.lost()), (1, None));
+        stay.end();
+        assert!(stay.lost().is_some());
+        stay.begin();
+        assert_eq!((stay.incarnation(), stay.lost()), (2, None));
+    }
+
+    #[test]
+    fn only_as_many_may_return_as_the_launcher_says() {
+        let stay = stay();
+        stay.begin();
+        stay.end();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+        stay.allow(1);
+        assert_eq!(stay.fate(), Fate::Returning);
+        // The last restart is under way until its process has come.
+        stay.restart();
+        stay.allow(0);
+        assert_eq!(stay.fate(), Fate::Returning);
+        stay.begin();
+        assert_eq!(stay.fate(), Fate::Here);
+        stay.end();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+        stay.allow(5);
+        assert_eq!(stay.fate(), Fate::Returning);
+        stay.nobody_comes();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+    }
+
+    #[test]
+    fn what_was_half_done_cannot_be_taken_up() {
+        let stay = stay();
+        stay.begin();
+        stay.end();
+        stay.allow(3);
+        let message = stay.message();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+        drop(message);
+        stay.enter();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+        stay.leave(7);
+        assert_eq!((stay.fate(), stay.calls()), (Fate::Returning, 7));
+        stay.break_off();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+    }
+}

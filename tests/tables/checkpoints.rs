@@ -1,0 +1,152 @@
+//! Checkpoints: saved by some ranks, loaded by other ones, and what happens to damaged ones.
+
+use std::fs;
+use std::path::PathBuf;
+
+use unisono::Kind;
+use unisono::tables::{
+    AddOptions, ArrayTable, Consistency, MatrixTable, SparseMatrixTable, TableOptions, Tables, UpdaterChoice,
+};
+
+use crate::with_tables;
+
+/// A folder that is gone when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("unisono-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn named(name: &str, updater: &str) -> TableOptions {
+    let updater = UpdaterChoice::named(updater).unwrap();
+    TableOptions { name: Some(name.into()), updater, ..TableOptions::default() }
+}
+
+struct All {
+    array: ArrayTable<f64>,
+    matrix: MatrixTable<f32>,
+    sparse: SparseMatrixTable<i64>,
+    average: ArrayTable<f32>,
+}
+
+fn make(tables: &Tables) -> All {
+    let average = TableOptions { consistency: Consistency::Average, ..named("average", "add") };
+    All {
+        array: ArrayTable::create(tables, 20_001, None, named("array", "adam")).unwrap(),
+        matrix: MatrixTable::create(tables, (37, 5), None, named("matrix", "adagrad")).unwrap(),
+        sparse: SparseMatrixTable::create(tables, (4, 2), None, false, named("sparse", "add")).unwrap(),
+        average: ArrayTable::create(tables, 9, None, average).unwrap(),
+    }
+}
+
+/// One step of one worker: only worker 0 adds, so that the result does not depend on how many there are.
+fn step(tables: &Tables, all: &All, number: usize) {
+    if tables.worker_id() == Some(0) {
+        let gradient: Vec<f64> = (0..20_001).map(|at| ((at * 7 + number) % 13) as f64 - 6.0).collect();
+        all.array.add(&gradient).unwrap();
+        let rows = [(number % 37) as i64, 36, 0];
+        all.matrix.add_rows(&rows, &[0.01 * number as f32 + 0.001; 15], &AddOptions::default()).unwrap();
+        all.sparse.add_rows(&[number as i64 % 4], &[1, 2], &AddOptions::default()).unwrap();
+    }
+    all.average.add(&[1.0; 9]).unwrap();
+    tables.barrier().unwrap();
+}
+
+fn values(all: &All) -> (Vec<f64>, Vec<f32>, Vec<i64>, Vec<f32>) {
+    let mut values = (vec![0.0; 20_001], vec![0.0; 37 * 5], vec![0; 8], vec![0.0; 9]);
+    all.array.get(&mut values.0).unwrap();
+    all.matrix.get(&mut values.1).unwrap();
+    all.sparse.get(&mut values.2).unwrap();
+    all.average.get(&mut values.3).unwrap();
+    values
+}
+
+#[test]
+fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
+    let folder = Folder::new("resume");
+    for target in [folder.text(), "memory://resume"] {
+        let expected = with_tables(3, |_, tables| {
+            let all = make(tables);
+            (0..4).for_each(|number| step(tables, &all, number));
+            tables.save(target).unwrap();
+            (4..9).for_each(|number| step(tables, &all, number));
+            values(&all)
+        });
+        for ranks in [1, 2, 3, 4] {
+            let found = with_tables(ranks, |_, tables| {
+                let all = make(tables);
+                step(tables, &all, 100);
+                tables.load(target).unwrap();
+                (4..9).for_each(|number| step(tables, &all, number));
+                values(&all)
+            });
+            assert!(found.iter().all(|found| *found == expected[0]), "{ranks} ranks, {target}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_or_foreign_checkpoint_changes_nothing() {
+    let folder = Folder::new("damaged");
+    let save = || {
+        with_tables(2, |_, tables| {
+            let all = make(tables);
+            step(tables, &all, 0);
+            tables.save(folder.text()).unwrap();
+        });
+        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let refuses = |what: &str| {
+        with_tables(2, |_, tables| {
+            let all = make(tables);
+            step(tables, &all, 5);
+            let before = values(&all);
+            let error = tables.load(folder.text()).unwrap_err();
+            assert!([Kind::Usage, Kind::Io].contains(&error.kind()), "{what}: {error}");
+            assert_eq!(values(&all), before, "{what}");
+            tables.barrier().unwrap();
+        });
+    };
+    for file in 0..save().len() {
+        let file = &save()[file];
+        let bytes = fs::read(file).unwrap();
+        fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+        refuses(&format!("half of {file:?}"));
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() * 2 / 3] ^= 1;
+        fs::write(file, flipped).unwrap();
+        refuses(&format!("a flipped bit in {file:?}"));
+        fs::remove_file(file).unwrap();
+        refuses(&format!("without {file:?}"));
+        let _ = fs::remove_dir_all(&folder.0);
+    }
+    refuses("nothing there");
+}
+
+#[test]
+fn other_tables_do_not_fit() {
+    with_tables(2, |_, tables| {
+        let table = ArrayTable::<f32>::create(tables, 10, None, named("w", "add")).unwrap();
+        tables.save("memory://other").unwrap();
+        drop(table);
+        tables.barrier().unwrap();
+        let larger = ArrayTable::<f32>::create(tables, 11, None, named("w", "add")).unwrap();
+        let error = tables.load("memory://other").unwrap_err();
+        assert!(error.to_string().contains("whose rows is 10"), "{error}");
+        drop(larger);
+    });
+}
