@@ -176,6 +176,18 @@ impl Tables {
         py.detach(|| job(&group)).map_err(|error| raise(py, error))?.into_python(py)
     }
 
+    /// Saves all tables to a folder or a URL; every rank calls it.
+    #[pyo3(signature = (target, timeout))]
+    fn save(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "save", timeout, |tables| tables.save(target))
+    }
+
+    /// Loads all tables from a folder or a URL; every rank calls it.
+    #[pyo3(signature = (target, timeout))]
+    fn load(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "load", timeout, |tables| tables.load(target))
+    }
+
     /// This rank makes no more calls: its adds are applied, and nobody waits for it.
     #[pyo3(signature = (timeout))]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {

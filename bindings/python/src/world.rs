@@ -33,6 +33,8 @@ pub(crate) struct World {
     transport: &'static str,
     #[pyo3(get)]
     launcher: String,
+    #[pyo3(get)]
+    restarts: usize,
 }
 
 #[pymethods]
@@ -55,6 +57,7 @@ impl World {
             hosts: world.hosts().to_vec(),
             transport: world.transport(),
             launcher: world.launcher().to_owned(),
+            restarts: world.restarts(),
             world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
         })
     }

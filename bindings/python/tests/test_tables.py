@@ -76,7 +76,17 @@ def test_arrays_are_filled_where_they_are():
 def test_rows():
     table = uni.MatrixTable(5, 2, init=np.arange(10, dtype="float32").reshape(5, 2))
     whole = np.arange(10).reshape(5, 2)
-    for rows in (3, [3], [4, 0, 4], np.array([1, 2]), np.array([[0, 1], [2, 3]]), np.int32(2), [], (1,), range(3)):
+    for rows in (
+        3,
+        [3],
+        [4, 0, 4],
+        np.array([1, 2]),
+        np.array([[0, 1], [2, 3]]),
+        np.int32(2),
+        [],
+        (1,),
+        range(3),
+    ):
         wanted = np.asarray(rows, dtype=int)
         np.testing.assert_array_equal(table.get(rows), whole[wanted])
         np.testing.assert_array_equal(table.get_async(rows).wait(), whole[wanted])
@@ -132,7 +142,9 @@ def test_options_reach_the_updater():
 
 
 def test_what_a_table_says_of_itself():
-    table = uni.MatrixTable(3, 2, "float64", updater="momentum_sgd", consistency=("ssp", 3), name="embeddings")
+    table = uni.MatrixTable(
+        3, 2, "float64", updater="momentum_sgd", consistency=("ssp", 3), name="embeddings"
+    )
     assert len(table) == 3
     assert (table.shape, table.dtype, table.name) == ((3, 2), np.float64, "embeddings")
     assert (table.updater, table.consistency) == ("momentum", "ssp:3")

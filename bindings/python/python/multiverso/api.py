@@ -35,9 +35,10 @@ def init(sync: bool = False, **flags: Any) -> None:
     """Joins the other processes. Call it before anything else; every process calls it.
 
     Args:
-        sync: Whether workers go in step: each get then returns the same values to all of them. Otherwise nobody waits.
-        flags: Flags of the original: ``updater_type``, ``ps_role``, ``backup_worker_ratio``. Those that only concern its
-            inside are accepted and change nothing.
+        sync: Whether workers go in step: each get then returns the same values to all of them. Otherwise
+            nobody waits.
+        flags: Flags of the original: ``updater_type``, ``ps_role``, ``backup_worker_ratio``. Those that only
+            concern its inside are accepted and change nothing.
 
     Raises:
         unisono.UsageError: A flag is unknown.
@@ -53,7 +54,9 @@ def init(sync: bool = False, **flags: Any) -> None:
             "leave it out"
         )
     if not 0 <= ratio < 100:
-        raise uni.UsageError(f"init: expected a backup_worker_ratio from 0 to 99 percent, received {ratio}; lower it")
+        raise uni.UsageError(
+            f"init: expected a backup_worker_ratio from 0 to 99 percent, received {ratio}; change it"
+        )
     if _current is not None:
         return
     world = uni.init()
@@ -64,7 +67,7 @@ def init(sync: bool = False, **flags: Any) -> None:
 
 
 def shutdown() -> None:
-    """Ends the work with tables, when all processes have come this far. Afterwards `init` may be called again."""
+    """Ends the work with tables, when all processes have come this far; `init` may be called again."""
     global _current
     ending, _current = _current, None
     if ending is not None:
@@ -84,7 +87,8 @@ def session() -> Session:
     """
     if _current is None:
         raise uni.UsageError(
-            "multiverso: expected a call between init() and shutdown(), received one outside; call multiverso.init() first"
+            "multiverso: expected a call between init() and shutdown(), received one outside; "
+            "call multiverso.init() first"
         )
     return _current
 

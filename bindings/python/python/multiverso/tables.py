@@ -118,12 +118,15 @@ class MatrixTableHandler(TableHandler):
         values: Floats = _open(self._session, self._table).get(row_ids)
         return values
 
-    def add(self, data: Any = None, row_ids: Any = None, sync: bool = False) -> None:
+    def add(  # type: ignore[override]
+        self, data: Any = None, row_ids: Any = None, sync: bool = False
+    ) -> None:
         """Adds to rows.
 
         Args:
             data: One row of numbers for each id, in any shape.
-            row_ids: Which rows, counted from 0; by default all. A row that stands there twice is added to twice.
+            row_ids: Which rows, counted from 0; by default all. A row that stands there twice is added to
+                twice.
             sync: Whether to wait until they are added; otherwise it happens in the background.
         """
         if data is None:
@@ -135,6 +138,7 @@ def _open(made_in: Session, table: Any) -> Any:
     """The table, if it may still be used."""
     if made_in.is_over:
         raise uni.UsageError(
-            f"multiverso: expected a call before shutdown(), received one on {table.name!r} after it; make a new table"
+            f"multiverso: expected a call before shutdown(), received one on {table.name!r} after it; "
+            "make a new table"
         )
     return table

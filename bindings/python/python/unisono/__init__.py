@@ -41,7 +41,9 @@ from unisono.tables import (
     MatrixTable,
     SparseMatrixTable,
     Table,
+    load,
     normal,
+    save,
     uniform,
 )
 from unisono.world import World, empty, init, shutdown, world
@@ -72,10 +74,12 @@ __all__ = [
     "empty",
     "gather",
     "init",
+    "load",
     "normal",
     "recv",
     "reduce",
     "reduce_scatter",
+    "save",
     "scatter",
     "send",
     "shutdown",

@@ -41,6 +41,8 @@ class World(Group):
         """What carries the data: "alone", "shm", "mpi" or "shm+mpi"."""
         self.launcher: str = native.launcher
         """Who started the ranks."""
+        self.restarts: int = native.restarts
+        """How often the launcher has started this rank again: 0 for its first process."""
         self._joined: _native.Tables | None = None
         self._role: str | None = None
 
@@ -64,7 +66,7 @@ class World(Group):
         return take_over(self._world.empty(extents, name), None)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
-        """Waits until every rank has come this far. What any of them added to tables before is applied afterwards.
+        """Waits until every rank has come this far; what any of them added to tables before is then applied.
 
         Args:
             wait: Whether to wait here; otherwise a `Pending` is returned.
@@ -130,8 +132,9 @@ def init(timeout: float | None = None, role: str | None = None) -> World:
     Args:
         timeout: Seconds that any call waits before it gives up, unless it says otherwise; by default
             UNISONO_TIMEOUT, or 300.
-        role: What this rank does for tables: "worker" (gets and adds), "server" (holds parts of tables), "both" or
-            "none"; by default UNISONO_ROLE. Either every rank has a role or none, and then all are both.
+        role: What this rank does for tables: "worker" (gets and adds), "server" (holds parts of tables),
+            "both" or "none"; by default UNISONO_ROLE. Either every rank has a role or none, and then all are
+            both.
 
     Returns:
         The world. A second call returns the same. After `shutdown` a process that was alone gets a new one; a

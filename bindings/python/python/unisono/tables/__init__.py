@@ -1,6 +1,7 @@
 """Tables: parameters that all workers share, read with `get` and changed with `add`."""
 
 from unisono.tables.array import ArrayTable
+from unisono.tables.checkpoint import load, save
 from unisono.tables.initial import Normal, Uniform, normal, uniform
 from unisono.tables.matrix import MatrixTable, SparseMatrixTable
 from unisono.tables.table import Table
@@ -12,6 +13,8 @@ __all__ = [
     "SparseMatrixTable",
     "Table",
     "Uniform",
+    "load",
     "normal",
+    "save",
     "uniform",
 ]

@@ -41,12 +41,12 @@ class ArrayTable(Table):
         Args:
             size: How many elements it has, 1 or more.
             dtype: float32, float64, float16, bfloat16, int32 or int64.
-            init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the same on every
-                rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
-            updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "ftrl", "dcasgd"
-                or "dcasgda".
-            consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "ssp:3" (also ``("ssp", 3)``) or
-                "average".
+            init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the
+                same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
+            updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam",
+                "ftrl", "dcasgd" or "dcasgda".
+            consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "ssp:3" (also
+                ``("ssp", 3)``) or "average".
             name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.
             reject_nan: Whether an add that holds a NaN is refused.
             compression: How adds travel between hosts: "none", "float16", "bfloat16", "int8" or "topk:0.01".
@@ -71,7 +71,7 @@ class ArrayTable(Table):
     def _rows(self, rows: Any, operation: str) -> Any:
         if rows is not None:
             raise UsageError(
-                f"{operation}: expected no rows for an array, which is read and changed as a whole, received some; "
-                "use a MatrixTable with one column"
+                f"{operation}: expected no rows, because an array is read and changed as a whole, "
+                "received some; use a MatrixTable with one column"
             )
         return None

@@ -1,4 +1,4 @@
-"""From what users pass to what the native tables take: arrays as they are, lists and numbers made into arrays."""
+"""From what users pass to what native tables take: arrays as they are, numbers and lists made into arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def values(x: Any, dtype: str, operation: str) -> Any:
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise UsageError(f"{operation}: expected numbers, received a ragged list; make rows equally long") from error
+        raise UsageError(
+            f"{operation}: expected numbers, received a ragged list; make rows equally long"
+        ) from error
     if array.dtype.kind not in "iuf" or (array.dtype.kind == "f" and target.kind == "i"):
         raise UsageError(
             f"{operation}: expected numbers of type {dtype}, the table's type, received {array.dtype}; "
@@ -93,7 +95,9 @@ def first_values(init: Any, dtype: str) -> tuple[Any, tuple[str, float, float, i
         return None, ("normal", init.mean, init.deviation, init.seed)
     if isinstance(init, numbers.Real) and not isinstance(init, bool):
         if not dtype.startswith(("float", "bfloat")) and not float(init).is_integer():
-            raise UsageError(f"table: expected a whole number for {dtype}, received {init}; choose a float type")
+            raise UsageError(
+                f"table: expected a whole number for {dtype}, received {init}; choose a float type"
+            )
         return None, ("constant", float(init), 0.0, 0)
     return values(init, dtype, "table"), nothing
 

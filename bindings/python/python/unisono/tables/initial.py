@@ -84,6 +84,8 @@ def normal(mean: float, deviation: float, seed: int = 0) -> Normal:
 
 def _check(name: str, seed: int, *numbers: float) -> None:
     if not all(math.isfinite(number) for number in numbers):
-        raise UsageError(f"{name}: expected finite numbers, received {numbers}; look at how they were computed")
+        raise UsageError(
+            f"{name}: expected finite numbers, received {numbers}; look at how they were computed"
+        )
     if not 0 <= seed < 2**64:
         raise UsageError(f"{name}: expected a seed from 0 to 2**64 - 1, received {seed}; choose another")

@@ -140,10 +140,10 @@ class SparseMatrixTable(Table):
     def get_changed(
         self, out: Array, rows: Any = None, buffer: int = 0, *, timeout: float | None = None
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Brings an array up to date: fills the rows that changed since this worker's last call, and leaves the others alone.
+        """Brings an array up to date: fills the rows that changed since this worker's last call.
 
-        Pass the same array each time, or one with the same values. The first call fills everything. A whole-table add
-        changes only the rows whose delta is not all zeros.
+        The other rows are left alone: pass the same array each time, or one with the same values. The first
+        call fills everything. A whole-table add changes only the rows whose delta is not all zeros.
 
         Args:
             out: The array to bring up to date: one row for each row id, contiguous and writable.

@@ -16,10 +16,10 @@ from unisono.world import world
 class Table:
     """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
 
-    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors in the processor's
-    memory, or anything else that speaks DLPack. An array of the table's type is used where it is, without a copy; one of
-    another type is refused, and one with gaps is refused as `out` and copied as an input. Lists and numbers are
-    converted. Every call takes `timeout` (seconds; the default is the world's).
+    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors in the
+    processor's memory, or anything else that speaks DLPack. An array of the table's type is used where it is,
+    without a copy; one of another type is refused, and one with gaps is refused as `out` and copied as an
+    input. Lists and numbers are converted. Every call takes `timeout` (seconds; the default is the world's).
     """
 
     def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
@@ -62,8 +62,8 @@ class Table:
         """Copies values out of the table.
 
         Args:
-            rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you like;
-                None for all rows. int64 arrays are used where they are.
+            rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you
+                like; None for all rows. int64 arrays are used where they are.
             out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
             timeout: Seconds until the call gives up.
 
@@ -98,15 +98,22 @@ class Table:
         return Pending(pending, "get", lambda memory: out if memory is None else take_over(memory, None))
 
     def add(
-        self, delta: Any, rows: Any = None, wait: bool = False, *, timeout: float | None = None, **options: float
+        self,
+        delta: Any,
+        rows: Any = None,
+        wait: bool = False,
+        *,
+        timeout: float | None = None,
+        **options: float,
     ) -> None:
         """Changes the table by `delta`, as its updater says.
 
         Args:
-            delta: One row of values for each row id; only read, and free to be used again when the call returns.
+            delta: One row of values for each row id; only read, and free to be used again when the call
+                returns.
             rows: As for `get`; a row that stands there twice is changed twice.
-            wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little later: this
-                worker's next `get` sees it in any case, the others' after a `barrier`.
+            wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little
+                later: this worker's next `get` sees it in any case, the others' after a `barrier`.
             timeout: Seconds until the call gives up.
             options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
 
@@ -124,8 +131,8 @@ class Table:
     def tick(self, *, timeout: float | None = None) -> None:
         """Says that this worker begins its next step.
 
-        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and everybody's copy becomes
-        the average of all copies.
+        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and
+        everybody's copy becomes the average of all copies.
 
         Args:
             timeout: Seconds until the call gives up.
@@ -133,7 +140,7 @@ class Table:
         self._native.tick(timeout)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until all adds that this rank began on this table are applied; raises what went wrong with them.
+        """Waits until all adds that this rank began on this table are applied; raises what went wrong.
 
         Args:
             timeout: Seconds until the call gives up.
@@ -144,8 +151,8 @@ class Table:
         """How old the values were that this rank's gets returned.
 
         Returns:
-            A histogram: entry i counts the gets at which the slowest other worker was i steps behind this one. Steps are
-            ticks with "ssp", adds otherwise.
+            A histogram: entry i counts the gets at which the slowest other worker was i steps behind this
+            one. Steps are ticks with "ssp", adds otherwise.
         """
         return np.asarray(self._native.staleness())
 
