@@ -21,6 +21,6 @@ def convert_data(data: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         >>> convert_data([1, 2])
         array([1., 2.], dtype=float32)
     """
-    if hasattr(data, "detach"):
-        data = data.detach()
+    if hasattr(data, "detach"):  # a PyTorch tensor
+        data = data.detach().float().numpy()
     return np.array(data, dtype=np.float32)

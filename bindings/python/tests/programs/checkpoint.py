@@ -28,5 +28,5 @@ else:
     uni.load(path)
     step()
 if world.rank == 0:
-    note(what == "load", repr((weights.get().tolist(), matrix.get().tolist())))
+    note(int(what == "load"), repr((weights.get().tolist(), matrix.get().tolist())))
 uni.barrier()

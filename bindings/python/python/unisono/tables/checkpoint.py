@@ -20,7 +20,7 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     Example:
         >>> import tempfile, unisono as uni
         >>> world = uni.init()
-        >>> table = uni.ArrayTable(2, init=1, name="weights")
+        >>> table = uni.ArrayTable(2, init=1, name="bias")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     uni.save(folder)
         ...     table.add([5, 5])
