@@ -60,6 +60,7 @@ impl fmt::Display for Description {
         write!(f, "table {name:?}: {} of ", kind.name())?;
         match kind {
             TableKind::Array => write!(f, "{rows} {dtype}")?,
+            TableKind::Custom => write!(f, "{rows} shards in {cols} bytes")?,
             TableKind::KeyValue => write!(f, "{cols} {dtype} for each key")?,
             _ => write!(f, "{rows} x {cols} {dtype}")?,
         }

@@ -65,12 +65,18 @@ impl Init {
     }
 }
 
-/// A number in [0, 1) that depends on seed and place: the mixing steps of SplitMix64 (Steele, Lea and Flood, 2014).
+/// A number in [0, 1) that depends on seed and place: a step of SplitMix64 (Steele, Lea and Flood, 2014).
 fn uniform(seed: u64, index: u64) -> f64 {
-    let mut mixed = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    let mixed = mix(seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Spreads a number over all bits: the mixing steps of SplitMix64. Different numbers stay different.
+#[inline]
+pub(super) fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 #[cfg(test)]

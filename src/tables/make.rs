@@ -1,19 +1,18 @@
 //! Making arrays and matrices: checks, memory, initial values.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::clock::Clock;
+use super::base::Base;
 use super::core::Core;
 use super::description::{Description, TableKind};
 use super::founding;
 use super::layout::{Layout, Shape};
+use super::listing::Listed;
 use super::placement::Placement;
-use super::queue::Queue;
 use super::replica::Replica;
-use super::staleness::Staleness;
 use super::storage::Storage;
-use super::{Consistency, Init, Table, TableOptions, Tables};
+use super::updater::Rule;
+use super::{AddOptions, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
@@ -55,19 +54,74 @@ impl Wish {
             let expected = format!("at most {MOST_ROWS} rows");
             return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
-        match options.consistency {
-            Consistency::Bsp { backup } if backup >= workers => {
-                let expected = format!("fewer backup workers than the {workers} workers");
-                refuse(&expected, backup.to_string(), "leave at least one worker that is needed")
-            }
-            Consistency::Average if !self.dtype.is_float() => {
-                refuse("a float type for averages", self.dtype.to_string(), "use another consistency")
-            }
-            Consistency::Average if self.kind == TableKind::SparseMatrix => {
-                refuse("another consistency for a sparse matrix", "average".into(), "use a plain matrix")
-            }
-            _ => Ok(()),
+        check_consistency(options.consistency, self.kind, self.dtype, workers)
+    }
+}
+
+/// Refuses rules that a table of this kind cannot keep.
+pub(super) fn check_consistency(
+    consistency: Consistency,
+    kind: TableKind,
+    dtype: DType,
+    workers: usize,
+) -> Result<()> {
+    let refuse = |expected: &str, received: String, advice: &str| {
+        Err(Error::usage("table", expected, received, advice))
+    };
+    match consistency {
+        Consistency::Bsp { backup } if backup >= workers => {
+            let expected = format!("fewer backup workers than the {workers} workers");
+            refuse(&expected, backup.to_string(), "leave at least one worker that is needed")
         }
+        Consistency::Average if !matches!(kind, TableKind::Array | TableKind::Matrix) => {
+            let expected = format!("another consistency for a {} table", kind.name());
+            refuse(&expected, "average".into(), "use a plain array or matrix")
+        }
+        Consistency::Average if !dtype.is_float() => {
+            refuse("a float type for averages", dtype.to_string(), "use another consistency")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What every table is made from. All ranks have found it possible; that they want the same is found out later.
+pub(super) struct Plan {
+    pub description: Description,
+    pub rule: Arc<dyn Rule>,
+    /// The options of adds that bring none.
+    pub add: AddOptions,
+}
+
+/// Passes a check on, if all ranks passed theirs: whatever one finds wrong, the others must hear of it instead of waiting.
+pub(super) fn together<R>(tables: &Tables, checked: Result<R>) -> Result<R> {
+    match checked {
+        Err(error) if !tables.inner.restarted => {
+            founding::agree(tables, Err(error.clone().at_rank(tables.inner.rank)))?;
+            Err(error)
+        }
+        checked => checked,
+    }
+}
+
+impl Plan {
+    pub fn new(tables: &Tables, wish: &Wish, options: &TableOptions, more: &str) -> Result<Plan> {
+        let checked = wish
+            .check(options, tables.workers())
+            .and_then(|()| options.updater.rule(wish.dtype))
+            .and_then(|rule| Ok((rule.options(&options.add)?, rule)));
+        let (add, rule) = together(tables, checked)?;
+        let &Wish { kind, rows, cols, dtype, .. } = wish;
+        let description = Description {
+            name: options.name.clone().unwrap_or_else(|| tables.next_name(kind.name())),
+            kind,
+            dtype,
+            rows,
+            cols,
+            updater: rule.name().to_string(),
+            consistency: options.consistency,
+            more: format!(", {} workers, {} servers{more}", tables.workers(), tables.servers()),
+        };
+        Ok(Plan { description, rule, add })
     }
 }
 
@@ -79,30 +133,11 @@ impl Table {
         options: TableOptions,
     ) -> Result<Table> {
         tables.group.check_open("table")?;
-        // Whatever this rank finds wrong, the others must hear of it instead of waiting.
-        let checked = wish
-            .check(&options, tables.workers())
-            .and_then(|()| options.updater.rule(wish.dtype))
-            .and_then(|rule| Ok((rule.options(&options.add)?, rule)));
-        let (add, rule) = match checked {
-            Ok(checked) => checked,
-            Err(error) if tables.inner.restarted => return Err(error),
-            Err(error) => {
-                founding::agree(tables, Err(error.clone().at_rank(tables.inner.rank)))?;
-                return Err(error);
-            }
-        };
+        let more = if wish.pipelined { ", pipelined" } else { "" };
+        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, more)?;
         let Wish { kind, rows, cols, dtype, pipelined } = wish;
-        let name = options.name.clone().unwrap_or_else(|| tables.next_name(kind.name()));
-        let mut more = format!(", {} workers, {} servers", tables.workers(), tables.servers());
-        if pipelined {
-            more.push_str(", pipelined");
-        }
-        let consistency = options.consistency;
-        let updater = rule.name().to_string();
-        let description = Description { name, kind, dtype, rows, cols, updater, consistency, more };
         let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
-        let averages = consistency == Consistency::Average;
+        let averages = options.consistency == Consistency::Average;
         let (row_bytes, state_row_bytes) = (description.row_bytes(), cols * rule.state_dtype().size());
         let layout = Layout::new(Shape {
             rows: if averages { 0 } else { placement.rows_on(tables.host()) },
@@ -123,32 +158,24 @@ impl Table {
             }
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
-        let number = tables.inner.made.fetch_add(1, Ordering::Relaxed) as u32;
-        let clock = Clock::new(extent.clone(), layout.clock, tables.workers(), consistency);
+        let seat = tables.inner.seat.clone();
+        let base = Base::new(tables, description, extent.clone(), layout.clock, add, &options);
         let core = Arc::new(Core {
-            inner: tables.inner.clone(),
-            number,
-            description,
+            base,
             placement,
-            storage: Storage { extent, layout, seat: tables.inner.seat.clone(), rule },
-            clock,
+            storage: Storage { extent, layout, seat, rule },
             replica,
-            queue: Queue::default(),
-            staleness: Staleness::default(),
-            add,
-            reject_nan: options.reject_nan,
-            compression: options.compression,
-            calls: AtomicU64::new(0),
+            packers: Mutex::default(),
         });
-        let table = Table { core, group: tables.group.clone() };
-        if tables.inner.restarted {
-            tables.inner.worker.iter().for_each(|&worker| table.core.clock.return_to_life(worker));
-        } else {
+        // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
+        if tables.inner.has_far_ranks() {
+            tables.inner.list.keep(&core);
+        }
+        tables.inner.list.add(Listed::Table(Arc::downgrade(&core)));
+        let table = Table { core, group: tables.group.clone(), end: tables.end.clone() };
+        if !tables.inner.restarted {
             table.first_values(tables, master, &options.init)?;
         }
-        let mut all = tables.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Arc::downgrade(&table.core));
-        drop(all);
         Ok(table)
     }
 

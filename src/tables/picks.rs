@@ -16,14 +16,7 @@ pub(super) fn by_stripe<E>(
 ) -> Result<(), E> {
     let stripe_rows = u32::try_from(stripe_rows).unwrap_or(u32::MAX);
     let stripe = |pick: &Pick| (pick.row / stripe_rows) as usize;
-    let sorted = match picks.len() * 8 > stripes {
-        true => count_and_place(&picks, stripes, stripe),
-        false => {
-            let mut picks = picks;
-            picks.sort_by_key(stripe);
-            picks
-        }
-    };
+    let sorted = in_groups(picks, stripes, stripe);
     let mut rest = &sorted[..];
     while let Some(first) = rest.first() {
         let number = stripe(first);
@@ -34,16 +27,31 @@ pub(super) fn by_stripe<E>(
     Ok(())
 }
 
+/// Sorts by group, keeping the order of the list within each.
+pub(super) fn in_groups<P: Copy + Default>(
+    mut picks: Vec<P>,
+    groups: usize,
+    group: impl Fn(&P) -> usize,
+) -> Vec<P> {
+    match picks.len() * 8 > groups {
+        true => count_and_place(&picks, groups, group),
+        false => {
+            picks.sort_by_key(group);
+            picks
+        }
+    }
+}
+
 /// A counting sort: two walks over the list, whatever its length.
-fn count_and_place(picks: &[Pick], stripes: usize, stripe: impl Fn(&Pick) -> usize) -> Vec<Pick> {
-    let mut starts = vec![0u32; stripes + 1];
-    picks.iter().for_each(|pick| starts[stripe(pick) + 1] += 1);
+fn count_and_place<P: Copy + Default>(picks: &[P], groups: usize, group: impl Fn(&P) -> usize) -> Vec<P> {
+    let mut starts = vec![0u32; groups + 1];
+    picks.iter().for_each(|pick| starts[group(pick) + 1] += 1);
     for index in 1..starts.len() {
         starts[index] += starts[index - 1];
     }
-    let mut sorted = vec![Pick::default(); picks.len()];
+    let mut sorted = vec![P::default(); picks.len()];
     for pick in picks {
-        let place = &mut starts[stripe(pick)];
+        let place = &mut starts[group(pick)];
         sorted[*place as usize] = *pick;
         *place += 1;
     }

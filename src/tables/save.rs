@@ -8,6 +8,7 @@ use super::checkpoint::{self, Checkpoint, Part, Piece, Share, Source, Tensor};
 use super::core::Core;
 use super::description::{Description, TableKind};
 use super::founding::agree;
+use super::listing::Open;
 use super::storage::Section;
 use super::{Rows, Tables};
 use crate::error::{Error, Result};
@@ -56,7 +57,7 @@ impl Tables {
     pub fn save(&self, target: &str) -> Result<()> {
         self.barrier()?;
         let id = self.common_id()?;
-        let tables = self.open();
+        let tables = self.arrays_and_matrices();
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.items(self)).collect();
         let written = items.and_then(|items| {
             let items = Items(items.into_iter().flatten().collect());
@@ -97,7 +98,7 @@ impl Tables {
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         self.barrier()?;
-        let tables = self.open();
+        let tables = self.arrays_and_matrices();
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share).and_then(|checkpoint| {
@@ -114,6 +115,14 @@ impl Tables {
             None => Ok(()),
         };
         agree(self, loaded.map(|()| "loaded".into()))
+    }
+
+    fn arrays_and_matrices(&self) -> Vec<Arc<Core>> {
+        let plain = |table| match table {
+            Open::Table(table) => Some(table),
+            _ => None,
+        };
+        self.open().into_iter().filter_map(plain).collect()
     }
 
     /// An identifier that the first rank makes for all.
@@ -222,12 +231,12 @@ impl Core {
                     tensor: self.tensor(&name, dtype, rows, cols),
                     first_row: segment.first,
                     rows: count,
-                    read: self.reader(group, section, start),
+                    read: self.reading(group, section, start),
                 });
             }
             if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
                 let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
-                let read = self.reader(group, Section::Steps, segment.local * 8);
+                let read = self.reading(group, Section::Steps, segment.local * 8);
                 items.push(Item { tensor, first_row: segment.first, rows: count, read });
             }
         }
@@ -235,13 +244,13 @@ impl Core {
         let holds_start = self.placement.locate(0).0 == self.host();
         if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
             let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
-            let read = self.reader(group, Section::Steps, 0);
+            let read = self.reading(group, Section::Steps, 0);
             items.push(Item { tensor, first_row: 0, rows: 1, read });
         }
         Ok(items)
     }
 
-    fn reader<'a>(&'a self, group: &'a Group, section: Section, start: usize) -> Read<'a> {
+    fn reading<'a>(&'a self, group: &'a Group, section: Section, start: usize) -> Read<'a> {
         Box::new(move |offset, out| {
             self.storage.copy_out(&self.call(group, "save"), section, start + offset, out)
         })

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::header::Header;
+use super::hold::{Guard, hold};
 use super::layout::Layout;
 use super::picks::{Pick, by_stripe};
 use super::updater::{Rule, UpdateContext};
@@ -15,7 +15,7 @@ use super::versions::Versions;
 use crate::error::Result;
 use crate::memory::stream::stream;
 use crate::transport::Call;
-use crate::transport::arena::lock::{Holders, Lock, Taken};
+use crate::transport::arena::lock::Lock;
 use crate::transport::arena::{Extent, Seat};
 
 /// A table's memory on this host.
@@ -24,35 +24,6 @@ pub(super) struct Storage {
     pub layout: Layout,
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
-}
-
-/// The other processes that may hold a lock, seen from a call that waits for it.
-struct Waiting<'a> {
-    seat: &'a Seat,
-    call: &'a Call<'a>,
-}
-
-impl Holders for Waiting<'_> {
-    fn is_dead(&self, token: u32) -> bool {
-        self.seat.is_dead(token)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.call.check_interrupt()?;
-        match self.call.remaining().is_zero() {
-            true => Err(self.call.timeout(Vec::new())),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Gives a stripe's lock back.
-pub(super) struct Guard<'a>(&'a Lock);
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.release();
-    }
 }
 
 /// How many planes of state an add handles without asking for memory.
@@ -72,26 +43,12 @@ impl Storage {
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
     }
 
-    /// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
-    pub fn hold<'a>(&'a self, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
-        let taken = lock.acquire(self.seat.token(), &Waiting { seat: &self.seat, call })?;
-        if let Taken::FromTheDead(token) = taken {
-            self.header().recovered.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(
-                "rank {}: took over a lock of {} from a process (mark {token:x}) that died with it; its last add may be half applied",
-                call.rank,
-                call.group
-            );
-        }
-        Ok(Guard(lock))
-    }
-
     fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        self.hold(call, lock)
+        hold(&self.seat, self.header(), call, lock)
     }
 
     fn row(&self, row: usize, rows: usize) -> *mut u8 {

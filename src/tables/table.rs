@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::core::Core;
 use super::description::TableKind;
 use super::make::Wish;
+use super::remote::Verb;
+use super::tables::End;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
@@ -28,6 +30,7 @@ pub enum Rows<'a> {
 pub struct Table {
     pub(super) core: Arc<Core>,
     pub(super) group: Group,
+    pub(super) end: Arc<End>,
 }
 
 impl Table {
@@ -105,19 +108,19 @@ impl Table {
 
     /// How often a lock was taken over from a process that had died with it, on this host.
     pub fn recovered(&self) -> u64 {
-        self.core.storage.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
+        self.core.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// A handle whose calls have another deadline.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Table {
-        Table { core: self.core.clone(), group: self.group.with_timeout(timeout) }
+        Table { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
     /// A handle whose waits ask this hook now and then whether to stop.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Table {
-        Table { core: self.core.clone(), group: self.group.with_interrupt(interrupt) }
+        Table { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
     /// Copies rows into `out`.
@@ -133,9 +136,11 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
-        self.core.staleness.count(staleness);
-        Ok(())
+        if self.core.inner.holds_rows() {
+            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
+            self.core.staleness.count(staleness);
+        }
+        self.core.get_far(call, worker, rows, out)
     }
 
     /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
@@ -143,7 +148,7 @@ impl Table {
         let worker = self.check_add(rows, delta, options)?;
         let call = self.core.call(&self.group, "add");
         self.core.queue.drain(&call)?;
-        self.add_now(&call, worker, rows, delta, options)
+        self.add_now(&call, worker, rows, delta, options, true)
     }
 
     /// As [`Table::add`], but what must wait does so in the background: `delta` may be used again at once, and
@@ -152,13 +157,13 @@ impl Table {
         let worker = self.check_add(rows, delta, options)?;
         if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
             let call = self.core.call(&self.group, "add");
-            return self.add_now(&call, worker, rows, delta, options);
+            return self.add_now(&call, worker, rows, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let rows = rows.to_owned();
         self.core.queue.run_unwatched(move || {
             let call = table.core.call(&table.group, "add");
-            table.add_now(&call, worker, Rows::of(&rows), &delta, &options)
+            table.add_now(&call, worker, Rows::of(&rows), &delta, &options, true)
         });
         Ok(())
     }
@@ -170,12 +175,16 @@ impl Table {
         rows: Rows,
         delta: &[u8],
         options: &AddOptions,
+        wait: bool,
     ) -> Result<()> {
         if let Some(replica) = &self.core.replica {
             replica.add(rows, delta, &options.or(&self.core.add));
             return Ok(());
         }
-        self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))
+        if self.core.inner.holds_rows() {
+            self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))?;
+        }
+        self.core.add_far(call, worker, rows, delta, options, wait)
     }
 
     /// A get in the background. `None` means all rows.
@@ -206,7 +215,7 @@ impl Table {
         self.core.queue.run(move || {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "add");
-                table.add_now(&call, worker?, Rows::of(&rows), delta.as_ref(), &options)?;
+                table.add_now(&call, worker?, Rows::of(&rows), delta.as_ref(), &options, true)?;
                 Ok(delta)
             });
         });
@@ -217,7 +226,7 @@ impl Table {
     /// table is pipelined) to their places in `out`; returns the numbers of these rows. The rest of `out` stays as it is.
     pub fn get_changed(&self, buffer: usize, rows: Rows, out: &mut [u8]) -> Result<Vec<i64>> {
         let worker = self.check("get_changed", rows, out.len())?;
-        let reader = self.reader(worker, buffer)?;
+        let reader = self.core.reader(worker, buffer)?;
         let call = self.core.call(&self.group, "get_changed");
         self.core.queue.drain(&call)?;
         let bytes = self.core.description.row_bytes();
@@ -230,41 +239,33 @@ impl Table {
             }
         };
         let mut changed = Vec::new();
-        let staleness = self.core.get_here(&call, worker, || {
-            let picks = self.core.placement.picks(list, self.core.host());
-            self.core.storage.get_changed(&call, reader, picks, |pick, values| {
-                let position = pick.position as usize;
-                out[position * bytes..][..bytes].copy_from_slice(values);
-                changed.push(list[position]);
-            })
-        })?;
-        self.core.staleness.count(staleness);
+        if self.core.inner.holds_rows() {
+            let staleness = self.core.get_here(&call, worker, || {
+                let picks = self.core.placement.picks(list, self.core.host());
+                self.core.storage.get_changed(&call, reader, picks, |pick, values| {
+                    let position = pick.position as usize;
+                    out[position * bytes..][..bytes].copy_from_slice(values);
+                    changed.push(list[position]);
+                })
+            })?;
+            self.core.staleness.count(staleness);
+        }
+        changed.extend(self.core.get_changed_far(&call, worker, buffer, list, out)?);
         changed.sort_unstable();
         Ok(changed)
-    }
-
-    fn reader(&self, worker: usize, buffer: usize) -> Result<usize> {
-        let workers = self.core.inner.roles.workers.len();
-        let buffers = self.core.storage.layout.shape.readers / workers;
-        if buffer < buffers {
-            return Ok(buffer * workers + worker);
-        }
-        let (expected, received) = match buffers {
-            0 => ("a sparse matrix".into(), format!("a table of kind {}", self.kind().name())),
-            _ => (format!("a buffer below {buffers}"), buffer.to_string()),
-        };
-        let advice = "make a sparse matrix, pipelined for a second buffer";
-        Err(Error::usage("get_changed", expected, received, advice).at_rank(self.core.inner.rank))
     }
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these. With `average`, all workers call it
     /// and their copies become the average of them all.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.worker("tick")?;
+        let worker = self.core.worker(&self.group, "tick")?;
         let call = self.core.call(&self.group, "tick");
         self.core.queue.drain(&call)?;
         match &self.core.replica {
-            None => self.core.clock.tick(worker),
+            None => {
+                self.core.clock.tick(worker);
+                self.core.tell_others(&call, worker, Verb::Tick)?;
+            }
             Some(replica) => {
                 let members = self.core.inner.workers_group(&self.group)?;
                 replica.average(&members, self.core.description.len() * self.dtype().size())?;
@@ -287,20 +288,12 @@ impl Table {
 
     /// Work in the background is not interrupted by the caller's hook.
     fn in_background(&self) -> Table {
-        Table { core: self.core.clone(), group: self.group.without_interrupt() }
-    }
-
-    fn worker(&self, operation: &str) -> Result<usize> {
-        self.group.check_open(operation)?;
-        self.core.inner.worker.ok_or_else(|| {
-            Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
-                .at_rank(self.core.inner.rank)
-        })
+        Table { group: self.group.without_interrupt(), ..self.clone() }
     }
 
     /// Checks a call before anything happens; returns the caller's worker id.
     fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
-        let worker = self.worker(operation)?;
+        let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
         let count = match rows {
             Rows::All => description.rows,

@@ -1,12 +1,14 @@
 //! What a world needs to have tables: who is worker and who is server, and where tables are found.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::core::Core;
 use super::founding;
+use super::listing::{List, Open};
+use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
 use crate::transport::Interrupt;
@@ -32,6 +34,7 @@ use crate::world::{Group, World};
 pub struct Tables {
     pub(super) inner: Arc<Inner>,
     pub(super) group: Group,
+    pub(super) end: Arc<End>,
 }
 
 pub(super) struct Inner {
@@ -49,7 +52,9 @@ pub(super) struct Inner {
     /// How many tables this rank has made.
     pub made: AtomicUsize,
     /// All tables, in the order in which they were made.
-    pub all: Mutex<Vec<Weak<Core>>>,
+    pub list: Arc<List>,
+    /// The way to other hosts, where there are any.
+    remote: OnceLock<Remote>,
     workers_group: OnceLock<Group>,
 }
 
@@ -90,10 +95,13 @@ impl Tables {
             nonce,
             restarted,
             made: AtomicUsize::new(0),
-            all: Mutex::new(Vec::new()),
+            list: Arc::new(List::new(&group)),
+            remote: OnceLock::new(),
             workers_group: OnceLock::new(),
         };
-        Ok(Tables { inner: Arc::new(inner), group })
+        let inner = Arc::new(inner);
+        let end = End::start(&inner, &group)?;
+        Ok(Tables { inner, group, end })
     }
 
     /// How many workers there are.
@@ -134,18 +142,22 @@ impl Tables {
     /// A handle whose calls have another deadline.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Tables {
-        Tables { inner: self.inner.clone(), group: self.group.with_timeout(timeout) }
+        Tables { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
     /// A handle whose waits ask this hook now and then whether to stop.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Tables {
-        Tables { inner: self.inner.clone(), group: self.group.with_interrupt(interrupt) }
+        Tables { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
     /// Waits until all adds that this rank began are applied. Returns the first error of those whose result nobody saw.
     pub fn flush(&self) -> Result<()> {
-        self.open().iter().try_for_each(|table| table.flush(&self.group))
+        self.open().iter().try_for_each(|table| table.flush(&self.group))?;
+        match self.inner.remote() {
+            Some(remote) => remote.flush(&self.group.call_on("flush", 0, "tables")),
+            None => Ok(()),
+        }
     }
 
     /// Waits for all ranks; what any of them added before is applied afterwards.
@@ -157,13 +169,13 @@ impl Tables {
     /// Says that this worker makes no more calls, so that the others need not wait for it.
     pub fn finish(&self) -> Result<()> {
         self.flush()?;
-        self.open().iter().try_for_each(|table| table.finish(&self.group))
+        self.open().iter().try_for_each(|table| table.finish(&self.group))?;
+        self.flush()
     }
 
     /// The tables that are in use, in the order in which they were made.
-    pub(super) fn open(&self) -> Vec<Arc<Core>> {
-        let all = self.inner.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(Weak::upgrade).collect()
+    pub(super) fn open(&self) -> Vec<Open> {
+        self.inner.list.open()
     }
 
     /// A name for the next table of a kind that got none.
@@ -183,6 +195,18 @@ impl Tables {
         self.inner.hosts[self.inner.rank]
     }
 
+    /// Refuses tables of a kind that is not served between hosts.
+    pub(super) fn check_one_host(&self, kind: &str) -> Result<()> {
+        if !self.inner.has_far_ranks() {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "table",
+            format!("a {kind} table whose workers and servers are on several hosts"),
+            "give all of them places on one host, or use a matrix",
+        ))
+    }
+
     /// Whether this rank makes what its host's ranks share.
     pub(super) fn leads_host(&self) -> bool {
         self.inner.hosts.iter().position(|&host| host == self.host()) == Some(self.inner.rank)
@@ -190,6 +214,33 @@ impl Tables {
 }
 
 impl Inner {
+    /// The way to other hosts, where workers and servers are on several.
+    pub fn remote(&self) -> Option<&Remote> {
+        self.remote.get()
+    }
+
+    /// Whether workers and servers are on several hosts.
+    pub fn has_far_ranks(&self) -> bool {
+        let mut ranks = self.roles.workers.iter().chain(&self.roles.servers);
+        ranks.any(|&rank| self.hosts[rank] != self.hosts[self.roles.workers[0]])
+    }
+
+    /// Whether this rank's host has servers, and so takes part in every call.
+    pub fn holds_rows(&self) -> bool {
+        self.host_server(self.hosts[self.rank]).is_some()
+    }
+
+    /// The hosts that have servers.
+    pub fn server_hosts(&self) -> impl Iterator<Item = usize> + '_ {
+        let hosts: BTreeSet<usize> = self.roles.servers.iter().map(|&rank| self.hosts[rank]).collect();
+        hosts.into_iter()
+    }
+
+    /// The rank that answers for a host.
+    pub fn host_server(&self, host: usize) -> Option<usize> {
+        self.roles.servers.iter().copied().find(|&rank| self.hosts[rank] == host)
+    }
+
     /// The group of all workers. Made by all of them at the first call that needs it.
     pub fn workers_group(&self, group: &Group) -> Result<Group> {
         if self.roles.workers.len() == group.size() {
@@ -202,6 +253,41 @@ impl Inner {
         let made =
             made.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
         Ok(self.workers_group.get_or_init(|| made).clone())
+    }
+}
+
+/// The end of a world's tables: when the last handle is dropped, the way to other hosts is closed in order.
+pub(super) struct End {
+    inner: Arc<Inner>,
+    group: Group,
+}
+
+impl End {
+    fn start(inner: &Arc<Inner>, group: &Group) -> Result<Arc<End>> {
+        if inner.has_far_ranks() {
+            let servers: Vec<usize> =
+                inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();
+            let callers =
+                if servers.contains(&inner.rank) { inner.roles.workers.clone() } else { Vec::new() };
+            let mine = if inner.worker.is_some() { servers } else { Vec::new() };
+            let far = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
+            let terms = Terms { context: group.core.context, callers: far(callers), servers: far(mine) };
+            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.list.clone())?;
+            let _ = inner.remote.set(remote);
+        }
+        Ok(Arc::new(End { inner: inner.clone(), group: group.without_interrupt() }))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(remote) = self.inner.remote()
+            && self.group.check_open("tables").is_ok()
+        {
+            // Whoever drops the last handle cannot be told of an error; those who care call `flush` before.
+            let _ = remote.close(&self.group.call_on("shutdown", 0, "tables"));
+        }
+        self.inner.list.let_go();
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod basics;
 mod checkpoints;
+mod key_value;
 mod rounds;
 
 use unisono::World;

@@ -89,14 +89,10 @@ impl Seat {
         used.collect()
     }
 
-    /// A piece that another process told of.
-    pub fn common_at(&self, start: usize) -> Option<Extent> {
-        let entries = self.arena.commons().pieces.iter();
-        entries.into_iter().find_map(|entry| {
-            let bytes = entry.bytes.load(Ordering::Acquire) as usize;
-            let here = entry.start.load(Ordering::Relaxed) as usize == start;
-            (bytes > 0 && here).then(|| Extent { arena: self.arena.clone(), start, bytes })
-        })
+    /// A pointer to bytes of a piece that is in use, by their place in the arena, as processes tell each other.
+    #[inline]
+    pub fn common_range(&self, start: usize, bytes: usize) -> *mut u8 {
+        self.arena.range(start, bytes)
     }
 
     /// Gives a piece back. Nobody may use it any more.

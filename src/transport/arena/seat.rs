@@ -47,7 +47,7 @@ fn token(seat: usize, incarnation: u32) -> u32 {
 }
 
 /// Gives a lock back when it goes out of scope.
-pub(super) struct Held<'a>(&'a Lock);
+pub(crate) struct Held<'a>(&'a Lock);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -236,7 +236,7 @@ impl Seat {
     }
 
     /// Holds a lock for a moment; no deadline, because its holders never wait while they hold it.
-    pub(super) fn hold<'a>(&'a self, lock: &'a Lock) -> Result<Held<'a>> {
+    pub fn hold<'a>(&'a self, lock: &'a Lock) -> Result<Held<'a>> {
         lock.acquire(self.token(), &Everybody(self))?;
         Ok(Held(lock))
     }

@@ -1,0 +1,238 @@
+//! What tables of every kind have: a description, a clock, calls in the background, and an end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::clock::{Clock, Verdict};
+use super::description::Description;
+use super::header::Header;
+use super::hold::{Guard, hold};
+use super::queue::Queue;
+use super::remote::Verb;
+use super::staleness::Staleness;
+use super::tables::Inner;
+use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
+use crate::error::{Error, Result};
+use crate::transport::Call;
+use crate::transport::arena::Extent;
+use crate::transport::arena::lock::Lock;
+use crate::transport::arena::patience::NAP;
+use crate::world::Group;
+
+/// The name of all memory that a table takes after its first.
+pub(super) fn pieces(tables: &Tables, description: &Description) -> u64 {
+    tables.key(&format!("pieces of {description}"))
+}
+
+/// A table's common part.
+pub(crate) struct Base {
+    pub(super) inner: Arc<Inner>,
+    /// Its number among the tables of the world.
+    pub(super) number: u32,
+    pub(super) description: Description,
+    /// The memory that begins with the table's header.
+    pub(super) extent: Extent,
+    /// The name of all memory that the table took later.
+    pub(super) pieces: u64,
+    pub(super) clock: Clock,
+    pub(super) queue: Queue,
+    pub(super) staleness: Staleness,
+    /// Options of adds that bring none.
+    pub(super) add: AddOptions,
+    pub(super) reject_nan: bool,
+    pub(super) compression: Compression,
+    pub(super) calls: AtomicU64,
+}
+
+impl Base {
+    /// The common part of a table whose memory was found; its clock begins at `clock`.
+    pub(super) fn new(
+        tables: &Tables,
+        description: Description,
+        extent: Extent,
+        clock: usize,
+        add: AddOptions,
+        options: &TableOptions,
+    ) -> Base {
+        let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency);
+        if tables.inner.restarted {
+            tables.inner.worker.iter().for_each(|&worker| clock.return_to_life(worker));
+        }
+        Base {
+            inner: tables.inner.clone(),
+            number: tables.inner.made.fetch_add(1, Ordering::Relaxed) as u32,
+            pieces: pieces(tables, &description),
+            description,
+            extent,
+            clock,
+            queue: Queue::default(),
+            staleness: Staleness::default(),
+            add,
+            reject_nan: options.reject_nan,
+            compression: options.compression,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        Header::of(&self.extent)
+    }
+
+    /// Takes one of the table's locks for a call.
+    pub(super) fn hold<'a>(&self, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
+        hold(&self.inner.seat, self.header(), call, lock)
+    }
+
+    /// The caller's worker id.
+    pub(super) fn worker(&self, group: &Group, operation: &str) -> Result<usize> {
+        group.check_open(operation)?;
+        self.inner.worker.ok_or_else(|| {
+            Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
+                .at_rank(self.inner.rank)
+        })
+    }
+
+    /// A call on this table, for waits and errors.
+    pub(super) fn call<'a>(&'a self, group: &'a Group, operation: &'static str) -> Call<'a> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        group.call_on(operation, number, &self.description.name)
+    }
+
+    /// Waits until all that this rank queued is done.
+    pub(super) fn flush(&self, group: &Group) -> Result<()> {
+        self.queue.drain(&self.call(group, "flush"))
+    }
+
+    /// This rank makes no more calls on the table.
+    pub(super) fn finish(&self, group: &Group) -> Result<()> {
+        let Some(worker) = self.inner.worker else { return Ok(()) };
+        let call = self.call(group, "finish");
+        self.finish_here(&call, worker)?;
+        self.tell_others(&call, worker, Verb::Finish)
+    }
+
+    pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
+        let guard = self.clock.has_rounds().then(|| self.hold(call, &self.clock.round().lock));
+        let _guard = guard.transpose()?;
+        self.clock.finish(worker);
+        Ok(())
+    }
+
+    /// Waits until nobody keeps this worker waiting any more.
+    fn wait(&self, call: &Call, blockers: impl Fn() -> Vec<usize>) -> Result<()> {
+        if blockers().is_empty() {
+            return Ok(());
+        }
+        let progress = self.clock.progress();
+        let mut checked = Instant::now();
+        loop {
+            let seen = progress.load();
+            let workers = blockers();
+            if workers.is_empty() {
+                return Ok(());
+            }
+            progress.sleep_while(seen, NAP.min(call.remaining()));
+            // Others may ring again and again: that must not keep this call from its deadline.
+            if checked.elapsed() >= NAP || call.remaining().is_zero() {
+                self.check(call, &workers)?;
+                checked = Instant::now();
+            }
+        }
+    }
+
+    /// Fails if there is no sense in waiting for these workers any longer.
+    fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
+        call.check_interrupt()?;
+        let seat = &self.inner.seat;
+        let rank = |worker: usize| self.inner.roles.workers[worker];
+        let dead: Vec<usize> =
+            workers.iter().copied().filter(|&worker| seat.dead(rank(worker)).is_some()).collect();
+        match self.description.consistency {
+            // A bound on staleness does not hold back those who are alive.
+            Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
+            _ if !dead.is_empty() => {
+                return Err(call.lost(dead.iter().filter_map(|&worker| seat.dead(rank(worker))).collect()));
+            }
+            _ => {}
+        }
+        if call.remaining().is_zero() {
+            return Err(call.timeout(seat.all_missing(workers.iter().map(|&worker| rank(worker)))));
+        }
+        Ok(())
+    }
+
+    /// Whether a get of this worker would be answered now.
+    pub(super) fn may_get(&self, worker: usize) -> bool {
+        self.clock.get_waits_for(worker).is_empty()
+    }
+
+    /// Whether an add of this worker would be applied or dropped now.
+    pub(super) fn may_add(&self, worker: usize) -> bool {
+        self.clock.add_waits_for(worker).is_empty()
+    }
+
+    /// Waits for this worker's turn to get, copies out what this host holds, and ticks the clock.
+    pub(super) fn get_here(
+        &self,
+        call: &Call,
+        worker: usize,
+        read: impl FnOnce() -> Result<()>,
+    ) -> Result<u64> {
+        self.wait(call, || self.clock.get_waits_for(worker))?;
+        read()?;
+        Ok(self.clock.got(worker))
+    }
+
+    /// Waits for this worker's turn to add, changes what this host holds, and ticks the clock.
+    pub(super) fn add_here(
+        &self,
+        call: &Call,
+        worker: usize,
+        write: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !self.clock.has_rounds() {
+            self.wait(call, || self.clock.add_waits_for(worker))?;
+            write()?;
+            self.clock.added(worker, true);
+            return Ok(());
+        }
+        let round = &self.clock.round().lock;
+        let verdict = loop {
+            self.wait(call, || self.clock.add_waits_for(worker))?;
+            let guard = self.hold(call, round)?;
+            let verdict = self.clock.enter(worker);
+            drop(guard);
+            if verdict != Verdict::Wait {
+                break verdict;
+            }
+        };
+        if verdict == Verdict::Apply {
+            write()?;
+        }
+        let _guard = self.hold(call, round)?;
+        self.clock.added(worker, verdict == Verdict::Apply);
+        Ok(())
+    }
+
+    pub(super) fn host(&self) -> usize {
+        self.inner.hosts[self.inner.rank]
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        if let Some(worker) = self.inner.worker {
+            let rounds = self.clock.has_rounds().then(|| self.inner.seat.hold(&self.clock.round().lock));
+            self.clock.finish(worker);
+            drop(rounds);
+        }
+        if self.header().detach() {
+            let seat = &self.inner.seat;
+            for piece in seat.find_common(self.pieces).iter().chain([&self.extent]) {
+                // Nobody is left who could be told of an error; the memory ends with the job.
+                let _ = seat.free_common(piece);
+            }
+        }
+    }
+}

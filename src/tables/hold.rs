@@ -1,0 +1,57 @@
+//! Holding a lock of a table during a call: the call's deadline and interrupt end the wait, and the dead are succeeded.
+
+use std::sync::atomic::Ordering;
+
+use super::header::Header;
+use crate::error::Result;
+use crate::transport::Call;
+use crate::transport::arena::Seat;
+use crate::transport::arena::lock::{Holders, Lock, Taken};
+
+/// The other processes that may hold a lock, seen from a call that waits for it.
+struct Waiting<'a> {
+    seat: &'a Seat,
+    call: &'a Call<'a>,
+}
+
+impl Holders for Waiting<'_> {
+    fn is_dead(&self, token: u32) -> bool {
+        self.seat.is_dead(token)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.call.check_interrupt()?;
+        match self.call.remaining().is_zero() {
+            true => Err(self.call.timeout(Vec::new())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Gives a lock back.
+pub(super) struct Guard<'a> {
+    lock: &'a Lock,
+    /// Whether the holder before died with it: what it guards may be half changed.
+    pub inherited: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.lock.release();
+    }
+}
+
+/// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
+#[inline]
+pub(super) fn hold<'a>(seat: &Seat, header: &Header, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
+    let taken = lock.acquire(seat.token(), &Waiting { seat, call })?;
+    if let Taken::FromTheDead(token) = taken {
+        header.recovered.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            "rank {}: took over a lock of {} from a process (mark {token:x}) that died with it; its last add may be half applied",
+            call.rank,
+            call.group
+        );
+    }
+    Ok(Guard { lock, inherited: taken != Taken::Free })
+}

@@ -1,0 +1,162 @@
+//! A key-value table on this rank's host: what a call reads and changes there, part by part.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::form::Form;
+use super::keys::{Key, Keys, Target};
+use super::memory::Memory;
+use super::part::{Part, PartHeader};
+use crate::error::Result;
+use crate::tables::base::Base;
+use crate::tables::picks::in_groups;
+use crate::tables::updater::{Rule, UpdateContext};
+use crate::tables::{AddOptions, Init};
+use crate::transport::Call;
+
+/// What all handles of a key-value table share.
+pub(crate) struct Core {
+    pub(in crate::tables) base: Base,
+    pub(super) form: Form,
+    pub(super) memory: Memory,
+    pub(super) rule: Arc<dyn Rule>,
+    pub(super) init: Init,
+}
+
+impl Deref for Core {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
+}
+
+impl Core {
+    fn part_header(&self, part: usize) -> &PartHeader {
+        PartHeader::at(&self.base.extent, self.form.header(part))
+    }
+
+    /// Holds a part.
+    pub(super) fn part(&self, call: &Call, part: usize) -> Result<Part<'_>> {
+        let header = self.part_header(part);
+        let guard = self.base.hold(call, &header.lock)?;
+        Ok(Part::new(&self.memory, &self.form, header, guard))
+    }
+
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        let count = |part: usize| self.part_header(part).count.load(Ordering::Acquire) as usize;
+        (0..self.form.parts).map(count).sum()
+    }
+
+    /// Hands out the keys by part, holding each once; workers begin at different parts.
+    fn by_part(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        mut each: impl FnMut(&mut Part, Key, Target) -> Result<()>,
+    ) -> Result<()> {
+        let (servers, server_parts) = (self.form.shape.servers, self.form.server_parts());
+        let target = |position: usize| keys.at(position).target(position, servers, server_parts);
+        let parts = self.form.parts;
+        let sorted = in_groups((0..keys.len()).map(target).collect(), parts, |target| target.part as usize);
+        let first = parts * (worker % self.form.shape.workers) / self.form.shape.workers;
+        let cut = sorted.partition_point(|target| (target.part as usize) < first);
+        let (before, after) = sorted.split_at(cut);
+        for targets in [after, before] {
+            for group in targets.chunk_by(|one, other| one.part == other.part) {
+                let mut part = self.part(call, group[0].part as usize)?;
+                for &target in group {
+                    each(&mut part, keys.at(target.position as usize), target)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of a key that nobody has added to. They depend on the key alone.
+    fn fill(&self, mixed: u64, values: &mut [u8]) {
+        match self.init {
+            Init::Zero => values.fill(0),
+            // Elements are numbered from here; two bits less leave room to count on.
+            _ => self.init.fill(self.base.description.dtype, (mixed >> 2) as usize, values),
+        }
+    }
+
+    /// Copies the values of each key to its place in `out`.
+    pub(super) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
+        let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
+        self.by_part(call, worker, keys, |part, key, target| {
+            let row = &mut out[target.position as usize * bytes..][..bytes];
+            match part.find(key, target.mixed) {
+                Some(entry) => row.copy_from_slice(&part.entry(entry)[start..start + bytes]),
+                None => self.fill(target.mixed, row),
+            }
+            Ok(())
+        })
+    }
+
+    /// Applies each key's row of the delta; a key that stands there twice is changed twice, in the order of the list.
+    pub(super) fn write(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        delta: &[u8],
+        options: &AddOptions,
+    ) -> Result<()> {
+        let bytes = self.form.shape.row_bytes;
+        let options = options.or(&self.base.add);
+        let context = UpdateContext { worker, step: 0, options: &options };
+        self.by_part(call, worker, keys, |part, key, target| {
+            let entry = match part.find(key, target.mixed) {
+                Some(entry) => entry,
+                None => part.insert(key, target.mixed, |values| self.fill(target.mixed, values))?,
+            };
+            let delta = &delta[target.position as usize * bytes..][..bytes];
+            self.update(part.entry_mut(entry), delta, &context);
+            Ok(())
+        })
+    }
+
+    /// Whether each key has an entry.
+    pub(super) fn contains(&self, call: &Call, worker: usize, keys: Keys) -> Result<Vec<bool>> {
+        let mut found = vec![false; keys.len()];
+        self.by_part(call, worker, keys, |part, key, target| {
+            found[target.position as usize] = part.find(key, target.mixed).is_some();
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Changes an entry's values, with its state and its count of adds.
+    fn update(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
+        let (form, rule) = (&self.form, &self.rule);
+        if form.shape.planes == 0 {
+            return rule.update(&mut entry[form.values..][..delta.len()], &mut [], delta, context);
+        }
+        let (head, state) = entry.split_at_mut(form.state);
+        let (head, values) = head.split_at_mut(form.values);
+        let count = head.last_chunk_mut().expect("an entry with state counts its adds");
+        let step = u64::from_ne_bytes(*count) + 1;
+        *count = step.to_ne_bytes();
+        let own = rule.worker_planes() * form.plane_bytes;
+        let (shared, others) = state.split_at_mut(rule.shared_planes() * form.plane_bytes);
+        let own = &mut others[context.worker * own..][..own];
+        let planes = shared.chunks_exact_mut(form.plane_bytes).chain(own.chunks_exact_mut(form.plane_bytes));
+        let planes = planes.map(|plane| &mut plane[..form.shape.state_row_bytes]);
+        let context = UpdateContext { step, ..*context };
+        let values = &mut values[..delta.len()];
+        // A row may be short: no allocation for the numbers of planes that the built-in rules have.
+        let mut few: [&mut [u8]; 4] = Default::default();
+        match rule.shared_planes() + rule.worker_planes() {
+            count if count <= few.len() => {
+                few.iter_mut().zip(planes).for_each(|(place, plane)| *place = plane);
+                rule.update(values, &mut few[..count], delta, &context);
+            }
+            _ => rule.update(values, &mut planes.collect::<Vec<_>>(), delta, &context),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Where everything of a key-value table is: in the memory with which it begins, in an entry, and in what it takes later.
+
+use super::keys::KeyType;
+use super::part::PartHeader;
+use crate::tables::clock::Clock;
+use crate::tables::header::Header;
+
+/// Locks per host, at least: so many workers can be busy in different parts.
+const LOCKS: usize = 16;
+
+/// Bytes of entries that each part has from the beginning, about.
+const FIRST_ENTRIES: usize = 64 << 10;
+
+/// Bytes for keys that each part has from the beginning, where keys are bytes.
+const FIRST_TEXT: usize = 16 << 10;
+
+/// Numbers and planes begin at multiples of this.
+const ALIGNMENT: usize = 8;
+
+/// What a form follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub keys: KeyType,
+    pub row_bytes: usize,
+    /// Bytes of a row of state.
+    pub state_row_bytes: usize,
+    /// How many rows of state there are, those of each worker included.
+    pub planes: usize,
+    pub workers: usize,
+    pub servers: usize,
+}
+
+/// An entry is its key, its count of adds (where the updater has state), its values and its state.
+#[derive(Debug, Clone)]
+pub(super) struct Form {
+    pub shape: Shape,
+    pub parts: usize,
+    /// Offsets in an entry.
+    pub values: usize,
+    pub state: usize,
+    pub plane_bytes: usize,
+    pub entry_bytes: usize,
+    /// The first segment has 2 to the power of this many entries; the others as many as all before them.
+    first_bits: u32,
+    /// Offsets in the memory with which the table begins.
+    pub clock: usize,
+    headers: usize,
+    indexes: usize,
+    entries: usize,
+    texts: usize,
+    pub total: usize,
+}
+
+impl Form {
+    pub fn new(shape: Shape) -> Form {
+        let parts = shape.servers * LOCKS.div_ceil(shape.servers);
+        let key_bytes = match shape.keys {
+            KeyType::Int => 8,
+            KeyType::Bytes => 24, // its number, its place, its length
+        };
+        let values = key_bytes + if shape.planes > 0 { 8 } else { 0 };
+        let state = values + shape.row_bytes.next_multiple_of(ALIGNMENT);
+        let plane_bytes = shape.state_row_bytes.next_multiple_of(ALIGNMENT);
+        let entry_bytes = state + shape.planes * plane_bytes;
+        let first_bits = (FIRST_ENTRIES / entry_bytes).max(1).ilog2();
+        let mut end = 0;
+        let mut section = |bytes: usize| {
+            let start = end;
+            end = (start + bytes).next_multiple_of(128);
+            start
+        };
+        let _header = section(size_of::<Header>());
+        let clock = section(Clock::bytes(shape.workers));
+        let headers = section(parts * size_of::<PartHeader>());
+        let indexes = section(parts * (8 << Form::index_bits(first_bits)));
+        let entries = section(parts * (entry_bytes << first_bits));
+        let texts = section(if shape.keys == KeyType::Bytes { parts * FIRST_TEXT } else { 0 });
+        Form {
+            shape,
+            parts,
+            values,
+            state,
+            plane_bytes,
+            entry_bytes,
+            first_bits,
+            clock,
+            headers,
+            indexes,
+            entries,
+            texts,
+            total: end,
+        }
+    }
+
+    /// Parts of each server's shard.
+    pub fn server_parts(&self) -> usize {
+        self.parts / self.shape.servers
+    }
+
+    /// An index has twice as many slots as the entries that it is made for, and fills whole cache lines.
+    fn index_bits(entry_bits: u32) -> u32 {
+        (entry_bits + 1).max(4)
+    }
+
+    pub fn header(&self, part: usize) -> usize {
+        assert!(part < self.parts);
+        self.headers + part * size_of::<PartHeader>()
+    }
+
+    /// Where a part's first index is, and the logarithm of its length.
+    pub fn first_index(&self, part: usize) -> (usize, u32) {
+        let bits = Form::index_bits(self.first_bits);
+        (self.indexes + part * (8 << bits), bits)
+    }
+
+    pub fn first_entries(&self, part: usize) -> usize {
+        self.entries + part * (self.entry_bytes << self.first_bits)
+    }
+
+    /// Where a part's first memory for keys is, and how much; none where keys are numbers.
+    pub fn first_text(&self, part: usize) -> Option<(usize, usize)> {
+        (self.shape.keys == KeyType::Bytes).then_some((self.texts + part * FIRST_TEXT, FIRST_TEXT))
+    }
+
+    /// The segment of an entry, and its number there.
+    #[inline]
+    pub fn locate(&self, entry: usize) -> (usize, usize) {
+        match entry >> self.first_bits {
+            0 => (0, entry),
+            above => {
+                let bits = above.ilog2();
+                (bits as usize + 1, entry - (1 << (bits + self.first_bits)))
+            }
+        }
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self, segment: usize) -> Option<usize> {
+        let entries = 1usize.checked_shl(self.first_bits + segment.saturating_sub(1) as u32)?;
+        entries.checked_mul(self.entry_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_follow_each_other_and_double() {
+        for row_bytes in [4, 1000, 1 << 20] {
+            let shape = Shape {
+                keys: KeyType::Bytes,
+                row_bytes,
+                state_row_bytes: row_bytes,
+                planes: 3,
+                workers: 2,
+                servers: 3,
+            };
+            let form = Form::new(shape);
+            assert_eq!((form.parts, form.server_parts()), (18, 6));
+            let mut next = (0, 0);
+            for entry in 0..5000 {
+                assert_eq!(form.locate(entry), next);
+                next.1 += 1;
+                if next.1 * form.entry_bytes == form.segment_bytes(next.0).unwrap() {
+                    next = (next.0 + 1, 0);
+                }
+            }
+        }
+    }
+}

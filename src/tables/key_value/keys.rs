@@ -1,0 +1,174 @@
+//! Keys: whole numbers or bytes, where each belongs, and the numbers by which it is found there.
+
+use crate::error::{Error, Result};
+use crate::tables::init::mix;
+
+/// What the keys of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyType {
+    /// Whole numbers of 64 bits, negative ones too.
+    Int,
+    /// Any bytes, of any length.
+    Bytes,
+}
+
+impl KeyType {
+    /// The type's name: "int" or "bytes".
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyType::Int => "int",
+            KeyType::Bytes => "bytes",
+        }
+    }
+
+    /// The type of this name.
+    pub fn from_name(name: &str) -> Result<KeyType> {
+        match name {
+            "int" => Ok(KeyType::Int),
+            "bytes" => Ok(KeyType::Bytes),
+            _ => Err(Error::usage("key type", "int or bytes", format!("{name:?}"), "write one of these")),
+        }
+    }
+}
+
+/// The keys of a call; a key may stand there more than once.
+#[derive(Debug, Clone, Copy)]
+pub enum Keys<'a> {
+    /// For tables of [`KeyType::Int`].
+    Int(&'a [i64]),
+    /// For tables of [`KeyType::Bytes`].
+    Bytes(&'a [&'a [u8]]),
+}
+
+/// Keys that a table returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnedKeys {
+    /// From tables of [`KeyType::Int`].
+    Int(Vec<i64>),
+    /// From tables of [`KeyType::Bytes`].
+    Bytes(Vec<Vec<u8>>),
+}
+
+/// One key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+}
+
+impl Keys<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Keys::Int(keys) => keys.len(),
+            Keys::Bytes(keys) => keys.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What they are.
+    pub fn key_type(&self) -> KeyType {
+        match self {
+            Keys::Int(_) => KeyType::Int,
+            Keys::Bytes(_) => KeyType::Bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(&self, position: usize) -> Key<'_> {
+        match self {
+            Keys::Int(keys) => Key::Int(keys[position]),
+            Keys::Bytes(keys) => Key::Bytes(keys[position]),
+        }
+    }
+
+    pub(super) fn to_owned(self) -> OwnedKeys {
+        match self {
+            Keys::Int(keys) => OwnedKeys::Int(keys.to_vec()),
+            Keys::Bytes(keys) => OwnedKeys::Bytes(keys.iter().map(|key| key.to_vec()).collect()),
+        }
+    }
+}
+
+impl OwnedKeys {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            OwnedKeys::Int(keys) => keys.len(),
+            OwnedKeys::Bytes(keys) => keys.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `body` with these keys as a call takes them.
+    pub fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
+        match self {
+            OwnedKeys::Int(keys) => body(Keys::Int(keys)),
+            OwnedKeys::Bytes(keys) => body(Keys::Bytes(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>())),
+        }
+    }
+}
+
+/// Where a key belongs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Target {
+    /// The key's number in its part; equal keys have equal ones.
+    pub mixed: u64,
+    pub part: u32,
+    /// Where it stands in the call's list.
+    pub position: u32,
+}
+
+impl Key<'_> {
+    /// The server of a number is its remainder, which is never negative; that of bytes is their hash's remainder.
+    #[inline]
+    pub fn target(self, position: usize, servers: usize, server_parts: usize) -> Target {
+        let (server, mixed) = match self {
+            Key::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
+            Key::Bytes(key) => {
+                let hash = hash(key);
+                ((hash % servers as u64) as usize, mix(hash))
+            }
+        };
+        // The index uses the lowest bits.
+        let part = server * server_parts + (mixed >> 48) as usize % server_parts;
+        Target { mixed, part: part as u32, position: position as u32 }
+    }
+}
+
+/// FNV-1a with 64 bits (Fowler, Noll and Vo): the same on every machine and in every version.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_of_a_key_is_its_remainder() {
+        for (key, servers, server) in [(7, 3, 1), (0, 1, 0), (-1, 3, 2), (i64::MIN, 4, 0), (i64::MAX, 2, 1)] {
+            for server_parts in [1, 6] {
+                let part = Key::Int(key).target(0, servers, server_parts).part as usize;
+                assert_eq!(part / server_parts, server, "{key} over {servers}");
+            }
+        }
+    }
+
+    /// Published vectors of the hash.
+    #[test]
+    fn bytes_are_hashed_as_everywhere() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

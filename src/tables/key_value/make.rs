@@ -1,0 +1,90 @@
+//! Making a key-value table: checks, memory, empty parts.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::form::{Form, Shape};
+use super::keys::KeyType;
+use super::memory::Memory;
+use super::part::PartHeader;
+use super::table::KeyValueTable;
+use crate::error::Result;
+use crate::memory::DType;
+use crate::tables::base::{Base, pieces};
+use crate::tables::description::TableKind;
+use crate::tables::founding;
+use crate::tables::listing::Listed;
+use crate::tables::make::{Plan, Wish};
+use crate::tables::{TableOptions, Tables};
+
+impl KeyValueTable {
+    /// A table of `dim` values for each key. Every rank calls it.
+    ///
+    /// A key that nobody has added to has the values that `options.init` gives it, which depend on the key alone, and takes no
+    /// memory. The server of a number is its remainder by the number of servers, that of bytes their FNV-1a hash's.
+    pub fn create(
+        tables: &Tables,
+        keys: KeyType,
+        dim: usize,
+        dtype: DType,
+        options: TableOptions,
+    ) -> Result<KeyValueTable> {
+        tables.group.check_open("table")?;
+        tables.check_one_host("key-value")?;
+        let wish = Wish { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
+        let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
+        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
+        let form = Form::new(Shape {
+            keys,
+            row_bytes: description.row_bytes(),
+            state_row_bytes: dim * rule.state_dtype().size(),
+            planes: rule.shared_planes() + rule.worker_planes() * tables.workers(),
+            workers: tables.workers(),
+            servers: tables.servers(),
+        });
+        let memory = Memory { seat: tables.inner.seat.clone(), name: pieces(tables, &description) };
+        let extent = founding::found(tables, &description, form.total, |extent| {
+            for part in 0..form.parts {
+                PartHeader::at(extent, form.header(part)).prepare(&memory, &form, part, extent.start);
+            }
+        })?;
+        let base = Base::new(tables, description, extent, form.clock, add, &options);
+        let core = Arc::new(Core { base, form, memory, rule, init: options.init });
+        tables.inner.list.add(Listed::KeyValue(Arc::downgrade(&core)));
+        Ok(KeyValueTable { core, group: tables.group.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::{AddOptions, Keys, Role};
+    use crate::testing::spawn_worlds;
+
+    #[test]
+    fn all_memory_is_freed_with_the_last_handle() {
+        spawn_worlds(3, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            for keys in [KeyType::Int, KeyType::Bytes] {
+                let options = TableOptions { name: Some("large".into()), ..TableOptions::default() };
+                let table = KeyValueTable::create(&tables, keys, 100, DType::F64, options).unwrap();
+                let (seat, name, pieces) = (&tables.inner.seat, tables.key("large"), table.core.pieces);
+                let numbers: Vec<i64> = (0..10_000).collect();
+                let texts: Vec<Vec<u8>> =
+                    numbers.iter().map(|number| number.to_ne_bytes().repeat(5)).collect();
+                let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+                let keys = if keys == KeyType::Int { Keys::Int(&numbers) } else { Keys::Bytes(&texts) };
+                table.add(keys, &vec![0; 8 * 1_000_000], &AddOptions::default()).unwrap();
+                tables.barrier().unwrap();
+                // Old indexes are gone: each part has one, a few segments and, for bytes, a few pieces for keys.
+                let taken = seat.find_common(pieces).len();
+                assert!((100..250).contains(&taken), "{taken}");
+                assert_eq!(seat.find_common(name).len(), 1);
+                tables.barrier().unwrap();
+                drop(table);
+                tables.barrier().unwrap();
+                assert!(seat.find_common(pieces).is_empty() && seat.find_common(name).is_empty());
+            }
+        });
+    }
+}

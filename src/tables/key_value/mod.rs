@@ -1,0 +1,19 @@
+//! Key-value tables: a hash map that workers share and that grows.
+//!
+//! Every server has a shard, cut into parts; a part has a lock, an index and entries, all in the job's memory. `table.rs` is
+//! what a call does, `core.rs` what it does on this host, `part.rs` how a part is searched and grows.
+
+mod core;
+mod form;
+mod items;
+mod keys;
+mod make;
+mod memory;
+mod part;
+mod table;
+mod text;
+
+pub(super) use self::core::Core;
+pub use items::Items;
+pub use keys::{KeyType, Keys, OwnedKeys};
+pub use table::KeyValueTable;

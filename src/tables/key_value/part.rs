@@ -1,0 +1,215 @@
+//! A part of a key-value table: a lock, an index and entries.
+//!
+//! Whoever changes a part may be killed at any moment, and the next holder of the lock goes on from there. So an entry is
+//! written first, counted then, and put into the index last; an index grows by a new one that replaces it with one store.
+//! Only what is between counted and indexed needs a repair. Memory that a killed process took and nobody points to is freed
+//! with the table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::form::Form;
+use super::keys::{Key, KeyType};
+use super::memory::Memory;
+use super::text;
+use crate::error::{Error, Result};
+use crate::tables::hold::Guard;
+use crate::transport::arena::Extent;
+use crate::transport::arena::lock::Lock;
+
+/// More than there can ever be, because each is as large as all before it.
+const SEGMENTS: usize = 40;
+
+/// Indexes begin at multiples of this; the bits below hold the logarithm of their length.
+const INDEX_ALIGNMENT: usize = 128;
+
+/// A slot of an index names its entry in 32 bits, counted from 1.
+const MOST_ENTRIES: usize = u32::MAX as usize - 1;
+
+/// What is known of a part. Places are offsets in the arena.
+#[repr(C, align(128))]
+pub(super) struct PartHeader {
+    pub lock: Lock,
+    pub count: AtomicU64,
+    /// The place of the index, with the logarithm of its length in the lowest bits.
+    index: AtomicU64,
+    /// The memory for keys that is being filled.
+    text: AtomicU64,
+    segments: [AtomicU64; SEGMENTS],
+}
+
+impl PartHeader {
+    /// The header at an offset of the table's memory.
+    pub fn at(extent: &Extent, offset: usize) -> &PartHeader {
+        // SAFETY: the form puts a header there; zeroes are valid, all fields are atomic, and a lock may be shared.
+        unsafe { &*extent.range(offset, size_of::<PartHeader>()).cast() }
+    }
+
+    /// Gives a part its first memory, in the table's memory that begins at `start`. Nobody else sees it yet.
+    pub fn prepare(&self, memory: &Memory, form: &Form, part: usize, start: usize) {
+        let (index, bits) = form.first_index(part);
+        self.index.store((start + index) as u64 | u64::from(bits), Ordering::Relaxed);
+        self.segments[0].store((start + form.first_entries(part)) as u64, Ordering::Relaxed);
+        if let Some((place, bytes)) = form.first_text(part) {
+            text::prepare(memory, start + place, bytes);
+            self.text.store((start + place) as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A part whose lock is held.
+pub(super) struct Part<'a> {
+    memory: &'a Memory,
+    form: &'a Form,
+    header: &'a PartHeader,
+    _guard: Guard<'a>,
+}
+
+impl<'a> Part<'a> {
+    pub fn new(memory: &'a Memory, form: &'a Form, header: &'a PartHeader, guard: Guard<'a>) -> Part<'a> {
+        let inherited = guard.inherited;
+        let part = Part { memory, form, header, _guard: guard };
+        if inherited && let Some(last) = part.len().checked_sub(1) {
+            part.enter(part.slots(), part.mixed(last), last);
+        }
+        part
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.header.count.load(Ordering::Relaxed) as usize
+    }
+
+    /// A slot is empty, or the upper half of its key's number and the number of its entry plus 1.
+    fn slots(&self) -> &'a [AtomicU64] {
+        let index = self.header.index.load(Ordering::Relaxed) as usize;
+        self.memory.words(index & !(INDEX_ALIGNMENT - 1), 1 << (index & (INDEX_ALIGNMENT - 1)))
+    }
+
+    fn place(&self, entry: usize) -> usize {
+        let (segment, number) = self.form.locate(entry);
+        self.header.segments[segment].load(Ordering::Relaxed) as usize + number * self.form.entry_bytes
+    }
+
+    /// The bytes of an entry.
+    #[inline]
+    pub fn entry(&self, entry: usize) -> &[u8] {
+        // SAFETY: the lock is held, and changing an entry needs the part to be borrowed mutably.
+        unsafe { self.memory.bytes(self.place(entry), self.form.entry_bytes) }
+    }
+
+    /// The bytes of an entry, to be changed.
+    #[inline]
+    pub fn entry_mut(&mut self, entry: usize) -> &mut [u8] {
+        // SAFETY: the lock is held, and the part is borrowed mutably.
+        unsafe { self.memory.bytes_mut(self.place(entry), self.form.entry_bytes) }
+    }
+
+    /// The key of an entry.
+    #[inline]
+    pub fn key(&self, entry: usize) -> Key<'_> {
+        let entry = self.entry(entry);
+        match self.form.shape.keys {
+            KeyType::Int => Key::Int(number(entry, 0) as i64),
+            KeyType::Bytes => {
+                let (place, length) = (number(entry, 1) as usize, number(entry, 2) as usize);
+                // SAFETY: the lock is held, and keys do not change.
+                Key::Bytes(unsafe { self.memory.bytes(place, length) })
+            }
+        }
+    }
+
+    fn mixed(&self, entry: usize) -> u64 {
+        match self.form.shape.keys {
+            KeyType::Int => self.key(entry).target(0, 1, 1).mixed,
+            KeyType::Bytes => number(self.entry(entry), 0),
+        }
+    }
+
+    /// The entry of a key.
+    #[inline]
+    pub fn find(&self, key: Key, mixed: u64) -> Option<usize> {
+        let slots = self.slots();
+        let mut at = mixed as usize;
+        loop {
+            at &= slots.len() - 1;
+            let slot = slots[at].load(Ordering::Relaxed);
+            if slot == 0 {
+                return None;
+            }
+            if slot >> 32 == mixed >> 32 {
+                let entry = (slot as u32 - 1) as usize;
+                if self.key(entry) == key {
+                    return Some(entry);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Puts an entry into an index that has room, unless it is there.
+    fn enter(&self, slots: &[AtomicU64], mixed: u64, entry: usize) {
+        let wanted = mixed >> 32 << 32 | (entry as u64 + 1);
+        let mut at = mixed as usize;
+        loop {
+            at &= slots.len() - 1;
+            match slots[at].load(Ordering::Relaxed) {
+                0 => return slots[at].store(wanted, Ordering::Release),
+                slot if slot == wanted => return,
+                _ => at += 1,
+            }
+        }
+    }
+
+    /// Makes an entry for a key that has none; `fill` gives it its first values.
+    pub fn insert(&mut self, key: Key, mixed: u64, fill: impl FnOnce(&mut [u8])) -> Result<usize> {
+        let entry = self.len();
+        self.make_room(entry)?;
+        let head = match key {
+            Key::Int(key) => [key as u64, 0, 0],
+            Key::Bytes(key) => {
+                [mixed, text::store(self.memory, &self.header.text, key)? as u64, key.len() as u64]
+            }
+        };
+        let (values, row_bytes) = (self.form.values, self.form.shape.row_bytes);
+        let numbers = if self.form.shape.keys == KeyType::Int { 1 } else { 3 };
+        let bytes = self.entry_mut(entry);
+        for (number, place) in head[..numbers].iter().zip(bytes.chunks_exact_mut(8)) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        fill(&mut bytes[values..values + row_bytes]);
+        self.header.count.store(entry as u64 + 1, Ordering::Release);
+        self.enter(self.slots(), mixed, entry);
+        Ok(entry)
+    }
+
+    /// Takes what one more entry needs.
+    fn make_room(&self, entry: usize) -> Result<()> {
+        let (segment, _) = self.form.locate(entry);
+        let bytes = self.form.segment_bytes(segment);
+        let (Some(bytes), true, true) = (bytes, segment < SEGMENTS, entry < MOST_ENTRIES) else {
+            let received = format!("one more than {entry} in a part of it");
+            return Err(Error::usage("add", "fewer keys", received, "use more servers, or another table"));
+        };
+        if self.header.segments[segment].load(Ordering::Relaxed) == 0 {
+            let place = self.memory.take(bytes)?;
+            self.header.segments[segment].store(place as u64, Ordering::Release);
+        }
+        let slots = self.slots().len();
+        if (entry + 1) * 4 > slots * 3 { self.grow_index(slots) } else { Ok(()) }
+    }
+
+    fn grow_index(&self, slots: usize) -> Result<()> {
+        let old = self.header.index.load(Ordering::Relaxed) as usize;
+        let place = self.memory.take(8 * 2 * slots)?;
+        let larger = self.memory.words(place, 2 * slots);
+        (0..self.len()).for_each(|entry| self.enter(larger, self.mixed(entry), entry));
+        self.header.index.store(place as u64 | u64::from((2 * slots).ilog2()), Ordering::Release);
+        self.memory.give_back(old & !(INDEX_ALIGNMENT - 1))
+    }
+}
+
+/// One of the numbers with which an entry begins.
+#[inline]
+fn number(entry: &[u8], index: usize) -> u64 {
+    u64::from_ne_bytes(entry[8 * index..8 * index + 8].try_into().expect("eight bytes"))
+}

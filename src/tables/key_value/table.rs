@@ -1,0 +1,269 @@
+//! A key-value table as programs and bindings hold it: its element type is known only at run time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::core::Core;
+use super::items::Items;
+use super::keys::{KeyType, Keys, OwnedKeys};
+use crate::error::{Error, Result};
+use crate::memory::{DType, contains_nan};
+use crate::tables::{AddOptions, Consistency};
+use crate::transport::{Call, Interrupt};
+use crate::world::{Group, Pending, pending};
+
+/// A map from keys to rows of values that workers share. It grows as keys are added to. Values are bytes of the table's type.
+///
+/// ```
+/// use unisono::DType;
+/// use unisono::tables::{AddOptions, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables};
+/// # let world = unisono::World::threads(1)?.remove(0);
+/// let tables = Tables::join(&world, Role::Both)?;
+/// let words = KeyValueTable::create(&tables, KeyType::Bytes, 1, DType::I64, TableOptions::default())?;
+/// let seen: [&[u8]; 3] = [b"to", b"be", b"to"];
+/// words.add(Keys::Bytes(&seen), bytemuck::cast_slice(&[1i64, 1, 1]), &AddOptions::default())?;
+/// let mut counts = [0i64; 2];
+/// words.get(Keys::Bytes(&[b"to", b"absent"]), bytemuck::cast_slice_mut(&mut counts))?;
+/// assert_eq!(counts, [2, 0]);
+/// assert_eq!(words.items()?.keys, OwnedKeys::Bytes(vec![b"be".to_vec(), b"to".to_vec()]));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct KeyValueTable {
+    pub(in crate::tables) core: Arc<Core>,
+    pub(super) group: Group,
+}
+
+impl KeyValueTable {
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.core.description.name
+    }
+
+    /// What its keys are.
+    pub fn key_type(&self) -> KeyType {
+        self.core.form.shape.keys
+    }
+
+    /// How many values each key has.
+    pub fn dim(&self) -> usize {
+        self.core.description.cols
+    }
+
+    /// The type of its values.
+    pub fn dtype(&self) -> DType {
+        self.core.description.dtype
+    }
+
+    /// What an add does.
+    pub fn updater(&self) -> &str {
+        &self.core.description.updater
+    }
+
+    /// How far workers may drift apart.
+    pub fn consistency(&self) -> Consistency {
+        self.core.description.consistency
+    }
+
+    /// How often a lock was taken over from a process that had died with it.
+    pub fn recovered(&self) -> u64 {
+        self.core.header().recovered.load(Ordering::Relaxed)
+    }
+
+    /// A handle whose calls have another deadline.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> KeyValueTable {
+        KeyValueTable { core: self.core.clone(), group: self.group.with_timeout(timeout) }
+    }
+
+    /// A handle whose waits ask this hook now and then whether to stop.
+    #[must_use]
+    pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> KeyValueTable {
+        KeyValueTable { core: self.core.clone(), group: self.group.with_interrupt(interrupt) }
+    }
+
+    /// Copies the values of these keys into `out`, a row for each. An absent key has its initial values and stays absent.
+    pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
+        let worker = self.check("get", keys, out.len())?;
+        let call = self.core.call(&self.group, "get");
+        self.core.queue.drain(&call)?;
+        self.get_now(&call, worker, keys, out)
+    }
+
+    fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
+        let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
+        self.core.staleness.count(staleness);
+        Ok(())
+    }
+
+    /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied. A key that stands
+    /// there twice is added to twice.
+    pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
+        let worker = self.check_add(keys, delta, options)?;
+        let call = self.core.call(&self.group, "add");
+        self.core.queue.drain(&call)?;
+        self.add_now(&call, worker, keys, delta, options)
+    }
+
+    /// As [`KeyValueTable::add`], but what must wait does so in the background: `keys` and `delta` may be used again at once,
+    /// and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports what went wrong.
+    pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
+        let worker = self.check_add(keys, delta, options)?;
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+            let call = self.core.call(&self.group, "add");
+            return self.add_now(&call, worker, keys, delta, options);
+        }
+        let (table, delta, options) = (self.in_background(), delta.to_vec(), options.clone());
+        let keys = keys.to_owned();
+        self.core.queue.run_unwatched(move || {
+            let call = table.core.call(&table.group, "add");
+            keys.with(|keys| table.add_now(&call, worker, keys, &delta, &options))
+        });
+        Ok(())
+    }
+
+    fn add_now(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        delta: &[u8],
+        options: &AddOptions,
+    ) -> Result<()> {
+        self.core.add_here(call, worker, || self.core.write(call, worker, keys, delta, options))
+    }
+
+    /// A get in the background.
+    pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, out: B) -> Pending<B> {
+        let (promise, result) = pending();
+        let (table, mut out) = (self.in_background(), out);
+        let worker = keys.with(|keys| self.check("get", keys, out.as_mut().len()));
+        self.core.queue.run(move || {
+            promise.keep(|| {
+                let call = table.core.call(&table.group, "get");
+                let worker = worker?;
+                keys.with(|keys| table.get_now(&call, worker, keys, out.as_mut()))?;
+                Ok(out)
+            });
+        });
+        result
+    }
+
+    /// An add in the background.
+    pub fn start_add<B: AsRef<[u8]> + Send + 'static>(
+        &self,
+        keys: OwnedKeys,
+        delta: B,
+        options: AddOptions,
+    ) -> Pending<B> {
+        let (promise, result) = pending();
+        let table = self.in_background();
+        let worker = keys.with(|keys| self.check_add(keys, delta.as_ref(), &options));
+        self.core.queue.run(move || {
+            promise.keep(|| {
+                let call = table.core.call(&table.group, "add");
+                let worker = worker?;
+                keys.with(|keys| table.add_now(&call, worker, keys, delta.as_ref(), &options))?;
+                Ok(delta)
+            });
+        });
+        result
+    }
+
+    /// Whether anybody has added to each of these keys. It waits for no other worker, and any rank may ask.
+    pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
+        self.group.check_open("contains")?;
+        self.check_keys("contains", keys)?;
+        let call = self.core.call(&self.group, "contains");
+        self.core.queue.drain(&call)?;
+        self.core.contains(&call, self.core.inner.worker.unwrap_or(0), keys)
+    }
+
+    /// How many keys there are. It waits for no other worker, and any rank may ask.
+    pub fn len(&self) -> Result<usize> {
+        self.group.check_open("len")?;
+        self.core.queue.drain(&self.core.call(&self.group, "len"))?;
+        Ok(self.core.len())
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// All keys and their values, sorted by key. Any rank may ask; what others add meanwhile may be there or not.
+    pub fn items(&self) -> Result<Items> {
+        self.group.check_open("items")?;
+        let call = self.core.call(&self.group, "items");
+        self.core.queue.drain(&call)?;
+        self.core.items(&call)
+    }
+
+    /// Says that this worker begins its next step: the bound of `ssp` counts these.
+    pub fn tick(&self) -> Result<()> {
+        let worker = self.core.worker(&self.group, "tick")?;
+        self.core.queue.drain(&self.core.call(&self.group, "tick"))?;
+        self.core.clock.tick(worker);
+        Ok(())
+    }
+
+    /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
+    pub fn staleness(&self) -> Vec<u64> {
+        self.core.staleness.histogram()
+    }
+
+    /// Work in the background is not interrupted by the caller's hook.
+    fn in_background(&self) -> KeyValueTable {
+        KeyValueTable { core: self.core.clone(), group: self.group.without_interrupt() }
+    }
+
+    fn refuse(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
+        Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
+    }
+
+    fn check_keys(&self, operation: &str, keys: Keys) -> Result<()> {
+        let (wanted, given) = (self.key_type(), keys.key_type());
+        if wanted != given {
+            let expected = format!("{} keys in {}", wanted.name(), self.core.description);
+            let advice = "a table has one type of keys, chosen when it is made";
+            return self.refuse(operation, expected, format!("{} keys", given.name()), advice);
+        }
+        if u32::try_from(keys.len()).is_err() {
+            let expected = format!("at most {} keys at a time", u32::MAX);
+            return self.refuse(operation, expected, keys.len().to_string(), "make several calls");
+        }
+        Ok(())
+    }
+
+    /// Checks a call before anything happens; returns the caller's worker id.
+    fn check(&self, operation: &str, keys: Keys, bytes: usize) -> Result<usize> {
+        let worker = self.core.worker(&self.group, operation)?;
+        self.check_keys(operation, keys)?;
+        let (description, count) = (&self.core.description, keys.len());
+        if count.checked_mul(description.row_bytes()) != Some(bytes) {
+            let (dim, dtype) = (self.dim(), self.dtype());
+            let elements = count.saturating_mul(dim);
+            let expected = format!("{elements} elements ({count} x {dim}) of {dtype} for {description}");
+            let received = format!("{} ({bytes} bytes)", bytes / dtype.size());
+            self.refuse(operation, expected, received, "pass one row of values for each key")?;
+        }
+        Ok(worker)
+    }
+
+    fn check_add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<usize> {
+        let worker = self.check("add", keys, delta.len())?;
+        if *options != AddOptions::default() {
+            self.core.rule.options(&options.or(&self.core.add))?;
+        }
+        if self.core.reject_nan
+            && let Some(index) = contains_nan(delta, self.dtype())
+        {
+            let (row, column) = (index / self.dim(), index % self.dim());
+            let received = format!("NaN at key {row} of the call, column {column}");
+            let advice = "look for the cause in your gradients; nothing was added";
+            self.refuse("add", "numbers (reject_nan is set)".into(), received, advice)?;
+        }
+        Ok(worker)
+    }
+}

@@ -1,0 +1,107 @@
+//! What this host does for workers of other hosts: their requests, run on its own rows.
+
+use super::AddOptions;
+use super::core::Core;
+use super::listing::List;
+use super::picks::Pick;
+use super::remote::{Request, RowList, Store, Verb};
+use super::updater::UpdateContext;
+use crate::error::{Error, Result};
+use crate::transport::Call;
+
+impl Store for List {
+    fn ready(&self, request: &Request) -> Result<bool> {
+        let table = self.find(request.table)?;
+        let worker = table.caller(request)?;
+        Ok(match request.verb {
+            Verb::Get | Verb::GetChanged { .. } => table.may_get(worker),
+            Verb::Add => table.may_add(worker),
+            _ => true,
+        })
+    }
+
+    fn run(&self, request: &Request) -> Result<Vec<u8>> {
+        let table = self.find(request.table)?;
+        let worker = table.caller(request)?;
+        let call = table.call(&self.group, "a request from another host");
+        match request.verb {
+            Verb::Get => table.serve_get(&call, worker, request),
+            Verb::GetChanged { buffer } => table.serve_changed(&call, worker, usize::from(buffer), request),
+            Verb::Add => table.serve_add(&call, worker, request).map(|()| Vec::new()),
+            Verb::Tick => {
+                table.clock.tick(worker);
+                Ok(Vec::new())
+            }
+            Verb::Finish => table.finish_here(&call, worker).map(|()| Vec::new()),
+            other => Err(Error::unsupported("table", format!("{other:?} from another host"), "use one host")),
+        }
+    }
+}
+
+impl Core {
+    fn caller(&self, request: &Request) -> Result<usize> {
+        let (worker, workers) = (request.worker as usize, self.inner.roles.workers.len());
+        match worker < workers {
+            true => Ok(worker),
+            false => Err(Error::internal("table", format!("a request of worker {worker} of {workers}"))),
+        }
+    }
+
+    /// The rows of a request's list, which must be here.
+    fn asked_for(&self, request: &Request) -> Result<Option<Vec<Pick>>> {
+        let list = match &request.rows {
+            RowList::All => return Ok(None),
+            RowList::List(list) => list,
+            RowList::Keys(_) => return Err(Error::internal("table", "keys for a table of rows")),
+        };
+        let inside = |&row: &i64| row >= 0 && (row as u64) < self.description.rows as u64;
+        let picks = match list.iter().all(inside) {
+            true => self.placement.picks(list, self.host()),
+            false => Vec::new(),
+        };
+        match picks.len() == list.len() {
+            true => Ok(Some(picks)),
+            false => Err(Error::internal("table", "a request for rows that are elsewhere")),
+        }
+    }
+
+    fn serve_get(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+        let bytes = self.description.row_bytes();
+        let picks = self.asked_for(request)?;
+        let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
+        let mut out = vec![0; rows * bytes];
+        self.get_here(call, worker, || match picks {
+            None => self.storage.get(call, worker, 0, &mut out),
+            Some(picks) => self.storage.get_list(call, picks, &mut out),
+        })?;
+        Ok(out)
+    }
+
+    fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
+        let reader = self.reader(worker, buffer)?;
+        let picks = self.asked_for(request)?.unwrap_or_default();
+        let mut out = Vec::new();
+        self.get_here(call, worker, || {
+            self.storage.get_changed(call, reader, picks, |pick, row| {
+                out.extend_from_slice(&pick.position.to_ne_bytes());
+                out.extend_from_slice(row);
+            })
+        })?;
+        Ok(out)
+    }
+
+    fn serve_add(&self, call: &Call, worker: usize, request: &Request) -> Result<()> {
+        let bytes = self.description.row_bytes();
+        let picks = self.asked_for(request)?;
+        let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
+        let delta = request.delta(self.description.dtype, rows * bytes)?;
+        let options = AddOptions::from_bytes(&request.options)?.or(&self.add);
+        let context = UpdateContext { worker, step: 0, options: &options };
+        self.add_here(call, worker, || match picks {
+            Some(picks) => self.storage.add_list(call, picks, &delta, &context),
+            None => self.storage.add(call, 0, &delta, &context, &|row| {
+                delta[row * bytes..][..bytes].iter().all(|&byte| byte == 0)
+            }),
+        })
+    }
+}
