@@ -277,7 +277,7 @@ impl Table {
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
     /// nobody saw.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush(&self.group)
+        self.core.flush_everywhere(&self.group)
     }
 
     /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker

@@ -6,23 +6,18 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use unisono::tables::{self, Keys, OwnedKeys};
-use unisono::{DType, Error, Result};
 
 use crate::array::View;
-use crate::call::seconds;
-use crate::errors::{guard, raise};
-use crate::fork::{Life, OwnProcess};
+use crate::errors::raise;
+use crate::fork::Life;
+use crate::handle::{Handle, numbers};
 use crate::memory::Memory;
 use crate::pending::{Pending, Running};
-use crate::table::check_type;
 use crate::table_options::add_options;
 
 /// A map from keys to values that workers share.
 #[pyclass(frozen, module = "unisono._native")]
-pub(crate) struct KeyValueTable {
-    table: OwnProcess<tables::KeyValueTable>,
-    life: Arc<Life>,
-}
+pub(crate) struct KeyValueTable(Handle<tables::KeyValueTable>);
 
 /// Keys where Python has them: an array of whole numbers, or a list of bytes.
 enum Given {
@@ -32,16 +27,12 @@ enum Given {
 
 impl Given {
     fn of(keys: &Bound<'_, PyAny>, operation: &str) -> PyResult<Given> {
-        if let Ok(list) = keys.cast::<PyList>() {
-            return list.iter().map(|key| Ok(key.extract::<PyBackedBytes>()?)).collect::<PyResult<_>>().map(Given::Bytes);
-        }
-        let view = View::input(keys, operation)?;
-        match view.dtype {
-            DType::I64 => Ok(Given::Int(view)),
-            other => {
-                let advice = "convert them with keys.astype(\"int64\")";
-                Err(raise(keys.py(), Error::usage(operation, "keys of type int64", other.name(), advice)))
+        match keys.cast::<PyList>() {
+            Ok(list) => {
+                let keys = list.iter().map(|key| Ok(key.extract::<PyBackedBytes>()?));
+                keys.collect::<PyResult<_>>().map(Given::Bytes)
             }
+            Err(_) => numbers(keys, operation, "keys").map(Given::Int),
         }
     }
 
@@ -71,45 +62,14 @@ impl Given {
 
 impl KeyValueTable {
     pub(crate) fn new(table: tables::KeyValueTable, life: Arc<Life>) -> KeyValueTable {
-        KeyValueTable { table: OwnProcess::new(table), life }
-    }
-
-    /// Fails after shutdown and in a forked child; else the handle for a call that must end within `timeout`, where it is
-    /// not the usual one.
-    fn begin(
-        &self,
-        py: Python<'_>,
-        operation: &'static str,
-        timeout: Option<f64>,
-    ) -> PyResult<Option<tables::KeyValueTable>> {
-        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
-        let limit = limit.map_err(|error| raise(py, error))?;
-        Ok(limit.map(|limit| self.table.with_timeout(limit)))
-    }
-
-    /// Runs a call without the interpreter. The job keeps the caller's arrays and is dropped when it is back.
-    fn run<R: Send>(
-        &self,
-        py: Python<'_>,
-        operation: &'static str,
-        changed: Option<tables::KeyValueTable>,
-        mut job: impl FnMut(&tables::KeyValueTable) -> Result<R> + Send,
-    ) -> PyResult<R> {
-        let table = changed.as_ref().unwrap_or(&self.table);
-        py.detach(|| guard(operation, || job(table))).map_err(|error| raise(py, error))
-    }
-
-    fn target(&self, out: &Bound<'_, PyAny>) -> PyResult<View> {
-        let view = View::in_place(out, "get")?;
-        check_type("get", self.table.dtype(), &view).map_err(|error| raise(out.py(), error))?;
-        Ok(view)
+        KeyValueTable(Handle::new(table, life))
     }
 
     /// New memory for the values of these keys: the shape of the keys, then the values of each.
     fn room(&self, py: Python<'_>, keys: &Given) -> PyResult<Memory> {
         let mut shape = keys.shape();
-        shape.push(self.table.dim());
-        Memory::on_heap(self.table.dtype(), shape).map_err(|error| raise(py, error))
+        shape.push(self.0.table.dim());
+        Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))
     }
 }
 
@@ -117,22 +77,22 @@ impl KeyValueTable {
 impl KeyValueTable {
     #[getter]
     fn name(&self) -> &str {
-        self.table.name()
+        self.0.table.name()
     }
 
     #[getter]
     fn dtype(&self) -> &'static str {
-        self.table.dtype().name()
+        self.0.table.dtype().name()
     }
 
     #[getter]
     fn updater(&self) -> &str {
-        self.table.updater()
+        self.0.table.updater()
     }
 
     #[getter]
     fn consistency(&self) -> String {
-        self.table.consistency().to_string()
+        self.0.table.consistency().to_string()
     }
 
     /// Fills `out`, or new memory if there is none.
@@ -144,17 +104,17 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<Option<Memory>> {
         let py = keys.py();
-        let changed = self.begin(py, "get", timeout)?;
+        let changed = self.0.begin(py, "get", timeout)?;
         let keys = Given::of(keys, "get")?;
         let Some(out) = out else {
             let mut memory = self.room(py, &keys)?;
-            let filled = self.run(py, "get", changed, move |table| {
+            let filled = self.0.run(py, "get", changed, move |table| {
                 keys.with(|keys| table.get(keys, memory.bytes_mut())).map(|()| memory.clone())
             });
             return filled.map(Some);
         };
-        let mut view = self.target(out)?;
-        self.run(py, "get", changed, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
+        let mut view = self.0.target(out, "get")?;
+        self.0.run(py, "get", changed, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
         Ok(None)
     }
 
@@ -167,11 +127,11 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<Pending> {
         let py = keys.py();
-        let changed = self.begin(py, "get", timeout)?;
-        let table = changed.as_ref().unwrap_or(&self.table);
+        let changed = self.0.begin(py, "get", timeout)?;
+        let table = changed.as_ref().unwrap_or(&self.0.table);
         let keys = Given::of(keys, "get")?;
         let running = match out {
-            Some(out) => Running::Message(table.start_get(keys.to_owned(), self.target(out)?)),
+            Some(out) => Running::Message(table.start_get(keys.to_owned(), self.0.target(out, "get")?)),
             None => Running::Get(table.start_get(keys.to_owned(), self.room(py, &keys)?)),
         };
         Ok(Pending::new("get", running))
@@ -188,12 +148,11 @@ impl KeyValueTable {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let py = keys.py();
-        let changed = self.begin(py, "add", timeout)?;
+        let changed = self.0.begin(py, "add", timeout)?;
         let keys = Given::of(keys, "add")?;
-        let view = View::input(delta, "add")?;
-        check_type("add", self.table.dtype(), &view).map_err(|error| raise(py, error))?;
+        let view = self.0.input(delta, "add")?;
         let options = add_options(options)?.map_err(|error| raise(py, error))?;
-        self.run(py, "add", changed, move |table| {
+        self.0.run(py, "add", changed, move |table| {
             keys.with(|keys| match wait {
                 true => table.add(keys, view.bytes(), &options),
                 false => table.add_soon(keys, view.bytes(), &options),
@@ -204,24 +163,24 @@ impl KeyValueTable {
     /// Whether anybody has added to each of these keys.
     #[pyo3(signature = (keys, timeout))]
     fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<bool>> {
-        let changed = self.begin(keys.py(), "contains", timeout)?;
+        let changed = self.0.begin(keys.py(), "contains", timeout)?;
         let given = Given::of(keys, "contains")?;
-        self.run(keys.py(), "contains", changed, move |table| given.with(|keys| table.contains(keys)))
+        self.0.run(keys.py(), "contains", changed, move |table| given.with(|keys| table.contains(keys)))
     }
 
     /// How many keys there are.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let changed = self.begin(py, "len", None)?;
-        self.run(py, "len", changed, tables::KeyValueTable::len)
+        let changed = self.0.begin(py, "len", None)?;
+        self.0.run(py, "len", changed, tables::KeyValueTable::len)
     }
 
     /// All keys, as numbers in memory or as a list of bytes, and their values.
     #[pyo3(signature = (timeout))]
     fn items(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(Py<PyAny>, Memory)> {
-        let changed = self.begin(py, "items", timeout)?;
-        let items = self.run(py, "items", changed, tables::KeyValueTable::items)?;
-        let shape = vec![items.keys.len(), self.table.dim()];
-        let mut values = Memory::on_heap(self.table.dtype(), shape).map_err(|error| raise(py, error))?;
+        let changed = self.0.begin(py, "items", timeout)?;
+        let items = self.0.run(py, "items", changed, tables::KeyValueTable::items)?;
+        let shape = vec![items.keys.len(), self.0.table.dim()];
+        let mut values = Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))?;
         values.bytes_mut().copy_from_slice(&items.values);
         let keys = match items.keys {
             OwnedKeys::Int(keys) => {
@@ -237,20 +196,15 @@ impl KeyValueTable {
 
     #[pyo3(signature = (timeout))]
     fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let changed = self.begin(py, "tick", timeout)?;
-        self.run(py, "tick", changed, tables::KeyValueTable::tick)
+        self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
     }
 
     #[pyo3(signature = (timeout))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let changed = self.begin(py, "flush", timeout)?;
-        self.run(py, "flush", changed, tables::KeyValueTable::flush)
+        self.0.simple(py, "flush", timeout, tables::KeyValueTable::flush)
     }
 
-    /// How many gets returned values that were 0, 1, 2, … steps old.
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.life.check("staleness").map_err(|error| raise(py, error))?;
-        let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
-        Memory::of_numbers(&counts).map_err(|error| raise(py, error))
+        self.0.staleness(py)
     }
 }

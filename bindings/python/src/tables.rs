@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use unisono::tables::{self, Role, TableOptions};
+use unisono::tables::{self, KeyType, Role, TableOptions};
 use unisono::{DType, Result};
 
 use crate::array::View;
 use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
+use crate::handle::check_type;
 use crate::interrupt;
+use crate::key_value::KeyValueTable;
 use crate::pending::{Pending, Running};
-use crate::table::{Table, check_type};
+use crate::table::Table;
 use crate::table_options::Wishes;
 use crate::unmade::Unmade;
 
@@ -149,6 +151,26 @@ impl Tables {
         self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
             tables::Table::sparse_matrix(tables, shape, dtype, values, pipelined, options)
         })
+    }
+
+    #[pyo3(signature = (dim, keys, wishes, timeout))]
+    fn key_value(
+        &self,
+        py: Python<'_>,
+        dim: usize,
+        keys: &str,
+        wishes: Wishes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<KeyValueTable> {
+        let tables = self.within(py, "table", timeout)?;
+        let unmade = Unmade::of(self.tables.group());
+        let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
+        let options = wishes.options()?.map_err(|error| raise(py, error))?;
+        let keys = KeyType::from_name(keys).map_err(|error| raise(py, error))?;
+        unmade.made();
+        let job = move || tables::KeyValueTable::create(&tables, keys, dim, dtype, options);
+        let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
+        Ok(KeyValueTable::new(made.with_timeout(self.tables.group().timeout()), self.life.clone()))
     }
 
     /// Waits until this rank's adds are applied.

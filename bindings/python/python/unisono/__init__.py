@@ -38,6 +38,7 @@ from unisono.group import Group
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
+    KeyValueTable,
     MatrixTable,
     SparseMatrixTable,
     Table,
@@ -54,6 +55,7 @@ __all__ = [
     "Group",
     "InternalError",
     "IoError",
+    "KeyValueTable",
     "Lost",
     "MatrixTable",
     "Missing",

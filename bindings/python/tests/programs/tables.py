@@ -92,6 +92,22 @@ def averages(world):
     np.testing.assert_allclose(table.get(), 1 + (world.workers - 1) / 2)
 
 
+def words(world):
+    table = uni.KeyValueTable(1, "int64", keys="bytes")
+    everybody = b"all workers count the same words and their own number".split()
+    table.add([*everybody, str(world.worker_id).encode()], [[1]] * (len(everybody) + 1))
+    uni.barrier()
+    assert table.get(b"words")[0] == world.workers
+    assert len(table) == len(everybody) + world.workers
+    assert b"0" in table and b"none" not in table
+    numbers = uni.KeyValueTable(3, consistency="bsp")
+    for step in range(5):
+        numbers.add([step, 7], np.ones((2, 3), dtype="float32"))
+        assert (numbers.get(7) == (step + 1) * world.workers).all()
+    uni.barrier()
+    assert list(numbers) == [0, 1, 2, 3, 4, 7]
+
+
 def early(world):
     """Workers of bsp that stop earlier hold up nobody; called last."""
     table = uni.ArrayTable(4, "int64", consistency="bsp")
@@ -109,7 +125,7 @@ if __name__ == "__main__":
     assert (world.workers, world.worker_id) == (world.size, world.rank)
     for dtype in TYPES:
         sums(world, dtype)
-    for check in (tiny, changes, rounds, bound, averages):
+    for check in (tiny, changes, words, rounds, bound, averages):
         check(world)
     rank = world.rank
     early(world)

@@ -3,11 +3,13 @@
 from unisono.tables.array import ArrayTable
 from unisono.tables.checkpoint import load, save
 from unisono.tables.initial import Normal, Uniform, normal, uniform
+from unisono.tables.key_value import KeyValueTable
 from unisono.tables.matrix import MatrixTable, SparseMatrixTable
 from unisono.tables.table import Table
 
 __all__ = [
     "ArrayTable",
+    "KeyValueTable",
     "MatrixTable",
     "Normal",
     "SparseMatrixTable",

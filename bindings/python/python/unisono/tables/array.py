@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from unisono.errors import UsageError
-from unisono.tables.table import Table, make
+from unisono.tables.shared import make
+from unisono.tables.table import Table
 
 
 class ArrayTable(Table):

@@ -48,12 +48,13 @@ def values(x: Any, dtype: str, operation: str) -> Any:
     return array.astype(target)
 
 
-def row_ids(rows: Any, operation: str) -> Any:
+def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     """Row ids for the native module.
 
     Args:
         rows: An integer, a list of integers or an integer array, of any shape; int64 is used where it is.
         operation: The call, for the error.
+        what: What they are, for the error.
 
     Returns:
         An int64 array of the same shape, or None for all rows.
@@ -70,7 +71,7 @@ def row_ids(rows: Any, operation: str) -> Any:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise UsageError(
-            f"{operation}: expected row ids that are integers, received {array.dtype}; "
+            f"{operation}: expected {what} that are integers, received {array.dtype}; "
             "pass an integer, a list of them or an int64 array"
         )
     return array.astype(np.int64, copy=False)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from unisono.arrays import Array
-from unisono.tables.table import Table, make
+from unisono.tables.shared import make
+from unisono.tables.table import Table
 
 
 class MatrixTable(Table):

@@ -1,19 +1,17 @@
-"""What all tables with rows have in common: get, add, tick."""
+"""What all tables with rows have in common: get and add."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from unisono import _native
-from unisono.arrays import Array, bfloat16, name_of, take_over
+from unisono.arrays import Array, take_over
 from unisono.pending import Pending
 from unisono.tables import convert
-from unisono.world import world
+from unisono.tables.shared import SharedTable
 
 
-class Table:
+class Table(SharedTable[_native.Table]):
     """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
 
     Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors in the
@@ -23,30 +21,9 @@ class Table:
     """
 
     def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
-        self._native = native
+        super().__init__(native)
         self.shape: tuple[int, ...] = shape
         """Its shape: (size,) or (rows, columns)."""
-
-    @property
-    def name(self) -> str:
-        """Its name, given or made: "array-1"."""
-        return self._native.name
-
-    @property
-    def dtype(self) -> Any:
-        """NumPy's type of its elements; for bfloat16 that of the package ml_dtypes."""
-        name = self._native.dtype
-        return np.dtype(bfloat16() if name == "bfloat16" else name)
-
-    @property
-    def updater(self) -> str:
-        """What an add does: "add", "sgd", "adam" and so on."""
-        return self._native.updater
-
-    @property
-    def consistency(self) -> str:
-        """How far workers may drift apart: "async", "bsp", "ssp:3" and so on."""
-        return self._native.consistency
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -128,82 +105,5 @@ class Table:
         values = convert.values(delta, self._native.dtype, "add")
         self._native.add(values, self._rows(rows, "add"), options or None, wait, timeout)
 
-    def tick(self, *, timeout: float | None = None) -> None:
-        """Says that this worker begins its next step.
-
-        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and
-        everybody's copy becomes the average of all copies.
-
-        Args:
-            timeout: Seconds until the call gives up.
-        """
-        self._native.tick(timeout)
-
-    def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until all adds that this rank began on this table are applied; raises what went wrong.
-
-        Args:
-            timeout: Seconds until the call gives up.
-        """
-        self._native.flush(timeout)
-
-    def staleness(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """How old the values were that this rank's gets returned.
-
-        Returns:
-            A histogram: entry i counts the gets at which the slowest other worker was i steps behind this
-            one. Steps are ticks with "ssp", adds otherwise.
-        """
-        return np.asarray(self._native.staleness())
-
     def _rows(self, rows: Any, operation: str) -> Any:
         return convert.row_ids(rows, operation)
-
-
-def make(
-    kind: str,
-    shape: tuple[Any, ...],
-    *,
-    dtype: Any,
-    init: Any,
-    updater: str,
-    consistency: Any,
-    name: str | None,
-    reject_nan: bool,
-    compression: str,
-    timeout: float | None,
-    options: dict[str, float],
-) -> _native.Table:
-    """Makes a native table on the default world; the first one also makes the ranks workers and servers.
-
-    Args:
-        kind: The native method that makes it.
-        shape: What that method takes first.
-        dtype: The type of its elements.
-        init: Its first values.
-        updater: What an add does.
-        consistency: How far workers may drift apart.
-        name: Its name.
-        reject_nan: Whether an add that holds a NaN is refused.
-        compression: How adds travel between hosts.
-        timeout: Seconds until the call gives up.
-        options: The updater's options.
-
-    Returns:
-        The table.
-    """
-    element = name_of(dtype)
-    values, first = convert.first_values(init, element)
-    wishes = {
-        "dtype": element,
-        "name": name,
-        "init": first,
-        "updater": updater,
-        "consistency": convert.consistency(consistency),
-        "reject_nan": reject_nan,
-        "compression": compression,
-        "add": options,
-    }
-    make_native = getattr(world()._tables(), kind)
-    made: _native.Table = make_native(*shape, values, wishes, timeout)
-    return made
