@@ -172,7 +172,7 @@ impl Table {
             tables.inner.list.keep(&core);
         }
         tables.inner.list.add(Listed::Table(Arc::downgrade(&core)));
-        let table = Table { core, group: tables.group.clone(), end: tables.end.clone() };
+        let table = Table { core, group: tables.group.clone(), _end: Some(tables.end.clone()) };
         if !tables.inner.restarted {
             table.first_values(tables, master, &options.init)?;
         }

@@ -105,15 +105,10 @@ impl Tables {
             tables.iter().try_for_each(|table| table.fits(&checkpoint))?;
             Ok(checkpoint)
         });
-        let (checkpoint, error) = match opened {
-            Ok(checkpoint) => (Some(checkpoint), None),
-            Err(error) => (None, Some(error)),
-        };
-        agree(self, error.map_or(Ok("opened".into()), Err))?;
-        let loaded = match &checkpoint {
-            Some(checkpoint) => tables.iter().try_for_each(|table| table.load(self, checkpoint)),
-            None => Ok(()),
-        };
+        // They must have opened the same one: another job may have saved in between.
+        agree(self, opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone))?;
+        let loaded =
+            opened.and_then(|checkpoint| tables.iter().try_for_each(|table| table.load(self, &checkpoint)));
         agree(self, loaded.map(|()| "loaded".into()))
     }
 

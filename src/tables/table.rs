@@ -30,7 +30,8 @@ pub enum Rows<'a> {
 pub struct Table {
     pub(super) core: Arc<Core>,
     pub(super) group: Group,
-    pub(super) end: Arc<End>,
+    /// The world's tables end with the last of these; work in the background does not count.
+    pub(super) _end: Option<Arc<End>>,
 }
 
 impl Table {
@@ -288,7 +289,7 @@ impl Table {
 
     /// Work in the background is not interrupted by the caller's hook.
     fn in_background(&self) -> Table {
-        Table { group: self.group.without_interrupt(), ..self.clone() }
+        Table { core: self.core.clone(), group: self.group.without_interrupt(), _end: None }
     }
 
     /// Checks a call before anything happens; returns the caller's worker id.

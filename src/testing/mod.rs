@@ -17,7 +17,15 @@ pub fn spawn<R: Send>(size: usize, body: impl Fn(Group) -> R + Sync) -> Vec<R> {
 
 /// As [`spawn`], for a body that needs its world: the rank leaves it when the body ends.
 pub fn spawn_worlds<R: Send>(size: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
-    let worlds = World::threads(size).expect("a world of threads can be made");
+    run(World::threads(size).expect("a world of threads can be made"), body)
+}
+
+/// As [`spawn_worlds`], with ranks that pretend to be on so many hosts: between these everything goes by messages.
+pub fn spawn_on_hosts<R: Send>(size: usize, hosts: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
+    run(World::threads_on_hosts(size, hosts).expect("a world of threads can be made"), body)
+}
+
+fn run<R: Send>(worlds: Vec<World>, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     let body = &body;
     std::thread::scope(|scope| {
         let run = |world: World| scope.spawn(move || body(&world));

@@ -112,6 +112,19 @@ impl World {
         Ok(local::create(size)?.into_iter().map(world).collect())
     }
 
+    /// A world of threads that pretend to be on several hosts, as evenly as possible: no two hosts share memory.
+    pub(crate) fn threads_on_hosts(size: usize, hosts: usize) -> Result<Vec<World>> {
+        let placed = |rank: usize| rank * hosts / size;
+        let world = |transport| {
+            let joined = Joined::local(transport);
+            let me = placed(joined.transport.rank());
+            let neighbours = (0..size).filter(|&rank| placed(rank) == me).collect();
+            let joined = Joined { hosts: (0..size).map(placed).collect(), neighbours, ..joined };
+            World::new(joined, "none", DEFAULT_TIMEOUT)
+        };
+        Ok(local::create(size)?.into_iter().map(world).collect())
+    }
+
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
         let Joined { transport, seat, hosts, names, neighbours, host } = joined;
         let rank = transport.rank();

@@ -32,6 +32,7 @@ fn rank() {
         "soak" => soak::rank(&world),
         "adding" => tables::adding(&world),
         "in step" => tables::in_step(&world),
+        "come back" => tables::come_back(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

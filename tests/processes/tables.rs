@@ -109,3 +109,45 @@ fn a_killed_worker_ends_rounds_but_not_bounds() {
         }
     }
 }
+
+/// The last rank is killed again and again; whoever takes its place finds the tables and goes on counting.
+pub fn come_back(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let values = ArrayTable::<i64>::create(&tables, SIZE, None, named("values", "ssp:1000000")).unwrap();
+    let counts = ArrayTable::<i64>::create(&tables, world.size(), None, named("counts", "async")).unwrap();
+    assert_eq!(tables.worker_id(), Some(world.rank()), "ids outlive a process");
+    let (victim, ones) = (world.size() - 1, vec![1; SIZE]);
+    let mut mine = vec![0; world.size()];
+    mine[world.rank()] = 1;
+    eprintln!("running");
+    let steps = if world.rank() == victim && world.restarts() < RESTARTS { usize::MAX } else { 40 };
+    for _ in 0..steps {
+        values.add(&ones).unwrap();
+        values.tick().unwrap();
+        counts.add(&mine).unwrap();
+    }
+    // Also the new process takes part: the dead ones died outside this call.
+    tables.barrier().unwrap();
+    let mut completed = vec![0; world.size()];
+    counts.get(&mut completed).unwrap();
+    assert!(completed[victim] > 40, "what the dead ones added is there: {completed:?}");
+    let mut all = vec![0; SIZE];
+    values.get(&mut all).unwrap();
+    let sum: i64 = completed.iter().sum();
+    let most = sum + RESTARTS as i64;
+    assert!(all.iter().all(|value| (sum..=most).contains(value)), "{completed:?}: {:?}", &all[..5]);
+}
+
+const RESTARTS: usize = 5;
+
+#[test]
+fn a_restarted_worker_finds_its_tables_and_goes_on() {
+    let mut job = Job::start_restartable(3, "come back", &[], RESTARTS);
+    for death in 1..=RESTARTS {
+        job.wait_for_output(2, "running");
+        std::thread::sleep(Duration::from_millis(20));
+        job.kill_silently(2);
+        job.restart(2, RESTARTS - death);
+    }
+    job.all_succeed();
+}

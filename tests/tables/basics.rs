@@ -7,7 +7,7 @@ use unisono::tables::{
 };
 use unisono::{DType, Kind};
 
-use crate::with_tables;
+use crate::{on_all_paths, with_tables};
 
 const RANKS: [usize; 5] = [1, 2, 3, 4, 6];
 
@@ -28,7 +28,7 @@ fn every_type(check: impl Fn(DType, &(dyn Fn(f64) -> Vec<u8> + Sync))) {
 fn what_all_workers_added_is_there_after_a_barrier() {
     for ranks in RANKS {
         for size in [1, 2, 7, 500, 40_001] {
-            with_tables(ranks, |_, tables| {
+            on_all_paths(ranks, |_, tables| {
                 let table = ArrayTable::create(tables, size, None, TableOptions::default()).unwrap();
                 let delta = numbers(size, |index| (index % 100 + 1) as f32);
                 for round in 1..=3 {
@@ -49,7 +49,7 @@ fn what_all_workers_added_is_there_after_a_barrier() {
 #[test]
 fn every_type_of_element_adds_up() {
     every_type(|dtype, bytes| {
-        with_tables(3, |_, tables| {
+        on_all_paths(3, |_, tables| {
             let table = Table::matrix(tables, (5, 2), dtype, None, TableOptions::default()).unwrap();
             let delta: Vec<u8> = (0..4).flat_map(|value| bytes(f64::from(value))).collect();
             table.add(Rows::List(&[4, 0]), &delta, &AddOptions::default()).unwrap();
@@ -67,7 +67,7 @@ fn every_type_of_element_adds_up() {
 fn rows_repeat_and_come_in_any_order() {
     for ranks in RANKS {
         for (rows, cols) in [(1, 3), (3, 1), (11, 10), (1000, 50), (3, 40_000)] {
-            with_tables(ranks, |world, tables| {
+            on_all_paths(ranks, |world, tables| {
                 let table =
                     MatrixTable::<f64>::create(tables, (rows, cols), None, TableOptions::default()).unwrap();
                 let list: Vec<i64> = (0..2 * rows + 3).map(|at| ((at * 7919 + 3) % rows) as i64).collect();
@@ -100,7 +100,7 @@ fn rows_repeat_and_come_in_any_order() {
 
 #[test]
 fn the_values_of_the_first_worker_win() {
-    with_tables(3, |world, tables| {
+    on_all_paths(3, |world, tables| {
         let mine = numbers(10, |index| (index + 100 * world.rank()) as i32);
         let table = ArrayTable::create(tables, 10, Some(&mine), TableOptions::default()).unwrap();
         let mut values = [0; 10];
@@ -113,13 +113,15 @@ fn the_values_of_the_first_worker_win() {
 fn random_values_do_not_depend_on_the_number_of_servers() {
     let init = Init::Uniform { low: -1.0, high: 1.0, seed: 3 };
     let values = RANKS.map(|ranks| {
-        with_tables(ranks, |_, tables| {
+        on_all_paths(ranks, |_, tables| {
             let options = TableOptions { init, ..TableOptions::default() };
             let table = MatrixTable::<f32>::create(tables, (13, 3), None, options).unwrap();
             let mut values = vec![0.0; 39];
             table.get(&mut values).unwrap();
             values
         })
+        .pop()
+        .unwrap()
         .remove(0)
     });
     assert!(values.iter().all(|other| *other == values[0]));
@@ -128,7 +130,7 @@ fn random_values_do_not_depend_on_the_number_of_servers() {
 
 #[test]
 fn a_sparse_get_brings_what_changed() {
-    with_tables(2, |world, tables| {
+    on_all_paths(2, |world, tables| {
         let options = TableOptions::default();
         let table = SparseMatrixTable::<f64>::create(tables, (6, 2), None, true, options).unwrap();
         let mut first = [9.0; 12];
@@ -180,7 +182,7 @@ fn only_workers_get_and_add() {
 
 #[test]
 fn what_is_wrong_is_named_and_changes_nothing() {
-    with_tables(2, |world, tables| {
+    on_all_paths(2, |world, tables| {
         let options = TableOptions { name: Some("w".into()), reject_nan: true, ..TableOptions::default() };
         let table = MatrixTable::<f32>::create(tables, (4, 3), None, options.clone()).unwrap();
         let says = |result: unisono::Result<()>, words: &[&str]| {
@@ -213,7 +215,7 @@ fn what_is_wrong_is_named_and_changes_nothing() {
 
 #[test]
 fn several_gets_may_be_under_way() {
-    with_tables(2, |_, tables| {
+    on_all_paths(2, |_, tables| {
         let table = MatrixTable::<f32>::create(tables, (100, 4), None, TableOptions::default()).unwrap();
         table.add(&[1.0; 400]).unwrap();
         tables.barrier().unwrap();
@@ -226,7 +228,7 @@ fn several_gets_may_be_under_way() {
 
 #[test]
 fn copies_are_averaged_when_all_tick() {
-    with_tables(3, |world, tables| {
+    on_all_paths(3, |world, tables| {
         let options = TableOptions { consistency: Consistency::Average, ..TableOptions::default() };
         let table = MatrixTable::<f64>::create(tables, (2, 2), Some(&[1.0; 4]), options).unwrap();
         let rank = world.rank() as f64;

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use unisono::Kind;
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, MatrixTable, SparseMatrixTable, TableOptions, Tables, UpdaterChoice,
+    AddOptions, ArrayTable, Consistency, MatrixTable, Role, SparseMatrixTable, TableOptions, Tables,
+    UpdaterChoice,
 };
+use unisono::testing::spawn_on_hosts;
 
 use crate::with_tables;
 
@@ -29,6 +31,10 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn on_hosts<R: Send>(ranks: usize, hosts: usize, body: impl Fn(&Tables) -> R + Sync) -> Vec<R> {
+    spawn_on_hosts(ranks, hosts, |world| body(&Tables::join(world, Role::Both).unwrap()))
 }
 
 fn named(name: &str, updater: &str) -> TableOptions {
@@ -79,7 +85,7 @@ fn values(all: &All) -> (Vec<f64>, Vec<f32>, Vec<i64>, Vec<f32>) {
 fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
     let folder = Folder::new("resume");
     for target in [folder.text(), "memory://resume"] {
-        let expected = with_tables(3, |_, tables| {
+        let expected = on_hosts(3, 2, |tables| {
             let all = make(tables);
             (0..4).for_each(|number| step(tables, &all, number));
             tables.save(target).unwrap();
@@ -87,7 +93,7 @@ fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
             values(&all)
         });
         for ranks in [1, 2, 3, 4] {
-            let found = with_tables(ranks, |_, tables| {
+            let found = on_hosts(ranks, ranks.div_ceil(2), |tables| {
                 let all = make(tables);
                 step(tables, &all, 100);
                 tables.load(target).unwrap();

@@ -1,7 +1,8 @@
-//! Tables against a naive computation, with ranks as threads.
+//! Tables against a naive computation, with ranks as threads: on one host, and spread over pretended hosts.
 
 mod basics;
 mod checkpoints;
+mod history;
 mod key_value;
 mod rounds;
 
@@ -11,4 +12,16 @@ use unisono::tables::{Role, Tables};
 /// Runs `body` on so many ranks that are threads; all are workers and servers.
 pub fn with_tables<R: Send>(ranks: usize, body: impl Fn(&World, &Tables) -> R + Sync) -> Vec<R> {
     unisono::testing::spawn_worlds(ranks, |world| body(world, &Tables::join(world, Role::Both).unwrap()))
+}
+
+/// Runs `body` on one host, on two, and with every rank on a host of its own; returns the results of each.
+pub fn on_all_paths<R: Send>(ranks: usize, body: impl Fn(&World, &Tables) -> R + Sync) -> Vec<Vec<R>> {
+    let mut hosts = vec![1, 2.min(ranks), ranks];
+    hosts.dedup();
+    let run = |hosts: usize| {
+        unisono::testing::spawn_on_hosts(ranks, hosts, |world| {
+            body(world, &Tables::join(world, Role::Both).unwrap())
+        })
+    };
+    hosts.into_iter().map(run).collect()
 }

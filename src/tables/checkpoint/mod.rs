@@ -28,8 +28,6 @@ mod tests;
 pub(crate) use commit::{commit, discard};
 pub(crate) use manifest::Part;
 pub(crate) use names::new_id;
-#[cfg(test)]
-use open::open;
 pub(crate) use open::{Checkpoint, Share, open_share};
 pub(crate) use part::write_part;
 

@@ -45,12 +45,13 @@ struct Located {
 }
 
 /// Opens the checkpoint at `target`. What comes back is whole: manifest, lengths, checksums, headers, pieces.
+#[cfg(test)]
 pub(crate) fn open(target: &str) -> Result<Checkpoint> {
     open_share(target, Share { index: 0, of: 1 })
 }
 
-/// As [`open`], but with the checksums of a share of the data files only, where several readers divide them: what comes
-/// back is whole when all of them succeed.
+/// Opens the checkpoint at `target`; of the data files only a share is read to the end, where several readers divide
+/// them. What comes back is whole when all of them succeed and found the same id.
 pub(crate) fn open_share(target: &str, share: Share) -> Result<Checkpoint> {
     let store = locate("load", target)?;
     let mut content = read_manifest(&*store)?;
@@ -146,6 +147,7 @@ impl Checkpoint {
         &self.tables
     }
 
+    #[cfg(test)]
     pub(crate) fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }

@@ -21,7 +21,7 @@ impl ArenaTransport {
             return Ok(());
         }
         // There is no room for it: see whether there ever will be.
-        let Some(lost) = self.seat.lost(to) else { return Ok(()) };
+        let Some(lost) = self.seat.unreachable(to) else { return Ok(()) };
         state.outgoing[peer].retain(|sending| sending.ticket != POSTED);
         Err(call.lost(vec![lost]))
     }

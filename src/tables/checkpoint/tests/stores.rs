@@ -115,3 +115,26 @@ fn clouds_are_found_by_their_url() {
     assert_eq!(store.place("manifest.json"), "s3://bucket/some/folder/manifest.json");
     assert!(locate("load", "s3://").is_err());
 }
+
+/// With credentials in the environment and UNISONO_TEST_BUCKET=s3://bucket: the same on a store behind a network.
+#[cfg(feature = "cloud")]
+#[test]
+fn a_bucket_keeps_checkpoints() {
+    let Ok(bucket) = std::env::var("UNISONO_TEST_BUCKET") else {
+        println!("left out: a checkpoint in a bucket, because UNISONO_TEST_BUCKET names none");
+        return;
+    };
+    let place = Place { target: format!("{bucket}/{}", Place::fresh()), folder: None };
+    place.refused("an empty place");
+    place.save(1);
+    let shape = vec![5, (7 << 20) + 13];
+    let tensors = vec![filled(Tensor { name: "big".into(), dtype: DType::U8, shape }, 3)];
+    let id = new_id();
+    let part = write_part_of(&place.target, &id, 0, &tensors, &[(0, 0, 5)]).unwrap();
+    commit(&place.target, &id, &[part], &nothing()).unwrap();
+    place.holds(&tensors);
+    assert_eq!(place.names().len(), 2, "files of the old one are gone: {:?}", place.names());
+    let name = place.content().files[0].name.clone();
+    place.remove(&name);
+    assert!(place.refused("a data file is missing").contains(&name));
+}
