@@ -210,9 +210,9 @@ impl Tables {
         self.run(py, "load", timeout, |tables| tables.load(target))
     }
 
-    /// This rank makes no more calls: its adds are applied, and nobody waits for it.
+    /// This rank makes no more calls: its adds are applied, nobody waits for it, and other hosts are served to their end.
     #[pyo3(signature = (timeout))]
-    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, "finish", timeout, tables::Tables::finish)
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "shutdown", timeout, tables::Tables::close)
     }
 }

@@ -22,6 +22,16 @@ def test_mpi(run_ranks, launcher):
     assert set(job.notes.values()) == {"shm"}
 
 
+@pytest.mark.parametrize(
+    ("variable", "transport"), [("UNISONO_HOSTS=2", "shm+mpi"), ("UNISONO_TRANSPORT=mpi", "mpi")]
+)
+@pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
+def test_between_hosts(run_ranks, launcher, variable, transport):
+    name, value = variable.split("=")
+    job = run_ranks(3, "tables.py", "3", launcher=launcher, **{name: value}).check()
+    assert set(job.notes.values()) == {transport}
+
+
 def test_roles(run_ranks):
     assert len(run_ranks(4, "roles.py").check().notes) == 4
 

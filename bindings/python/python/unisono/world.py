@@ -114,10 +114,13 @@ class World(Group):
             return self._joined
 
     def _leave_tables(self, flush: bool = True) -> None:
-        """Ends this rank's part in tables: its adds are applied, and nobody waits for it."""
+        """Ends this rank's part in tables: its adds are applied, and nobody waits for it.
+
+        Where ranks are on several hosts, it goes on serving them until all have come this far.
+        """
         leaving, self._joined, self._role = self._joined, None, None
         if leaving is not None and flush and not self._world.is_forked:
-            leaving.finish(None)
+            leaving.close(None)
 
 
 _tables_lock = threading.Lock()
