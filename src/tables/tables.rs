@@ -68,10 +68,12 @@ impl Tables {
             Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
-        let restarted = world.restarts() > 0;
-        let (nonce, roles) = match restarted {
-            true => founding::recall(&seat, hosts[rank])?,
-            false => {
+        // Whoever takes the place of a process that had joined finds what was agreed; one that had not joins as all do.
+        let known = if world.restarts() > 0 { founding::recall(&seat, hosts[rank]) } else { None };
+        let restarted = known.is_some();
+        let (nonce, roles) = match known {
+            Some(known) => known,
+            None => {
                 let mut all = vec![0u8; world.size()];
                 group.all_gather(&[role as u8], &mut all)?;
                 let mut nonce = [fresh_number() as i64];

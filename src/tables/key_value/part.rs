@@ -182,6 +182,19 @@ impl<'a> Part<'a> {
         Ok(entry)
     }
 
+    /// Forgets all entries. Their memory stays, all zeroes.
+    pub fn clear(&mut self) {
+        self.header.count.store(0, Ordering::Release);
+        self.slots().iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+        for (segment, place) in self.header.segments.iter().enumerate() {
+            let place = place.load(Ordering::Relaxed) as usize;
+            if let (Some(bytes), true) = (self.form.segment_bytes(segment), place > 0) {
+                // SAFETY: the lock is held, the part is borrowed mutably, and the segment is as long as that.
+                unsafe { self.memory.bytes_mut(place, bytes) }.fill(0);
+            }
+        }
+    }
+
     /// Takes what one more entry needs.
     fn make_room(&self, entry: usize) -> Result<()> {
         let (segment, _) = self.form.locate(entry);
