@@ -123,3 +123,12 @@ def test_after_shutdown():
     for call in (lambda: table.get(1), lambda: table.add(1, [1, 1]), lambda: len(table), lambda: 1 in table):
         with pytest.raises(uni.UsageError, match="after shutdown"):
             call()
+
+
+def test_checkpoints(tmp_path):
+    table = uni.KeyValueTable(1, keys="bytes", name="words")
+    table.add([b"a", b"b"], [[1], [2]])
+    uni.save(tmp_path / "checkpoint")
+    table.add([b"c"], [[3]])
+    uni.load(tmp_path / "checkpoint")
+    assert [(key, vector.tolist()) for key, vector in table.items()] == [(b"a", [1]), (b"b", [2])]

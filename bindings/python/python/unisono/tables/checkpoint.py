@@ -8,7 +8,7 @@ from unisono.world import world
 
 
 def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
-    """Saves all arrays and matrices that are in use, with the state of their updaters. Every rank calls it.
+    """Saves all tables that are in use, with the state of their updaters. Every rank calls it.
 
     An older checkpoint in the same place stays whole until the new one is complete.
 
