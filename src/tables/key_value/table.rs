@@ -208,6 +208,12 @@ impl KeyValueTable {
         Ok(())
     }
 
+    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
+    /// nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush_everywhere(&self.group)
+    }
+
     /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
