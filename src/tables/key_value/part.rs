@@ -2,8 +2,8 @@
 //!
 //! Whoever changes a part may be killed at any moment, and the next holder of the lock goes on from there. So an entry is
 //! written first, counted then, and put into the index last; an index grows by a new one that replaces it with one store.
-//! Only what is between counted and indexed needs a repair. Memory that a killed process took and nobody points to is freed
-//! with the table.
+//! Only what is between counted and indexed needs a repair, and a part that was being cleared is cleared again. Memory that
+//! a killed process took and nobody points to is freed with the table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,9 +70,13 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     pub fn new(memory: &'a Memory, form: &'a Form, header: &'a PartHeader, guard: Guard<'a>) -> Part<'a> {
         let inherited = guard.inherited;
-        let part = Part { memory, form, header, _guard: guard };
-        if inherited && let Some(last) = part.len().checked_sub(1) {
-            part.enter(part.slots(), part.mixed(last), last);
+        let mut part = Part { memory, form, header, _guard: guard };
+        if inherited {
+            match part.len().checked_sub(1) {
+                Some(last) => part.enter(part.slots(), part.mixed(last), last),
+                // Perhaps it was being cleared.
+                None => part.clear(),
+            }
         }
         part
     }
