@@ -41,7 +41,7 @@ STAGES = [
     # Loom tries every order in which threads can meet at a flag; it replaces the atomics, so it builds apart.
     Stage("loom", ["env", "RUSTFLAGS=--cfg loom", *CARGO, "--lib", "--target-dir", "target/loom", "flag"]),
     Stage("Python", [*PYTEST, "tests"], PACKAGE),
-    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono"], PACKAGE),
+    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono", "multiverso"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "tests/python"]),
     Stage("installation", ["scripts/test-install"]),

@@ -275,6 +275,12 @@ impl Table {
         Ok(())
     }
 
+    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
+    /// nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush_everywhere(&self.group)
+    }
+
     /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker
     /// was i steps behind this one. Steps are ticks with `ssp`, adds otherwise.
     pub fn staleness(&self) -> Vec<u64> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,7 @@ pub(super) struct Inner {
     pub list: Arc<List>,
     /// The way to other hosts, where there are any.
     remote: OnceLock<Remote>,
+    closed: AtomicBool,
     workers_group: OnceLock<Group>,
 }
 
@@ -99,6 +100,7 @@ impl Tables {
             made: AtomicUsize::new(0),
             list: Arc::new(List::new(&group)),
             remote: OnceLock::new(),
+            closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
         };
         let inner = Arc::new(inner);
@@ -175,9 +177,21 @@ impl Tables {
         self.flush()
     }
 
+    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. It happens by
+    /// itself when the last handle is dropped; programs whose handles may outlive the world call it before the world's end.
+    pub fn close(&self) -> Result<()> {
+        self.finish()?;
+        self.inner.close(&self.group)
+    }
+
     /// The tables that are in use, in the order in which they were made.
     pub(super) fn open(&self) -> Vec<Open> {
         self.inner.list.open()
+    }
+
+    /// Waits until all ranks have the table that they are making: whoever drops its handle first must not be the last one.
+    pub(super) fn all_have_it(&self) -> Result<()> {
+        if self.inner.restarted { Ok(()) } else { self.group.barrier() }
     }
 
     /// A name for the next table of a kind that got none.
@@ -219,6 +233,16 @@ impl Inner {
     /// The way to other hosts, where workers and servers are on several.
     pub fn remote(&self) -> Option<&Remote> {
         self.remote.get()
+    }
+
+    /// Closes the way to other hosts in order, once: a second goodbye would be taken for one of a later joining.
+    fn close(&self, group: &Group) -> Result<()> {
+        match self.remote() {
+            Some(remote) if !self.closed.swap(true, Ordering::AcqRel) => {
+                remote.close(&group.call_on("shutdown", 0, "tables"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether workers and servers are on several hosts.
@@ -283,11 +307,9 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if let Some(remote) = self.inner.remote()
-            && self.group.check_open("tables").is_ok()
-        {
-            // Whoever drops the last handle cannot be told of an error; those who care call `flush` before.
-            let _ = remote.close(&self.group.call_on("shutdown", 0, "tables"));
+        if self.group.check_open("tables").is_ok() {
+            // Whoever drops the last handle cannot be told of an error; those who care call `close` before.
+            let _ = self.inner.close(&self.group);
         }
         self.inner.list.let_go();
     }
