@@ -189,6 +189,11 @@ impl Tables {
         self.inner.list.open()
     }
 
+    /// Waits until all ranks have the table that they are making: whoever drops its handle first must not be the last one.
+    pub(super) fn all_have_it(&self) -> Result<()> {
+        if self.inner.restarted { Ok(()) } else { self.group.barrier() }
+    }
+
     /// A name for the next table of a kind that got none.
     pub(super) fn next_name(&self, kind: &str) -> String {
         format!("{kind}-{}", self.inner.made.load(Ordering::Relaxed) + 1)

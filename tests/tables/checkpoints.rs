@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, MatrixTable, Role, SparseMatrixTable, TableOptions, Tables,
-    UpdaterChoice,
+    AddOptions, ArrayTable, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role, SparseMatrixTable,
+    TableOptions, Tables, UpdaterChoice,
 };
 use unisono::testing::spawn_on_hosts;
 use unisono::{DType, Kind};

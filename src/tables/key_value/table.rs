@@ -114,7 +114,7 @@ impl KeyValueTable {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options);
         }
-        let (table, delta, options) = (self.in_background(), delta.to_vec(), options.clone());
+        let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let keys = keys.to_owned();
         self.core.queue.run_unwatched(move || {
             let call = table.core.call(&table.group, "add");
