@@ -296,6 +296,10 @@ impl Table {
     fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
+        if self.kind() == TableKind::Array && matches!(rows, Rows::List(_)) {
+            let (expected, received) = (format!("all of {description}"), "a list of rows");
+            return Err(Error::usage(operation, expected, received, "use a matrix for rows").at_rank(rank));
+        }
         let count = match rows {
             Rows::All => description.rows,
             Rows::List(list) => {
