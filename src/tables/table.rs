@@ -137,7 +137,7 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
             self.core.staleness.count(staleness);
         }
@@ -182,7 +182,7 @@ impl Table {
             replica.add(rows, delta, &options.or(&self.core.add));
             return Ok(());
         }
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))?;
         }
         self.core.add_far(call, worker, rows, delta, options, wait)
@@ -240,7 +240,7 @@ impl Table {
             }
         };
         let mut changed = Vec::new();
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             let staleness = self.core.get_here(&call, worker, || {
                 let picks = self.core.placement.picks(list, self.core.host());
                 self.core.storage.get_changed(&call, reader, picks, |pick, values| {

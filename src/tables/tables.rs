@@ -251,11 +251,6 @@ impl Inner {
         ranks.any(|&rank| self.hosts[rank] != self.hosts[self.roles.workers[0]])
     }
 
-    /// Whether this rank's host has servers, and so takes part in every call.
-    pub fn holds_rows(&self) -> bool {
-        self.host_server(self.hosts[self.rank]).is_some()
-    }
-
     /// The hosts that have servers.
     pub fn server_hosts(&self) -> impl Iterator<Item = usize> + '_ {
         let hosts: BTreeSet<usize> = self.roles.servers.iter().map(|&rank| self.hosts[rank]).collect();

@@ -45,6 +45,22 @@ fn in_rounds_every_worker_reads_the_same() {
 }
 
 #[test]
+fn rounds_need_no_rows_on_every_host() {
+    for ranks in [2, 3, 4] {
+        on_all_paths(ranks, |world, tables| {
+            let table = ArrayTable::<i32>::create(tables, 1, None, options("bsp")).unwrap();
+            for step in 1..=10 {
+                dawdle(world.rank(), step);
+                table.add(&[1]).unwrap();
+                let mut value = [0];
+                table.get(&mut value).unwrap();
+                assert_eq!(value[0] as usize, step * ranks);
+            }
+        });
+    }
+}
+
+#[test]
 fn workers_may_finish_early() {
     on_all_paths(4, |world, tables| {
         let table = ArrayTable::<i32>::create(tables, 500, None, options("bsp")).unwrap();

@@ -139,8 +139,10 @@ pub(crate) fn leave() -> Result<()> {
             std::mem::forget(world);
             return Ok(());
         }
-        let finished = session.tables.get().map_or(Ok(()), Tables::finish);
+        let finished = session.tables.get().map_or(Ok(()), Tables::close);
+        // The tables end before the world does: their server thread uses it.
         handles::clear();
+        drop(session);
         world.shutdown();
         return finished;
     }

@@ -60,6 +60,12 @@ pub enum Link {
 
 /// Compiles tests/NAME.c; the program's path.
 pub fn compile(name: &str, compiler: &[&str], link: Link) -> PathBuf {
+    compile_file(&root().join("tests").join(name).with_extension("c"), compiler, link)
+}
+
+/// Compiles a file; the program's path.
+pub fn compile_file(source: &Path, compiler: &[&str], link: Link) -> PathBuf {
+    let name = source.file_stem().unwrap().to_string_lossy();
     // A number of its own: another test may be running the same program.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let program = scratch(&format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -67,7 +73,7 @@ pub fn compile(name: &str, compiler: &[&str], link: Link) -> PathBuf {
     let mut command = Command::new(compiler[0]);
     command.args(&compiler[1..]).args(["-g", "-O1", "-pthread", "-o"]).arg(&program);
     command.arg("-I").arg(root().join("include"));
-    command.arg(root().join("tests").join(name).with_extension("c"));
+    command.arg(source);
     match link {
         Link::Shared(name) => {
             command.arg("-L").arg(library).arg(format!("-l{name}"));
@@ -78,7 +84,7 @@ pub fn compile(name: &str, compiler: &[&str], link: Link) -> PathBuf {
         }
     }
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
     program
 }
 

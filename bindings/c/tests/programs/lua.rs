@@ -5,12 +5,13 @@ use std::process::Command;
 
 use crate::harness::{have, library, run, scratch, succeed};
 
-fn root() -> PathBuf {
+/// The repository.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// luajit with one of the binding's test programs; it finds the binding, and the library that cargo built.
-fn luajit(program: &str, arguments: &[&str]) -> Command {
+/// luajit with a program, whose path may be one in the repository; it finds the binding, and the library that cargo built.
+pub fn luajit(program: impl AsRef<Path>, arguments: &[&str]) -> Command {
     let folder = root().join("bindings/lua");
     let path = format!("{0}/?.lua;{0}/?/init.lua;{0}/tests/?.lua;;", folder.display());
     let mut command = Command::new("luajit");
@@ -19,7 +20,8 @@ fn luajit(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn have_luajit() -> bool {
+/// Whether there is a luajit; if not, says that tests are left out.
+pub fn have_luajit() -> bool {
     let found = Command::new("luajit").arg("-v").output();
     found.is_ok() || have("luajit", "the Lua binding")
 }

@@ -3,6 +3,7 @@
 mod harness;
 mod lua;
 mod multiverso;
+mod pages;
 
 use std::path::Path;
 use std::process::Command;

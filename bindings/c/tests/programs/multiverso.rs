@@ -84,27 +84,27 @@ fn mpich_runs_them_too() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::var_os("UNISONO_TEST_MPICH").map_or_else(|| root.join(".venv"), PathBuf::from);
     let mpiexec = folder.join("bin/mpiexec");
+    let what = "the C programs under MPICH's launcher";
     if !mpiexec.exists() {
-        println!(
-            "left out: programs for Multiverso under MPICH's launcher ({} is not there)",
-            mpiexec.display()
-        );
+        println!("left out: {what} ({} is not there)", mpiexec.display());
         return;
     }
-    if !have("cc", "the C programs for Multiverso") {
+    if !have("cc", what) {
         return;
     }
-    for (name, arguments) in [("multiverso_async", &[][..]), ("multiverso_sync", &SYNC)] {
+    // On one host, on two, and every rank on a host of its own; the hosts are pretended.
+    let cases = [("1", "1"), ("2", "1"), ("4", "1"), ("4", "2"), ("3", "3")];
+    for (name, arguments) in [("multiverso_async", &[][..]), ("multiverso_sync", &SYNC), ("tables", &[])] {
         let program = compile(name, C, SHARED);
-        for size in ["1", "2", "4"] {
+        for (size, hosts) in cases {
             let ending = run(0, || {
                 let mut command = Command::new(&mpiexec);
-                command.args(["-n", size]).arg(&program).args(arguments);
+                command.args(["-n", size]).arg(&program).args(arguments).env("UNISONO_HOSTS", hosts);
                 command
             })
             .remove(0);
             let all = ending.output.matches("all well").count() == size.parse::<usize>().unwrap();
-            assert!(ending.success && all, "{name} on {size}: {}", ending.output);
+            assert!(ending.success && all, "{name}, {size} ranks on {hosts} hosts: {}", ending.output);
         }
     }
 }
