@@ -1,4 +1,4 @@
-//! How fast this machine's memory is: a copy and `y += x`, the two things that collectives do all day.
+//! How fast this machine's memory is: a copy and `y += x`, the two things that collectives do all day, and the same by rows.
 
 /// A kernel over two buffers of equal length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,37 @@ fn add_any(y: &mut [f32], x: &[f32]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }
 
+/// Copies the listed rows of a matrix, one after the other.
+pub(crate) fn gather(out: &mut [f32], matrix: &[f32], columns: usize, list: &[i64]) {
+    for (out, &row) in out.chunks_exact_mut(columns).zip(list) {
+        out.copy_from_slice(&matrix[row as usize * columns..][..columns]);
+    }
+}
+
+/// Adds a row of `delta` to each of the listed rows of a matrix.
+pub(crate) fn scatter_add(matrix: &mut [f32], delta: &[f32], columns: usize, list: &[i64]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature was just detected.
+        return unsafe { scatter_add_avx2(matrix, delta, columns, list) };
+    }
+    scatter_add_any(matrix, delta, columns, list);
+}
+
+/// The same code, compiled for wider registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn scatter_add_avx2(matrix: &mut [f32], delta: &[f32], columns: usize, list: &[i64]) {
+    scatter_add_any(matrix, delta, columns, list);
+}
+
+#[inline(always)]
+fn scatter_add_any(matrix: &mut [f32], delta: &[f32], columns: usize, list: &[i64]) {
+    for (delta, &row) in delta.chunks_exact(columns).zip(list) {
+        add_any(&mut matrix[row as usize * columns..][..columns], delta);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +97,17 @@ mod tests {
         assert!(y.iter().zip(&x).all(|(y, x)| *y == x + 1.0));
         Kernel::Copy.run(&mut y, &x);
         assert_eq!(y, x);
+    }
+
+    #[test]
+    fn rows_are_gathered_and_added_to_where_they_are() {
+        let (columns, list) = (3, [4, 0, 4]);
+        let mut matrix = vec![0.0; 5 * columns];
+        let delta: Vec<f32> = (1..=9).map(|i| i as f32).collect();
+        scatter_add(&mut matrix, &delta, columns, &list);
+        assert_eq!(matrix[12..], [8.0, 10.0, 12.0]);
+        let mut out = vec![0.0; 9];
+        gather(&mut out, &matrix, columns, &list);
+        assert_eq!(out, [8.0, 10.0, 12.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0]);
     }
 }

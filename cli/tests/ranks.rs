@@ -108,3 +108,26 @@ fn bench_measures_and_checks_every_verb() {
     let json = std::fs::read_to_string(&file).unwrap();
     assert!(json.contains("\"verb\": \"all_reduce\", \"what\": \"private\", \"bytes\": 4096"), "{json}");
 }
+
+#[test]
+fn bench_measures_and_checks_tables() {
+    let folder = Folder::new();
+    let file = folder.0.join("results.json");
+    let sizes =
+        ["--sizes", "4KiB,100KB", "--rows", "1000", "--columns", "5", "--listed", "300", "--tables", "3"];
+    let mut command = unisono(["bench", "tables", "--workers", "1,3", "--seconds", "0.01"]);
+    command.args(sizes).arg("--json").arg(&file);
+    let output = finish(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    let figures =
+        ["get 4 KiB / copy", "add 100 KB / y += x", "row get / gather", "row add / scatter-add", "key add"];
+    for word in
+        figures.into_iter().chain(["get 100 floats", "3 tables / 1", "1 workers", "3 workers", "≥ 60 %"])
+    {
+        assert!(table.contains(word), "{word} is not in {table}");
+    }
+    let json = std::fs::read_to_string(&file).unwrap();
+    assert!(json.contains("\"workers\": 3, \"name\": \"row get / gather\", \"size\": 300"), "{json}");
+    assert_eq!(json.matches("\"wanted_median_seconds\"").count(), 1, "only for one worker: {json}");
+}

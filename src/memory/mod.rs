@@ -7,6 +7,7 @@ mod half_floats;
 mod nan;
 mod numbers;
 mod operation;
+pub(crate) mod prefetch;
 pub(crate) mod reduce;
 mod state;
 pub(crate) mod stream;

@@ -13,12 +13,18 @@
 #[inline]
 pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    if target.addr().is_multiple_of(64) {
-        // SAFETY: every x86-64 processor has these instructions; the caller vouches for the pointers.
-        return unsafe { stream_lines(source, target, bytes) };
+    // SAFETY: every x86-64 processor has the instructions; what comes before the first whole line is copied as usual, and
+    // the caller vouches for the pointers.
+    unsafe {
+        let before = (target.addr().wrapping_neg() % 64).min(bytes);
+        target.copy_from_nonoverlapping(source, before);
+        stream_lines(source.add(before), target.add(before), bytes - before);
     }
+    #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller vouches for the pointers.
-    unsafe { target.copy_from_nonoverlapping(source, bytes) }
+    unsafe {
+        target.copy_from_nonoverlapping(source, bytes);
+    }
 }
 
 /// # Safety

@@ -46,7 +46,9 @@ impl Core {
                 (host, local) if host == self.host() => self.storage.get(call, worker, local, out),
                 _ => Ok(()),
             },
-            Rows::List(list) => self.storage.get_list(call, self.placement.picks(list, self.host()), out),
+            Rows::List(list) => {
+                self.storage.get_list(call, worker, self.placement.picks(list, self.host()), out)
+            }
         }
     }
 

@@ -46,7 +46,8 @@ pub(super) struct Layout {
 
 impl Layout {
     pub fn new(shape: Shape) -> Layout {
-        let stripe_rows = (STRIPE / shape.row_bytes.max(1)).max(1);
+        // A power of two makes it cheap to find the stripe of a row.
+        let stripe_rows = 1 << (STRIPE / shape.row_bytes.max(1)).max(1).ilog2();
         let stripes = shape.rows.div_ceil(stripe_rows);
         let mut end = 0;
         let mut section = |bytes: usize| {

@@ -7,22 +7,56 @@ pub(super) struct Pick {
     pub position: u32,
 }
 
+/// The stripes of a table, as sorting needs them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stripes {
+    /// How many rows each has: a power of two.
+    pub rows: usize,
+    pub count: usize,
+    /// Where to begin.
+    pub first: usize,
+}
+
+/// The picks of one stripe, and those after them, for who wants to look ahead.
+pub(super) struct Group<'a> {
+    pub stripe: usize,
+    picks: &'a [Pick],
+    count: usize,
+}
+
+impl<'a> Group<'a> {
+    /// Each pick of the stripe, after `ahead` was called for one that comes a little later, perhaps in another stripe.
+    #[inline(always)]
+    pub fn each(&self, ahead: impl Fn(&Pick), mut each: impl FnMut(&Pick)) {
+        let later = self.picks.get(AHEAD..).unwrap_or(&[]);
+        for (index, pick) in self.picks[..self.count].iter().enumerate() {
+            later.get(index).into_iter().for_each(&ahead);
+            each(pick);
+        }
+    }
+}
+
+/// How far to look ahead: far enough for memory to come, near enough for it to be there still.
+const AHEAD: usize = 8;
+
 /// Sorts picks by stripe, keeping the order of the list within each, and hands out every stripe's.
 pub(super) fn by_stripe<E>(
     picks: Vec<Pick>,
-    stripe_rows: usize,
-    stripes: usize,
-    mut each: impl FnMut(usize, &[Pick]) -> Result<(), E>,
+    stripes: Stripes,
+    mut each: impl FnMut(Group) -> Result<(), E>,
 ) -> Result<(), E> {
-    let stripe_rows = u32::try_from(stripe_rows).unwrap_or(u32::MAX);
-    let stripe = |pick: &Pick| (pick.row / stripe_rows) as usize;
-    let sorted = in_groups(picks, stripes, stripe);
-    let mut rest = &sorted[..];
-    while let Some(first) = rest.first() {
-        let number = stripe(first);
-        let count = rest.iter().position(|pick| stripe(pick) != number).unwrap_or(rest.len());
-        each(number, &rest[..count])?;
-        rest = &rest[count..];
+    let shift = stripes.rows.ilog2();
+    let stripe = |pick: &Pick| (u64::from(pick.row) >> shift) as usize;
+    let sorted = in_groups(picks, stripes.count, stripe);
+    let cut = sorted.partition_point(|pick| stripe(pick) < stripes.first);
+    let (before, after) = sorted.split_at(cut);
+    for mut rest in [after, before] {
+        while let Some(first) = rest.first() {
+            let number = stripe(first);
+            let count = rest.iter().position(|pick| stripe(pick) != number).unwrap_or(rest.len());
+            each(Group { stripe: number, picks: rest, count })?;
+            rest = &rest[count..];
+        }
     }
     Ok(())
 }
@@ -64,20 +98,29 @@ mod tests {
 
     #[test]
     fn every_pick_is_handed_out_once_in_the_order_of_the_list() {
-        for (count, rows, stripe_rows) in [(0, 5, 2), (1, 5, 2), (7, 3, 1), (5, 1000, 3), (500, 100, 7)] {
+        for (count, rows, stripe_rows) in [(0, 5, 2), (1, 5, 2), (7, 3, 1), (5, 1000, 4), (500, 100, 8)] {
             let row = |position: usize| (position * 7919 + position * position) % rows;
             let list: Vec<Pick> =
                 (0..count).map(|at| Pick { row: row(at) as u32, position: at as u32 }).collect();
-            let mut seen = Vec::new();
-            by_stripe(list.clone(), stripe_rows, rows.div_ceil(stripe_rows), |stripe, picks| {
-                assert!(picks.iter().all(|pick| pick.row as usize / stripe_rows == stripe));
-                assert!(picks.is_sorted_by_key(|pick| pick.position));
-                seen.extend_from_slice(picks);
-                Ok::<(), ()>(())
-            })
-            .unwrap();
-            seen.sort_by_key(|pick| pick.position);
-            assert_eq!(seen, list);
+            let stripes = rows.div_ceil(stripe_rows);
+            for first in [0, stripes / 2, stripes - 1] {
+                let (mut seen, mut order) = (Vec::new(), Vec::new());
+                let announced = std::cell::RefCell::new(Vec::new());
+                by_stripe(list.clone(), Stripes { rows: stripe_rows, count: stripes, first }, |group| {
+                    let start = seen.len();
+                    group.each(|pick| announced.borrow_mut().push(*pick), |pick| seen.push(*pick));
+                    let picks: &[Pick] = &seen[start..];
+                    assert!(picks.iter().all(|pick| pick.row as usize / stripe_rows == group.stripe));
+                    assert!(picks.is_sorted_by_key(|pick| pick.position));
+                    order.push((group.stripe + stripes - first) % stripes);
+                    Ok::<(), ()>(())
+                })
+                .unwrap();
+                assert!(order.is_sorted_by(|one, other| one < other), "each stripe once: {order:?}");
+                assert!(announced.borrow().iter().all(|pick| seen.contains(pick)));
+                seen.sort_by_key(|pick| pick.position);
+                assert_eq!(seen, list);
+            }
         }
     }
 }

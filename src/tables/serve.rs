@@ -72,7 +72,7 @@ impl Core {
         let mut out = vec![0; rows * bytes];
         self.get_here(call, worker, || match picks {
             None => self.storage.get(call, worker, 0, &mut out),
-            Some(picks) => self.storage.get_list(call, picks, &mut out),
+            Some(picks) => self.storage.get_list(call, worker, picks, &mut out),
         })?;
         Ok(out)
     }

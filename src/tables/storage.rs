@@ -9,10 +9,11 @@ use std::sync::Arc;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::layout::Layout;
-use super::picks::{Pick, by_stripe};
+use super::picks::{Pick, Stripes, by_stripe};
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
 use crate::error::Result;
+use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
 use crate::transport::Call;
 use crate::transport::arena::lock::Lock;
@@ -64,6 +65,20 @@ impl Storage {
         (0..count).map(move |index| start + (index + shift) % count)
     }
 
+    /// The stripes for a list of rows; each worker begins at another place.
+    fn stripes_from(&self, worker: usize) -> Stripes {
+        let (count, workers) = (self.layout.stripes, self.layout.shape.workers.max(1));
+        Stripes { rows: self.layout.stripe_rows, count, first: count * (worker % workers) / workers }
+    }
+
+    /// Begins to bring a row into the caches, and its place in a list of rows.
+    #[inline(always)]
+    fn expect(&self, pick: &Pick, list: &[u8]) {
+        let bytes = self.layout.shape.row_bytes;
+        prefetch(self.row(pick.row as usize, 1), bytes);
+        prefetch(list.as_ptr().wrapping_add(pick.position as usize * bytes), bytes);
+    }
+
     /// Copies rows that follow each other.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
@@ -87,17 +102,18 @@ impl Storage {
     }
 
     /// Copies a list of rows; each goes to its position.
-    pub fn get_list(&self, call: &Call, picks: Vec<Pick>, out: &mut [u8]) -> Result<()> {
+    pub fn get_list(&self, call: &Call, worker: usize, picks: Vec<Pick>, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
-            let _guard = self.lock(call, stripe)?;
-            for pick in picks {
+        by_stripe(picks, self.stripes_from(worker), |group| {
+            let _guard = self.lock(call, group.stripe)?;
+            let ahead = |pick: &Pick| prefetch(self.row(pick.row as usize, 1), bytes);
+            group.each(ahead, |pick| {
                 let target = &mut out[pick.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
                 unsafe {
                     target.as_mut_ptr().copy_from_nonoverlapping(self.row(pick.row as usize, 1), bytes);
                 }
-            }
+            });
             Ok(())
         })
     }
@@ -150,12 +166,13 @@ impl Storage {
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
-        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
-            let _guard = self.lock(call, stripe)?;
-            for pick in picks {
+        by_stripe(picks, self.stripes_from(context.worker), |group| {
+            let _guard = self.lock(call, group.stripe)?;
+            let ahead = |pick: &Pick| self.expect(pick, delta);
+            group.each(ahead, |pick| {
                 self.update(pick.row as usize, &delta[pick.position as usize * bytes..][..bytes], context);
                 versions.iter().for_each(|versions| versions.change(pick.row as usize));
-            }
+            });
             Ok(())
         })
     }
@@ -232,15 +249,20 @@ impl Storage {
         mut take: impl FnMut(Pick, &[u8]),
     ) -> Result<()> {
         let versions = self.versions().expect("a sparse matrix has versions");
-        by_stripe(picks, self.layout.stripe_rows, self.layout.stripes, |stripe, picks| {
-            let _guard = self.lock(call, stripe)?;
-            for &pick in picks {
-                if versions.see(reader, pick.row as usize) {
-                    let bytes = self.layout.shape.row_bytes;
-                    // SAFETY: the row is in this stripe, whose lock is held.
-                    take(pick, unsafe { std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes) });
-                }
-            }
+        by_stripe(picks, self.stripes_from(0), |group| {
+            let _guard = self.lock(call, group.stripe)?;
+            group.each(
+                |_| {},
+                |&pick| {
+                    if versions.see(reader, pick.row as usize) {
+                        let bytes = self.layout.shape.row_bytes;
+                        // SAFETY: the row is in this stripe, whose lock is held.
+                        take(pick, unsafe {
+                            std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes)
+                        });
+                    }
+                },
+            );
             Ok(())
         })
     }

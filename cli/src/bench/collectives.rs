@@ -1,32 +1,19 @@
 //! `unisono bench collectives`: starts the ranks, gathers their times, and shows them against memory's own limit.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::Collectives;
+use super::ranks::{Row, complain, gather, list};
 use super::size::{Size, time};
 use super::verb::Verb;
 use crate::bandwidth::Kernel;
 use crate::json::Json;
-use crate::launcher::{Listener, Plan, Signals, Stream, launch};
+use crate::launcher::Signals;
 
 /// The size at which all verbs are compared.
 const COMMON: Size = Size(1_000_000);
-
-/// One line of a rank's report.
-struct Row {
-    ranks: usize,
-    verb: String,
-    /// "private", "arena", or the kernel that shows memory's limit.
-    what: String,
-    size: Size,
-    minimum: f64,
-    median: f64,
-    repetitions: usize,
-}
 
 pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
     let mut signals = match Signals::install() {
@@ -38,7 +25,7 @@ pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
     let mut all = Vec::new();
     for &ranks in &options.ranks {
         let mut measure = |sizes: &[Size], verbs: &[Verb]| {
-            gather(ranks, sizes, verbs, options.seconds, this_program, &mut signals)
+            gather(ranks, arguments(sizes, verbs, options.seconds), this_program, &mut signals)
         };
         let rows = match measure(&options.sizes, &[options.verb]) {
             Ok(rows) => rows,
@@ -58,65 +45,13 @@ pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
     }
 }
 
-/// Starts ranks and returns what they measured, or the exit status if that failed.
-fn gather(
-    ranks: usize,
-    sizes: &[Size],
-    verbs: &[Verb],
-    seconds: f64,
-    this_program: &[OsString],
-    signals: &mut Signals,
-) -> Result<Vec<Row>, i32> {
-    let list = |items: Vec<String>| OsString::from(items.join(","));
-    let mut program = this_program.to_vec();
-    program.extend(["bench-rank".into(), "--seconds".into(), seconds.to_string().into(), "--sizes".into()]);
-    program.push(list(sizes.iter().map(|size| size.0.to_string()).collect()));
-    program.extend(["--verbs".into(), list(verbs.iter().map(|verb| verb.name()).collect())]);
-    let plan = Plan {
-        size: ranks,
-        program,
-        environment: Vec::new(),
-        timeout: None,
-        grace: Duration::from_secs(5),
-        restarts: 0,
-        this_program,
-    };
-    let mut rows = Vec::new();
-    let progress = std::io::stderr().is_terminal();
-    let mut listener = Listener::new(|rank, stream, line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        match (stream, &words[..]) {
-            (Stream::Stdout, ["now", verb, size]) if progress => {
-                let size = Size(size.parse().unwrap_or(0));
-                eprint!("\r\x1b[Kmeasuring {verb} of {size} on {ranks} ranks");
-                let _ = std::io::stderr().flush();
-            }
-            (Stream::Stdout, _) => rows.extend(parse(ranks, &words)),
-            (Stream::Stderr, _) => eprintln!("[{rank}] {line}"),
-        }
-    });
-    let outcome = launch(&plan, &mut listener, signals).map_err(|error| complain(1, &error.to_string()))?;
-    drop(listener);
-    if progress {
-        eprint!("\r\x1b[K");
-    }
-    match outcome.exit_status() {
-        0 => Ok(rows),
-        status => Err(complain(status, "a rank of the benchmark failed")),
-    }
-}
-
-fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
-    let ["time", verb, what, size, minimum, median, repetitions] = words else { return None };
-    Some(Row {
-        ranks,
-        verb: verb.to_string(),
-        what: what.to_string(),
-        size: Size(size.parse().ok()?),
-        minimum: minimum.parse().ok()?,
-        median: median.parse().ok()?,
-        repetitions: repetitions.parse().ok()?,
-    })
+/// What `bench-rank` is to measure.
+fn arguments(sizes: &[Size], verbs: &[Verb], seconds: f64) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> =
+        vec!["collectives".into(), "--seconds".into(), seconds.to_string().into(), "--sizes".into()];
+    arguments.push(list(sizes.iter().map(|size| size.0.to_string())));
+    arguments.extend(["--verbs".into(), list(verbs.iter().map(|verb| verb.name()))]);
+    arguments
 }
 
 /// Bytes that all ranks together must move for this collective, or for a kernel.
@@ -126,7 +61,7 @@ fn traffic(row: &Row) -> f64 {
         "add" => Kernel::Add.traffic() / 2.0,
         _ => 2.0,
     };
-    each * row.ranks as f64 * row.size.0 as f64
+    each * row.ranks as f64 * row.size as f64
 }
 
 fn bandwidth(row: &Row) -> f64 {
@@ -157,7 +92,7 @@ fn sizes_table(rows: &[Row], ranks: usize, options: &Collectives) -> String {
         let limit = limit(rows, row);
         text += &format!(
             "{:>9}  {:<8}{:>12}{:>12}{:>12.2}{:>12.2}{:>8.0} %\n",
-            row.size,
+            Size(row.size),
             row.what,
             time(row.minimum),
             time(row.median),
@@ -186,7 +121,7 @@ fn json(rows: &[Row]) -> Json {
             ("ranks", row.ranks.into()),
             ("verb", row.verb.as_str().into()),
             ("what", row.what.as_str().into()),
-            ("bytes", row.size.0.into()),
+            ("bytes", row.size.into()),
             ("minimum_seconds", row.minimum.into()),
             ("median_seconds", row.median.into()),
             ("repetitions", row.repetitions.into()),
@@ -202,9 +137,4 @@ fn json(rows: &[Row]) -> Json {
         ("cores", std::thread::available_parallelism().map_or(1, usize::from).into()),
         ("results", Json::List(rows.iter().map(record).collect())),
     ])
-}
-
-fn complain(status: i32, message: &str) -> i32 {
-    eprintln!("unisono: {message}");
-    status
 }

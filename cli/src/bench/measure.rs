@@ -1,10 +1,9 @@
 //! Times several things in turn, so that what disturbs the machine disturbs all of them alike.
 
+use std::ops::RangeInclusive;
+
 use rustix::time::{ClockId, clock_gettime};
 use unisono::{Error, Group, ReduceOp, Result};
-
-use super::verb::Work;
-use crate::bandwidth::Kernel;
 
 /// A repetition of something short is made of several calls, to last about this long.
 const REPETITION: f64 = 200e-6;
@@ -12,46 +11,44 @@ const REPETITION: f64 = 200e-6;
 const FEWEST: f64 = 9.0;
 const MOST: f64 = 500.0;
 
-/// Something to time.
-pub(crate) enum Case {
-    Verb(Work),
-    /// What memory can do: a kernel on private buffers of the same total size.
-    Limit(Kernel, Vec<f32>, Vec<f32>),
+/// Things to time in turn, by number. All ranks have the same ones.
+pub(crate) trait Cases {
+    fn count(&self) -> usize;
+
+    /// Makes everything ready for calls of a case; untimed.
+    fn prepare(&mut self, case: usize) -> Result<()>;
+
+    /// One call.
+    fn call(&mut self, case: usize) -> Result<()>;
+
+    /// Is everything as it must be after so many calls? All ranks have made theirs, and none has begun the next case.
+    fn is_right(&mut self, case: usize, calls: usize) -> bool;
+
+    /// How many calls in a row a repetition may have.
+    fn calls(&self, _case: usize) -> RangeInclusive<usize> {
+        1..=1000
+    }
+
+    /// Whether a call lasts for each rank until the others have come.
+    fn waits(&self, _case: usize) -> bool {
+        false
+    }
 }
 
-impl Case {
-    pub(crate) fn limit(kernel: Kernel, bytes: usize) -> Case {
-        let elements = (bytes / 2 / size_of::<f32>()).max(1);
-        Case::Limit(kernel, vec![0.0; elements], vec![1.0; elements])
+/// When `calls` calls of a case began and ended, all ranks starting together; the result is checked.
+fn time(group: &Group, cases: &mut dyn Cases, case: usize, calls: usize) -> Result<(f64, f64)> {
+    cases.prepare(case)?;
+    group.barrier()?;
+    let start = now();
+    for _ in 0..calls {
+        cases.call(case)?;
     }
-
-    /// When `calls` calls began and ended, all ranks starting together; the result is checked.
-    fn time(&mut self, group: &Group, calls: usize) -> Result<(f64, f64)> {
-        if let Case::Verb(work) = self {
-            work.prepare();
-        }
-        group.barrier()?;
-        let start = now();
-        for _ in 0..calls {
-            match self {
-                Case::Verb(work) => work.call()?,
-                Case::Limit(kernel, y, x) => kernel.run(std::hint::black_box(y), std::hint::black_box(x)),
-            }
-        }
-        let end = now();
-        match self {
-            Case::Verb(work) if !work.is_right(calls) => {
-                Err(Error::internal("bench", format!("wrong result at rank {}", group.rank())))
-            }
-            _ => Ok((start, end)),
-        }
-    }
-
-    fn most_calls(&self) -> usize {
-        match self {
-            Case::Verb(work) => work.most_calls(),
-            Case::Limit(..) => 1000,
-        }
+    let end = now();
+    // Nobody checks or prepares while others are still busy: that would disturb them.
+    group.barrier()?;
+    match cases.is_right(case, calls) {
+        true => Ok((start, end)),
+        false => Err(Error::internal("bench", format!("wrong result at rank {}", group.rank()))),
     }
 }
 
@@ -69,33 +66,36 @@ pub(crate) struct Times {
 }
 
 /// Times the cases in turn for about so many seconds. Every rank gets the same answer.
-pub(crate) fn measure(group: &Group, cases: &mut [Case], seconds: f64) -> Result<Vec<Times>> {
+pub(crate) fn measure(group: &Group, cases: &mut dyn Cases, seconds: f64) -> Result<Vec<Times>> {
     // Two rounds to warm up; the second tells how many calls and repetitions there can be.
     let mut once = Vec::new();
     let mut round = [0.0];
     for _ in 0..2 {
         let start = now();
         once.clear();
-        for case in cases.iter_mut() {
-            let (start, end) = case.time(group, 1)?;
+        for case in 0..cases.count() {
+            let (start, end) = time(group, cases, case, 1)?;
             once.push(end - start);
         }
         round = [now() - start];
     }
     group.all_reduce(&mut once, ReduceOp::Max)?;
     group.all_reduce(&mut round, ReduceOp::Max)?;
-    let calls: Vec<usize> = cases
+    let calls: Vec<usize> = once
         .iter()
-        .zip(&once)
-        .map(|(case, once)| ((REPETITION / once) as usize).clamp(1, case.most_calls().max(1)))
+        .enumerate()
+        .map(|(case, once)| {
+            let allowed = cases.calls(case);
+            ((REPETITION / once) as usize).clamp(*allowed.start(), *allowed.end())
+        })
         .collect();
     let longer: f64 = once.iter().zip(&calls).map(|(once, calls)| once * (calls - 1) as f64).sum();
     let repetitions = (seconds / (round[0] + longer)).clamp(FEWEST, MOST) as usize;
 
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
-        for (case, &calls) in cases.iter_mut().zip(&calls) {
-            let (start, end) = case.time(group, calls)?;
+        for (case, &calls) in calls.iter().enumerate() {
+            let (start, end) = time(group, cases, case, calls)?;
             starts.push(start);
             ends.push(end);
         }
@@ -104,19 +104,18 @@ pub(crate) fn measure(group: &Group, cases: &mut [Case], seconds: f64) -> Result
     group.all_reduce(&mut slowest, ReduceOp::Max)?;
     group.all_reduce(&mut starts, ReduceOp::Min)?;
     group.all_reduce(&mut ends, ReduceOp::Max)?;
-    let of_case = |(number, case): (usize, &Case)| {
-        let mut times: Vec<f64> = (number..slowest.len())
-            .step_by(cases.len())
-            .map(|i| match case {
-                // A collective lasts for each rank until the others have come.
-                Case::Verb(_) => slowest[i],
-                // A kernel does not wait: with more ranks than cores, one may end before another begins.
-                Case::Limit(..) => ends[i] - starts[i],
+    let of_case = |case: usize| {
+        let mut times: Vec<f64> = (case..slowest.len())
+            .step_by(calls.len())
+            .map(|i| match cases.waits(case) {
+                true => slowest[i],
+                // Who does not wait may end before another begins, with more ranks than cores.
+                false => ends[i] - starts[i],
             })
-            .map(|time| time / calls[number] as f64)
+            .map(|time| time / calls[case] as f64)
             .collect();
         times.sort_by(f64::total_cmp);
         Times { minimum: times[0], median: times[times.len() / 2], repetitions }
     };
-    Ok(cases.iter().enumerate().map(of_case).collect())
+    Ok((0..calls.len()).map(of_case).collect())
 }

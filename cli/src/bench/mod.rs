@@ -3,7 +3,9 @@
 mod collectives;
 mod measure;
 mod rank;
+mod ranks;
 mod size;
+mod tables;
 mod verb;
 
 use std::ffi::OsString;
@@ -13,6 +15,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
+use tables::Sizes;
 use verb::Verb;
 
 #[derive(Args)]
@@ -25,6 +28,8 @@ pub(crate) struct Options {
 enum What {
     /// Time collectives between processes on this host.
     Collectives(Collectives),
+    /// Time gets and adds of tables by processes on this host.
+    Tables(TableBench),
 }
 
 #[derive(Args)]
@@ -46,7 +51,21 @@ struct Collectives {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct TableBench {
+    /// How many workers, one run each.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4", value_parser = crate::run::positive)]
+    workers: Vec<usize>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
-    let What::Collectives(options) = &options.what;
-    collectives::run(options, this_program)
+    match &options.what {
+        What::Collectives(options) => collectives::run(options, this_program),
+        What::Tables(options) => tables::run(options, this_program),
+    }
 }

@@ -1,15 +1,27 @@
-//! One rank of the benchmark; rank 0 prints the results as lines for the program that started it.
+//! One rank of a benchmark; rank 0 prints the results as lines for the program that started it.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use unisono::{Result, World};
 
-use super::measure::{Case, Times, measure};
+use super::measure::{Cases, Times, measure};
 use super::size::Size;
-use super::verb::Verb;
-use crate::bandwidth::Kernel;
+use super::tables::Sizes;
+use super::verb::{CollectiveCases, Verb};
 
 #[derive(Args)]
 pub(crate) struct BenchRank {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Collectives(Collectives),
+    Tables(Sizes),
+}
+
+#[derive(Args)]
+struct Collectives {
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Size>,
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -19,7 +31,11 @@ pub(crate) struct BenchRank {
 }
 
 pub(crate) fn bench_rank(options: &BenchRank) -> i32 {
-    match measure_all(options) {
+    let measured = match &options.what {
+        What::Collectives(options) => measure_collectives(options),
+        What::Tables(sizes) => super::tables::measure_tables(sizes),
+    };
+    match measured {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("{error}");
@@ -28,30 +44,34 @@ pub(crate) fn bench_rank(options: &BenchRank) -> i32 {
     }
 }
 
-fn measure_all(options: &BenchRank) -> Result<()> {
+fn measure_collectives(options: &Collectives) -> Result<()> {
     let world = World::init()?;
     for &verb in &options.verbs {
         for &size in &options.sizes {
-            let cases = [
-                ("private", Case::Verb(super::verb::Work::new(&world, verb, elements(size), false)?)),
-                ("arena", Case::Verb(super::verb::Work::new(&world, verb, elements(size), true)?)),
-                ("copy", Case::limit(Kernel::Copy, size.0)),
-                ("add", Case::limit(Kernel::Add, size.0)),
-            ];
-            let (names, mut cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-            say(&world, format_args!("now {} {}", verb.name(), size.0));
-            let times = measure(world.group(), &mut cases, options.seconds)?;
-            for (name, Times { minimum, median, repetitions }) in names.into_iter().zip(times) {
-                let verb = verb.name();
-                say(&world, format_args!("time {verb} {name} {} {minimum} {median} {repetitions}", size.0));
-            }
+            let elements = size.0.div_ceil(size_of::<f32>());
+            let mut cases = CollectiveCases::new(&world, verb, elements)?;
+            let names = CollectiveCases::NAMES;
+            report(&world, &verb.name(), size.0, &names, &mut cases, options.seconds)?;
         }
     }
     Ok(())
 }
 
-fn elements(size: Size) -> usize {
-    size.0.div_ceil(size_of::<f32>())
+/// Measures cases and prints a line for each.
+pub(super) fn report(
+    world: &World,
+    verb: &str,
+    size: usize,
+    names: &[&str],
+    cases: &mut dyn Cases,
+    seconds: f64,
+) -> Result<()> {
+    say(world, format_args!("now {verb} {size}"));
+    let times = measure(world.group(), cases, seconds)?;
+    for (name, Times { minimum, median, repetitions }) in names.iter().zip(times) {
+        say(world, format_args!("time {verb} {name} {size} {minimum} {median} {repetitions}"));
+    }
+    Ok(())
 }
 
 fn say(world: &World, line: std::fmt::Arguments<'_>) {

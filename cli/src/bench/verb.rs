@@ -1,7 +1,12 @@
 //! One collective as something to time: its buffers, one call, and what must come out.
 
+use std::ops::RangeInclusive;
+
 use clap::ValueEnum;
 use unisono::{DType, Group, ReduceOp, Result, World};
+
+use super::measure::Cases;
+use crate::bandwidth::Kernel;
 
 /// Elements repeat with this period: value = (rank + 1) · (1 + index mod period).
 const PERIOD: usize = 64;
@@ -28,13 +33,13 @@ impl Verb {
 }
 
 /// Memory of one of the two kinds that users have.
-pub(crate) enum Buffer {
+enum Buffer {
     Private(Vec<f32>),
     Arena(unisono::ArenaBuffer),
 }
 
 impl Buffer {
-    pub(crate) fn new(world: &World, elements: usize, arena: bool) -> Result<Buffer> {
+    fn new(world: &World, elements: usize, arena: bool) -> Result<Buffer> {
         Ok(match arena {
             true => Buffer::Arena(world.empty(elements * size_of::<f32>())?),
             false => Buffer::Private(vec![0.0; elements]),
@@ -57,7 +62,7 @@ impl Buffer {
 }
 
 /// A verb with its buffers. `elements` is the larger of a rank's two sides, a multiple of the ranks.
-pub(crate) struct Work {
+struct Work {
     verb: Verb,
     group: Group,
     input: Buffer,
@@ -66,7 +71,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    pub(crate) fn new(world: &World, verb: Verb, elements: usize, arena: bool) -> Result<Work> {
+    fn new(world: &World, verb: Verb, elements: usize, arena: bool) -> Result<Work> {
         let (ranks, rank) = (world.size(), world.rank());
         let part = elements.div_ceil(ranks);
         let whole = part * ranks;
@@ -89,14 +94,14 @@ impl Work {
     }
 
     /// How many calls in a row keep the numbers finite.
-    pub(crate) fn most_calls(&self) -> usize {
+    fn most_calls(&self) -> usize {
         // Each all_reduce multiplies what the last one left by the number of ranks.
         let growth = (self.group.size() as f64).log10();
-        if self.verb == Verb::AllReduce && growth > 0.0 { (30.0 / growth) as usize } else { 1000 }
+        if self.verb == Verb::AllReduce && growth > 0.0 { ((30.0 / growth) as usize).max(1) } else { 1000 }
     }
 
     /// Fills the input; untimed.
-    pub(crate) fn prepare(&mut self) {
+    fn prepare(&mut self) {
         let factor = (self.group.rank() + 1) as f32;
         let pattern: Vec<f32> = (0..PERIOD).map(|i| factor * (1 + i) as f32).collect();
         let values: &mut [f32] = bytemuck::cast_slice_mut(self.input.bytes_mut());
@@ -105,7 +110,7 @@ impl Work {
     }
 
     /// One call.
-    pub(crate) fn call(&mut self) -> Result<()> {
+    fn call(&mut self) -> Result<()> {
         const TYPE: DType = DType::F32;
         let (raw, counts) = (self.group.raw(), &self.counts[..]);
         let at_root = self.group.rank() == 0;
@@ -132,7 +137,7 @@ impl Work {
     }
 
     /// Is everything as it must be after `calls` calls?
-    pub(crate) fn is_right(&self, calls: usize) -> bool {
+    fn is_right(&self, calls: usize) -> bool {
         let (ranks, rank) = (self.group.size(), self.group.rank());
         let everybody = (ranks * (ranks + 1) / 2) as f32;
         let own = (rank + 1) as f32;
@@ -160,6 +165,60 @@ impl Work {
             }
             Verb::SendRecv => whole(&self.input, (rank & !1) as f32 + 1.0),
         }
+    }
+}
+
+/// A verb on memory of both kinds, and what memory can do.
+pub(crate) struct CollectiveCases {
+    works: [Work; 2],
+    /// Private buffers of the same total size.
+    y: Vec<f32>,
+    x: Vec<f32>,
+}
+
+impl CollectiveCases {
+    pub(crate) const NAMES: [&str; 4] = ["private", "arena", "copy", "add"];
+
+    pub(crate) fn new(world: &World, verb: Verb, elements: usize) -> Result<CollectiveCases> {
+        let half = (elements / 2).max(1);
+        Ok(CollectiveCases {
+            works: [Work::new(world, verb, elements, false)?, Work::new(world, verb, elements, true)?],
+            y: vec![0.0; half],
+            x: vec![1.0; half],
+        })
+    }
+}
+
+impl Cases for CollectiveCases {
+    fn count(&self) -> usize {
+        CollectiveCases::NAMES.len()
+    }
+
+    fn prepare(&mut self, case: usize) -> Result<()> {
+        self.works.get_mut(case).into_iter().for_each(Work::prepare);
+        Ok(())
+    }
+
+    fn call(&mut self, case: usize) -> Result<()> {
+        match self.works.get_mut(case) {
+            Some(work) => work.call()?,
+            None => {
+                Kernel::BOTH[case - 2].run(std::hint::black_box(&mut self.y), std::hint::black_box(&self.x))
+            }
+        }
+        Ok(())
+    }
+
+    fn is_right(&mut self, case: usize, calls: usize) -> bool {
+        self.works.get(case).is_none_or(|work| work.is_right(calls))
+    }
+
+    fn calls(&self, case: usize) -> RangeInclusive<usize> {
+        1..=self.works.get(case).map_or(1000, Work::most_calls)
+    }
+
+    fn waits(&self, case: usize) -> bool {
+        case < self.works.len()
     }
 }
 

@@ -1,0 +1,88 @@
+//! Starts the ranks of a benchmark and collects the lines that rank 0 prints.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use super::size::Size;
+use crate::launcher::{Listener, Plan, Signals, Stream, launch};
+
+/// One line of a rank's report.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub ranks: usize,
+    /// The collective, or the kind of table.
+    pub verb: String,
+    /// Which variant, or the kernel that shows memory's limit.
+    pub what: String,
+    /// Bytes, or how many rows or tables.
+    pub size: usize,
+    pub minimum: f64,
+    pub median: f64,
+    pub repetitions: usize,
+}
+
+/// Starts ranks that run `bench-rank` with these arguments; returns what they measured, or the exit status if that failed.
+pub(super) fn gather(
+    ranks: usize,
+    arguments: Vec<OsString>,
+    this_program: &[OsString],
+    signals: &mut Signals,
+) -> Result<Vec<Row>, i32> {
+    let program = this_program.iter().cloned().chain(["bench-rank".into()]).chain(arguments).collect();
+    let plan = Plan {
+        size: ranks,
+        program,
+        environment: Vec::new(),
+        timeout: None,
+        grace: Duration::from_secs(5),
+        restarts: 0,
+        this_program,
+    };
+    let mut rows = Vec::new();
+    let progress = std::io::stderr().is_terminal();
+    let mut listener = Listener::new(|rank, stream, line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        match (stream, &words[..]) {
+            (Stream::Stdout, ["now", verb, size]) if progress => {
+                let size = Size(size.parse().unwrap_or(0));
+                eprint!("\r\x1b[Kmeasuring {verb} of {size} on {ranks} ranks");
+                let _ = std::io::stderr().flush();
+            }
+            (Stream::Stdout, _) => rows.extend(parse(ranks, &words)),
+            (Stream::Stderr, _) => eprintln!("[{rank}] {line}"),
+        }
+    });
+    let outcome = launch(&plan, &mut listener, signals).map_err(|error| complain(1, &error.to_string()))?;
+    drop(listener);
+    if progress {
+        eprint!("\r\x1b[K");
+    }
+    match outcome.exit_status() {
+        0 => Ok(rows),
+        status => Err(complain(status, "a rank of the benchmark failed")),
+    }
+}
+
+fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
+    let ["time", verb, what, size, minimum, median, repetitions] = words else { return None };
+    Some(Row {
+        ranks,
+        verb: verb.to_string(),
+        what: what.to_string(),
+        size: size.parse().ok()?,
+        minimum: minimum.parse().ok()?,
+        median: median.parse().ok()?,
+        repetitions: repetitions.parse().ok()?,
+    })
+}
+
+/// Numbers or names as one argument.
+pub(super) fn list(items: impl Iterator<Item = String>) -> OsString {
+    OsString::from(items.collect::<Vec<_>>().join(","))
+}
+
+pub(super) fn complain(status: i32, message: &str) -> i32 {
+    eprintln!("unisono: {message}");
+    status
+}

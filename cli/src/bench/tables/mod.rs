@@ -1,0 +1,99 @@
+//! `unisono bench tables`: gets and adds by real processes, against the same work on private memory in the same run.
+
+mod dense;
+mod many;
+mod report;
+mod rows;
+
+use std::ffi::OsString;
+
+use clap::Args;
+use unisono::tables::{Role, Tables};
+use unisono::{Result, World};
+
+use self::dense::DenseCases;
+use self::many::ManyCases;
+use self::rows::RowCases;
+use super::TableBench;
+use super::ranks::{complain, gather, list};
+use super::size::Size;
+use crate::launcher::Signals;
+
+/// How much to measure; a rank gets the same options.
+#[derive(Args)]
+pub(crate) struct Sizes {
+    /// Bytes of an array that is got and added to as a whole; KB, MB, KiB and MiB are known.
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1MB,10MB,100MB")]
+    sizes: Vec<Size>,
+    /// Rows of the matrix, and keys of the key-value table.
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = crate::run::positive)]
+    rows: usize,
+    /// Columns of the matrix: values in a row.
+    #[arg(long, value_name = "N", default_value = "50", value_parser = crate::run::positive)]
+    columns: usize,
+    /// How many random rows each get and each add is about.
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = crate::run::positive)]
+    listed: usize,
+    /// With how many tables to compare a single one.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::run::positive)]
+    tables: usize,
+    /// About how long to measure each of these, in seconds; large sizes take longer.
+    #[arg(long, value_name = "S", default_value = "4")]
+    seconds: f64,
+}
+
+impl Sizes {
+    /// The same options as arguments.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["tables".into(), "--sizes".into()];
+        arguments.push(list(self.sizes.iter().map(|size| size.0.to_string())));
+        let numbers = [
+            ("--rows", self.rows.to_string()),
+            ("--columns", self.columns.to_string()),
+            ("--listed", self.listed.to_string()),
+            ("--tables", self.tables.to_string()),
+            ("--seconds", self.seconds.to_string()),
+        ];
+        arguments.extend(numbers.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
+        arguments
+    }
+}
+
+pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
+    let mut signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => return complain(1, &format!("cannot listen to signals: {error}")),
+    };
+    let mut all = Vec::new();
+    for &workers in &options.workers {
+        match gather(workers, options.sizes.arguments(), this_program, &mut signals) {
+            Ok(rows) => {
+                let figures = report::figures(&rows, &options.sizes);
+                println!("{}", report::table(&figures, workers, &options.sizes));
+                all.extend(figures);
+            }
+            Err(status) => return status,
+        }
+    }
+    match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", report::json(&all)))) {
+        Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
+        _ => 0,
+    }
+}
+
+/// What one rank does.
+pub(super) fn measure_tables(sizes: &Sizes) -> Result<()> {
+    let world = World::init()?;
+    let tables = Tables::join(&world, Role::Both)?;
+    let report = super::rank::report;
+    for size in &sizes.sizes {
+        let elements = size.0.div_ceil(size_of::<f32>());
+        let mut cases = DenseCases::new(&tables, elements)?;
+        report(&world, "dense", size.0, &DenseCases::NAMES, &mut cases, sizes.seconds)?;
+    }
+    let mut cases = RowCases::new(&tables, sizes)?;
+    report(&world, "rows", sizes.listed, &RowCases::NAMES, &mut cases, sizes.seconds)?;
+    drop(cases);
+    let mut cases = ManyCases::new(&tables, sizes.tables)?;
+    report(&world, "small", many::BYTES, &ManyCases::NAMES, &mut cases, sizes.seconds)
+}
