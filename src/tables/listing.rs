@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::base::Base;
 use super::core::Core;
 use super::key_value;
+use super::save::Saved;
 use crate::error::{Error, Result};
 use crate::world::Group;
 
@@ -29,6 +30,17 @@ impl Listed {
             Listed::Table(table) => table.upgrade().map(Open::Table),
             Listed::KeyValue(table) => table.upgrade().map(Open::KeyValue),
             Listed::Custom(table) => table.upgrade().map(Open::Custom),
+        }
+    }
+}
+
+impl Open {
+    /// The table as checkpoints see it.
+    pub fn saved(&self) -> &dyn Saved {
+        match self {
+            Open::Table(table) => &**table,
+            Open::KeyValue(table) => &**table,
+            Open::Custom(table) => &**table,
         }
     }
 }

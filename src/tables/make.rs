@@ -133,8 +133,11 @@ impl Table {
         options: TableOptions,
     ) -> Result<Table> {
         tables.group.check_open("table")?;
-        let more = if wish.pipelined { ", pipelined" } else { "" };
-        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, more)?;
+        let mut more = String::from(if wish.pipelined { ", pipelined" } else { "" });
+        if options.init != Init::Zero {
+            more.push_str(&format!(", at first {:?}", options.init));
+        }
+        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
         let Wish { kind, rows, cols, dtype, pipelined } = wish;
         let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;

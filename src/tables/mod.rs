@@ -30,6 +30,7 @@ pub(crate) mod remote;
 mod replica;
 mod role;
 mod save;
+mod save_rows;
 mod serve;
 mod shards;
 mod staleness;

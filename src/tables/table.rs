@@ -137,7 +137,7 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
             self.core.staleness.count(staleness);
         }
@@ -182,7 +182,7 @@ impl Table {
             replica.add(rows, delta, &options.or(&self.core.add));
             return Ok(());
         }
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))?;
         }
         self.core.add_far(call, worker, rows, delta, options, wait)
@@ -240,7 +240,7 @@ impl Table {
             }
         };
         let mut changed = Vec::new();
-        if self.core.inner.holds_rows() {
+        if self.core.takes_part() {
             let staleness = self.core.get_here(&call, worker, || {
                 let picks = self.core.placement.picks(list, self.core.host());
                 self.core.storage.get_changed(&call, reader, picks, |pick, values| {
@@ -275,6 +275,12 @@ impl Table {
         Ok(())
     }
 
+    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
+    /// nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush_everywhere(&self.group)
+    }
+
     /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker
     /// was i steps behind this one. Steps are ticks with `ssp`, adds otherwise.
     pub fn staleness(&self) -> Vec<u64> {
@@ -290,6 +296,10 @@ impl Table {
     fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
+        if self.kind() == TableKind::Array && matches!(rows, Rows::List(_)) {
+            let (expected, received) = (format!("all of {description}"), "a list of rows");
+            return Err(Error::usage(operation, expected, received, "use a matrix for rows").at_rank(rank));
+        }
         let count = match rows {
             Rows::All => description.rows,
             Rows::List(list) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +55,7 @@ pub(super) struct Inner {
     pub list: Arc<List>,
     /// The way to other hosts, where there are any.
     remote: OnceLock<Remote>,
+    closed: AtomicBool,
     workers_group: OnceLock<Group>,
 }
 
@@ -67,10 +68,12 @@ impl Tables {
             Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
-        let restarted = world.restarts() > 0;
-        let (nonce, roles) = match restarted {
-            true => founding::recall(&seat, hosts[rank])?,
-            false => {
+        // Whoever takes the place of a process that had joined finds what was agreed; one that had not joins as all do.
+        let known = if world.restarts() > 0 { founding::recall(&seat, hosts[rank]) } else { None };
+        let restarted = known.is_some();
+        let (nonce, roles) = match known {
+            Some(known) => known,
+            None => {
                 let mut all = vec![0u8; world.size()];
                 group.all_gather(&[role as u8], &mut all)?;
                 let mut nonce = [fresh_number() as i64];
@@ -97,6 +100,7 @@ impl Tables {
             made: AtomicUsize::new(0),
             list: Arc::new(List::new(&group)),
             remote: OnceLock::new(),
+            closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
         };
         let inner = Arc::new(inner);
@@ -173,9 +177,21 @@ impl Tables {
         self.flush()
     }
 
+    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. It happens by
+    /// itself when the last handle is dropped; programs whose handles may outlive the world call it before the world's end.
+    pub fn close(&self) -> Result<()> {
+        self.finish()?;
+        self.inner.close(&self.group)
+    }
+
     /// The tables that are in use, in the order in which they were made.
     pub(super) fn open(&self) -> Vec<Open> {
         self.inner.list.open()
+    }
+
+    /// Waits until all ranks have the table that they are making: whoever drops its handle first must not be the last one.
+    pub(super) fn all_have_it(&self) -> Result<()> {
+        if self.inner.restarted { Ok(()) } else { self.group.barrier() }
     }
 
     /// A name for the next table of a kind that got none.
@@ -219,15 +235,20 @@ impl Inner {
         self.remote.get()
     }
 
+    /// Closes the way to other hosts in order, once: a second goodbye would be taken for one of a later joining.
+    fn close(&self, group: &Group) -> Result<()> {
+        match self.remote() {
+            Some(remote) if !self.closed.swap(true, Ordering::AcqRel) => {
+                remote.close(&group.call_on("shutdown", 0, "tables"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether workers and servers are on several hosts.
     pub fn has_far_ranks(&self) -> bool {
         let mut ranks = self.roles.workers.iter().chain(&self.roles.servers);
         ranks.any(|&rank| self.hosts[rank] != self.hosts[self.roles.workers[0]])
-    }
-
-    /// Whether this rank's host has servers, and so takes part in every call.
-    pub fn holds_rows(&self) -> bool {
-        self.host_server(self.hosts[self.rank]).is_some()
     }
 
     /// The hosts that have servers.
@@ -281,11 +302,9 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if let Some(remote) = self.inner.remote()
-            && self.group.check_open("tables").is_ok()
-        {
-            // Whoever drops the last handle cannot be told of an error; those who care call `flush` before.
-            let _ = remote.close(&self.group.call_on("shutdown", 0, "tables"));
+        if self.group.check_open("tables").is_ok() {
+            // Whoever drops the last handle cannot be told of an error; those who care call `close` before.
+            let _ = self.inner.close(&self.group);
         }
         self.inner.list.let_go();
     }

@@ -78,7 +78,7 @@ pub(crate) trait Transport: Progress + Send + Sync {
     /// Waits, at most for `limit`, until everything that was posted has left this rank; true when it has.
     fn settle(&self, call: &Call, limit: Duration) -> Result<bool>;
 
-    /// How a rank was lost, or `None` as far as this rank can see.
+    /// Why no message of a rank comes any more, or `None` as far as this rank can see.
     fn lost(&self, rank: usize) -> Option<Lost>;
 
     /// What is known of a rank that others wait for.

@@ -21,7 +21,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 pub struct InitOptions {
     /// The deadline of every call, this one included; else `UNISONO_TIMEOUT` (seconds), else 300 seconds.
     pub timeout: Option<Duration>,
-    /// Asked during waits whether to stop.
+    /// Asked during waits whether to stop; the world's group keeps it.
     pub interrupt: Option<Arc<Interrupt>>,
 }
 
@@ -73,7 +73,10 @@ impl World {
         };
         let mut world = World::new(joined, launcher, timeout);
         world.restarts = restarts;
-        world.meet(deadline, options.interrupt)?;
+        if let Some(interrupt) = options.interrupt {
+            world.group = world.group.with_interrupt(interrupt);
+        }
+        world.meet(deadline)?;
         log::tell(format_args!(
             "rank {} of {} joined over {}",
             world.rank(),
@@ -85,19 +88,15 @@ impl World {
 
     /// Waits until everybody is there. A rank that was started again goes on where its process had stopped, which is after
     /// this, and the others are elsewhere.
-    fn meet(&self, deadline: Instant, interrupt: Option<Arc<Interrupt>>) -> Result<()> {
+    fn meet(&self, deadline: Instant) -> Result<()> {
         let stay = self.common().seat.as_ref().map(|seat| &seat.place().stay);
         if stay.is_some_and(|stay| stay.has_joined()) {
             return Ok(());
         }
-        let joining = match interrupt {
-            Some(interrupt) => self.group.with_interrupt(interrupt),
-            None => self.group.clone(),
-        };
         if let Some(stay) = stay {
             stay.enter();
         }
-        joining.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
+        self.group.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
         if let Some(stay) = stay {
             stay.leave(0);
         }

@@ -138,6 +138,8 @@ fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Resu
     // Slurm writes "2(x3)" for three hosts with two tasks each: only a plain number means one host.
     let local_size = variable(launcher.local_size).and_then(|text| text.parse().ok());
     let job = match variable(launcher.job) {
+        // Our own launcher may run inside a step of Slurm: its name for the job is complete.
+        Some(job) if launcher.name == OWN => job,
         Some(job) => {
             [Some(job), variable("SLURM_STEP_ID")].into_iter().flatten().collect::<Vec<_>>().join(".")
         }
@@ -194,6 +196,9 @@ mod tests {
         let found = detect_in(&torchrun).unwrap();
         assert_eq!((found.launcher, found.rank, found.local_rank), ("torchrun", 3, Some(1)));
 
+        let own =
+            [("UNISONO_RANK", "0"), ("UNISONO_SIZE", "2"), ("UNISONO_JOB", "5-a"), ("SLURM_STEP_ID", "1")];
+        assert_eq!(detect_in(&own).unwrap().job, "5-a");
         let open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
         assert_eq!(detect_in(&open_mpi).unwrap().launcher, "Open MPI");
         let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];

@@ -2,11 +2,14 @@
 
 mod endings;
 mod harness;
+mod key_value;
 mod mistakes;
 mod misuse;
 mod restarts;
 mod soak;
 mod tables;
+#[path = "../../examples/tables/user_defined.rs"]
+mod user_defined;
 
 use harness::Job;
 use unisono::World;
@@ -32,6 +35,8 @@ fn rank() {
         "soak" => soak::rank(&world),
         "adding" => tables::adding(&world),
         "in step" => tables::in_step(&world),
+        "user defined" => user_defined::run(&world).unwrap(),
+        "growing" => key_value::growing(&world),
         "come back" => tables::come_back(&world),
         other => panic!("no scenario is called {other}"),
     }
@@ -42,4 +47,9 @@ fn every_verb_works_on_one_to_six_processes() {
     for size in [1, 2, 3, 4, 6] {
         Job::start(size, "conformance").all_succeed();
     }
+}
+
+#[test]
+fn the_example_of_a_user_defined_table_works_on_processes() {
+    Job::start(4, "user defined").all_succeed();
 }

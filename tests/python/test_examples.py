@@ -1,4 +1,4 @@
-"""Runs the tour of every collective under each launcher and on several numbers of ranks."""
+"""Runs the examples: the tour of every collective under each launcher, and tables with each consistency."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOUR = str(ROOT / "examples/collectives/tour.py")
+REGRESSION = str(ROOT / "examples/tables/logistic_regression.py")
 OPENMPI = ["--oversubscribe", "--bind-to", "none"]
 
 
@@ -68,3 +69,15 @@ def test_pmix_alone() -> None:
     options = ["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n", "3"]
     output = run([str(folder / "bin/prterun"), *options, str(folder / "bin/python"), TOUR], 3)
     assert "transport shm+mpi" in output
+
+
+@pytest.mark.parametrize("consistency", ["async", "ssp:3", "bsp"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_logistic_regression(workers: int, consistency: str) -> None:
+    """It asserts itself what it has learned; without a launcher for one worker."""
+    launcher = [] if workers == 1 else ["-m", "unisono", "run", "-n", str(workers), "--"]
+    command = [sys.executable, *launcher, REGRESSION, "--consistency", consistency, "--epochs", "3"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(re.findall(r"epoch \d: test error +[\d.]+%", result.stdout)) == 3, result.stdout
+    assert f"{'4 workers' if workers == 4 else '1 worker'}, {consistency}: test error" in result.stdout

@@ -34,7 +34,7 @@ def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
     script.write_text(program(page))
     launcher = [] if ranks == 1 else ["-m", "unisono", "run", "-n", str(ranks), "--"]
     command = [sys.executable, *launcher, str(script)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert result.returncode == 0, f"{page.name} on {ranks} ranks:\n{result.stdout}{result.stderr}"
 
 
@@ -42,3 +42,4 @@ def test_pages_have_code() -> None:
     """The pattern still finds the blocks that it is there for."""
     assert "uni.all_reduce" in program(ROOT / "README.md")
     assert "uni.all_to_all" in program(ROOT / "docs/guide/collectives.md")
+    assert "uni.MatrixTable" in program(ROOT / "docs/guide/tables.md")

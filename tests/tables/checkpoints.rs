@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use unisono::Kind;
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, MatrixTable, Role, SparseMatrixTable, TableOptions, Tables,
-    UpdaterChoice,
+    AddOptions, ArrayTable, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role, SparseMatrixTable,
+    TableOptions, Tables, UpdaterChoice,
 };
 use unisono::testing::spawn_on_hosts;
+use unisono::{DType, Kind};
 
 use crate::with_tables;
 
@@ -47,6 +47,53 @@ struct All {
     matrix: MatrixTable<f32>,
     sparse: SparseMatrixTable<i64>,
     average: ArrayTable<f32>,
+}
+
+/// Key-value tables live on one host.
+#[test]
+fn keys_are_kept_with_their_state() {
+    let make = |tables: &Tables| {
+        let names =
+            KeyValueTable::create(tables, KeyType::Bytes, 2, DType::F32, named("names", "adagrad")).unwrap();
+        let numbers =
+            KeyValueTable::create(tables, KeyType::Int, 1, DType::F64, named("numbers", "adam")).unwrap();
+        let empty =
+            KeyValueTable::create(tables, KeyType::Int, 3, DType::I32, named("empty", "add")).unwrap();
+        (names, numbers, empty)
+    };
+    let step =
+        |tables: &Tables, (names, numbers, _): &(KeyValueTable, KeyValueTable, KeyValueTable), step: i64| {
+            if tables.worker_id() == Some(0) {
+                let text = format!("key {}", step % 3);
+                let keys: [&[u8]; 3] = [text.as_bytes(), b"", b"always"];
+                let delta: Vec<u8> = bytemuck::cast_slice(&[0.01 * step as f32 + 0.001; 6]).to_vec();
+                names.add(Keys::Bytes(&keys), &delta, &AddOptions::default()).unwrap();
+                let many: Vec<i64> = (0..2000).map(|at| at * step - 7).collect();
+                let delta: Vec<f64> = many.iter().map(|&key| (key % 5) as f64).collect();
+                numbers.add(Keys::Int(&many), bytemuck::cast_slice(&delta), &AddOptions::default()).unwrap();
+            }
+            tables.barrier().unwrap();
+        };
+    let all = |(names, numbers, empty): &(KeyValueTable, KeyValueTable, KeyValueTable)| {
+        (names.items().unwrap(), numbers.items().unwrap(), empty.items().unwrap())
+    };
+    let expected = with_tables(3, |_, tables| {
+        let made = make(tables);
+        (1..4).for_each(|number| step(tables, &made, number));
+        tables.save("memory://keys").unwrap();
+        (4..7).for_each(|number| step(tables, &made, number));
+        all(&made)
+    });
+    for ranks in [1, 2, 4] {
+        let found = with_tables(ranks, |_, tables| {
+            let made = make(tables);
+            step(tables, &made, 1000);
+            tables.load("memory://keys").unwrap();
+            (4..7).for_each(|number| step(tables, &made, number));
+            all(&made)
+        });
+        assert!(found.iter().all(|found| *found == expected[0]), "{ranks} ranks");
+    }
 }
 
 fn make(tables: &Tables) -> All {

@@ -301,6 +301,7 @@ fn mistakes_are_named_and_change_nothing() {
             KeyValueTable::create(tables, KeyType::Int, dim, dtype, options).map(drop)
         };
         refused(make(0, DType::F32, TableOptions::default()), &["at least one element"]);
+        refused(make(usize::MAX / 2, DType::F32, TableOptions::default()), &["bytes for each key"]);
         refused(make(1, DType::U8, TableOptions::default()), &["float32"]);
         let average = TableOptions { consistency: Consistency::Average, ..TableOptions::default() };
         refused(make(1, DType::F32, average), &["average", "another consistency for a key-value table"]);

@@ -2,6 +2,7 @@
 
 mod basics;
 mod checkpoints;
+mod custom;
 mod history;
 mod key_value;
 mod rounds;

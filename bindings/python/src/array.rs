@@ -55,6 +55,13 @@ impl View {
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
     }
 
+    /// The elements of an array of 64-bit numbers.
+    pub(crate) fn numbers(&self) -> &[i64] {
+        assert!(self.dtype == DType::I64 && self.pointer.addr().is_multiple_of(align_of::<i64>()));
+        // SAFETY: the owner lends these elements, aligned and of this type; otherwise as for `bytes`.
+        unsafe { std::slice::from_raw_parts(self.pointer.cast(), self.bytes / size_of::<i64>()) }
+    }
+
     /// The elements of one row: of everything but the first axis.
     pub(crate) fn row(&self) -> usize {
         self.shape.iter().skip(1).product()

@@ -11,6 +11,7 @@ use crate::call::{Call, Outcome, operation_named, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::pending::{Pending, Running};
+use crate::unmade::Unmade;
 use crate::{in_place, interrupt, producing};
 
 /// The ranks that a verb acts on.
@@ -18,25 +19,6 @@ use crate::{in_place, interrupt, producing};
 pub(crate) struct Group {
     group: OwnProcess<unisono::Group>,
     life: Arc<Life>,
-}
-
-/// A collective call whose arguments are still being looked at. If they are refused, the call counts all the same: the
-/// other ranks may be making it.
-struct Unmade<'a> {
-    group: &'a unisono::Group,
-}
-
-impl Unmade<'_> {
-    /// The call is made now, and counts itself.
-    fn made(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Unmade<'_> {
-    fn drop(&mut self) {
-        self.group.skip_call();
-    }
 }
 
 impl Group {
@@ -345,7 +327,7 @@ impl Group {
     /// What every verb checks first.
     fn begin(&self, py: Python<'_>, operation: &'static str) -> PyResult<Unmade<'_>> {
         self.life.check(operation).map_err(|error| raise(py, error))?;
-        Ok(Unmade { group: &self.group })
+        Ok(Unmade::of(&self.group))
     }
 
     /// What a message checks first; it is not one of the calls that ranks make together.

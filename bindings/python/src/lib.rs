@@ -1,4 +1,4 @@
-//! The native half of the Python package `unisono`: array views, the world, its groups and their verbs.
+//! The native half of the Python package `unisono`: array views, the world, its groups and their verbs, its tables.
 
 mod array;
 mod call;
@@ -7,15 +7,21 @@ mod errors;
 mod exchange;
 mod fork;
 mod group;
+mod handle;
 mod header;
 mod heap;
 mod in_place;
 mod interrupt;
+mod key_value;
 mod locate;
 mod memory;
 mod pending;
 mod producing;
 mod program;
+mod table;
+mod table_options;
+mod tables;
+mod unmade;
 mod world;
 
 use pyo3::prelude::*;
@@ -28,6 +34,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     locate::watch(module)?;
     module.add_class::<world::World>()?;
     module.add_class::<group::Group>()?;
+    module.add_class::<tables::Tables>()?;
+    module.add_class::<table::Table>()?;
+    module.add_class::<key_value::KeyValueTable>()?;
     module.add_class::<pending::Pending>()?;
     module.add_class::<memory::Memory>()?;
     module.add_function(wrap_pyfunction!(program::main, module)?)?;

@@ -45,6 +45,15 @@ impl Memory {
         Ok(Memory { store, offset: 0, dtype, shape })
     }
 
+    /// A result that is a list of numbers.
+    pub(crate) fn of_numbers(numbers: &[i64]) -> Result<Memory> {
+        let mut memory = Memory::on_heap(DType::I64, vec![numbers.len()])?;
+        for (bytes, number) in memory.bytes_mut().chunks_exact_mut(size_of::<i64>()).zip(numbers) {
+            bytes.copy_from_slice(&number.to_ne_bytes());
+        }
+        Ok(memory)
+    }
+
     /// Memory in the job's arena.
     pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
         let arena = Arena { pointer: buffer.as_mut_ptr(), _buffer: OwnProcess::new(buffer) };
@@ -69,6 +78,12 @@ impl Memory {
             Store::Heap(heap) => heap.pointer().wrapping_add(self.offset),
             Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
         }
+    }
+}
+
+impl AsMut<[u8]> for Memory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
     }
 }
 

@@ -10,14 +10,16 @@ use crate::array::View;
 use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
+use crate::memory::Memory;
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// What runs: a verb, or a message that gives its array back.
+/// What runs: a verb, a call that gives the caller's array back, or a get into new memory.
 pub(crate) enum Running {
     Verb(unisono::Pending<Outcome>),
     Message(unisono::Pending<View>),
+    Get(unisono::Pending<Memory>),
 }
 
 impl Running {
@@ -25,6 +27,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.is_done(),
             Running::Message(pending) => pending.is_done(),
+            Running::Get(pending) => pending.is_done(),
         }
     }
 
@@ -32,6 +35,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait_timeout(limit),
             Running::Message(pending) => pending.wait_timeout(limit),
+            Running::Get(pending) => pending.wait_timeout(limit),
         }
     }
 
@@ -39,6 +43,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait(),
             Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
+            Running::Get(pending) => pending.wait().map(Outcome::One),
         }
     }
 }

@@ -10,13 +10,14 @@ use crate::errors::{guard, raise, remember_rank};
 use crate::fork::{Life, OwnProcess};
 use crate::group::Group;
 use crate::memory::Memory;
+use crate::tables::Tables;
 use crate::{interrupt, locate};
 
 /// A world and the facts that stay true after its end.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct World {
     /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
-    world: Mutex<Option<OwnProcess<unisono::World>>>,
+    world: Mutex<Option<OwnProcess<Arc<unisono::World>>>>,
     life: Arc<Life>,
     #[pyo3(get)]
     rank: usize,
@@ -32,6 +33,8 @@ pub(crate) struct World {
     transport: &'static str,
     #[pyo3(get)]
     launcher: String,
+    #[pyo3(get)]
+    restarts: usize,
 }
 
 #[pymethods]
@@ -54,7 +57,8 @@ impl World {
             hosts: world.hosts().to_vec(),
             transport: world.transport(),
             launcher: world.launcher().to_owned(),
-            world: Mutex::new(Some(OwnProcess::new(world))),
+            restarts: world.restarts(),
+            world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
         })
     }
 
@@ -65,6 +69,19 @@ impl World {
         match &*place {
             Some(world) => Ok(Group::new(world.group(), self.life.clone())),
             None => Err(raise(py, Error::internal("init", "a world that is alive and gone"))),
+        }
+    }
+
+    /// Gives this rank its role for tables; every rank calls it.
+    fn tables(&self, py: Python<'_>, role: &str) -> PyResult<Tables> {
+        self.life.check("tables").map_err(|error| raise(py, error))?;
+        // Others may look at the world while this thread waits for the other ranks.
+        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let world = place.as_ref().map(|world| Arc::clone(world));
+        drop(place);
+        match world {
+            Some(world) => Tables::join(py, &world, role, self.life.clone()),
+            None => Err(raise(py, Error::internal("tables", "a world that is alive and gone"))),
         }
     }
 
@@ -103,7 +120,7 @@ impl World {
         let Some(world) = taken.and_then(OwnProcess::into_inner) else { return Ok(()) };
         let ended = py.detach(|| {
             guard("shutdown", || {
-                world.shutdown();
+                drop(world);
                 Ok(())
             })
         });

@@ -33,10 +33,11 @@ def mpi_environment(variable, default):
     return str(folder / "bin" / "mpiexec"), str(folder / "bin" / "python")
 
 
-def launcher_command(launcher, ranks):
+def launcher_command(launcher, ranks, restart=0):
     """What comes before the program, and what to add to the environment."""
     if launcher == "unisono":
-        return [sys.executable, "-m", "unisono", "run", "-n", str(ranks), "--"], {}
+        again = ["--restart", str(restart)] if restart else []
+        return [sys.executable, "-m", "unisono", "run", "-n", str(ranks), *again, "--"], {}
     if launcher == "torchrun":
         if importlib.util.find_spec("torch") is None:
             pytest.skip("no PyTorch here: pip install torch")
@@ -72,8 +73,8 @@ class Job:
 def run_ranks(tmp_path):
     """Runs a program of `tests/programs` on some ranks; whatever happens, nothing is left running."""
 
-    def run(ranks, program, *arguments, launcher="unisono", deadline=60.0, **environment):
-        command, extra = launcher_command(launcher, ranks)
+    def run(ranks, program, *arguments, launcher="unisono", restart=0, deadline=60.0, **environment):
+        command, extra = launcher_command(launcher, ranks, restart)
         notes = tmp_path / "notes"
         shutil.rmtree(notes, ignore_errors=True)
         notes.mkdir()

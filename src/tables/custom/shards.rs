@@ -48,6 +48,11 @@ impl Shards {
         self.shards.len()
     }
 
+    /// Bytes of all shards.
+    pub fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.bytes).sum()
+    }
+
     /// The memory of a shard.
     ///
     /// # Safety

@@ -109,7 +109,7 @@ impl<W: WorkerHalf> CustomTable<W> {
             kind: TableKind::Custom,
             dtype: DType::U8,
             rows: shards.len(),
-            cols: shards.total,
+            cols: shards.bytes(),
             updater: server.name().into(),
             consistency,
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
@@ -119,6 +119,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let (add, options) = (AddOptions::default(), TableOptions::default());
         let base = Arc::new(Base::new(tables, description, extent, shards.clock, add, &options));
         tables.inner.list.add(Listed::Custom(Arc::downgrade(&base)));
+        tables.all_have_it()?;
         let (server, worker) = (Arc::new(server), Arc::new(worker));
         Ok(CustomTable { base, shards: Arc::new(shards), server, worker, group: tables.group.clone() })
     }

@@ -15,6 +15,9 @@ use crate::tables::updater::{Rule, UpdateContext};
 use crate::tables::{AddOptions, Init};
 use crate::transport::Call;
 
+/// Memory is fetched for the key that comes so many later, and so many later again: two waits overlap with work.
+const AHEAD: usize = 8;
+
 /// What all handles of a key-value table share.
 pub(crate) struct Core {
     pub(in crate::tables) base: Base,
@@ -68,7 +71,9 @@ impl Core {
         for targets in [after, before] {
             for group in targets.chunk_by(|one, other| one.part == other.part) {
                 let mut part = self.part(call, group[0].part as usize)?;
-                for &target in group {
+                for (at, &target) in group.iter().enumerate() {
+                    group.get(at + 2 * AHEAD).iter().for_each(|later| part.prefetch_slot(later.mixed));
+                    group.get(at + AHEAD).iter().for_each(|later| part.prefetch_entry(later.mixed));
                     each(&mut part, keys.at(target.position as usize), target)?;
                 }
             }

@@ -50,7 +50,7 @@ fn sorted(keys: OwnedKeys, values: &[u8], bytes: usize) -> Items {
             OwnedKeys::Bytes(order.iter().map(|&index| std::mem::take(&mut keys[index])).collect())
         }
     };
-    let values =
-        order.iter().flat_map(|&index| &values[index * bytes..(index + 1) * bytes]).copied().collect();
-    Items { keys, values }
+    let mut rows = Vec::with_capacity(values.len());
+    order.iter().for_each(|&index| rows.extend_from_slice(&values[index * bytes..(index + 1) * bytes]));
+    Items { keys, values: rows }
 }

@@ -8,14 +8,22 @@ use super::keys::KeyType;
 use super::memory::Memory;
 use super::part::PartHeader;
 use super::table::KeyValueTable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::{Base, pieces};
 use crate::tables::description::TableKind;
 use crate::tables::founding;
 use crate::tables::listing::Listed;
-use crate::tables::make::{Plan, Wish};
+use crate::tables::make::{Plan, Wish, together};
 use crate::tables::{TableOptions, Tables};
+
+/// Bytes of values for one key, at most.
+const LARGEST_ROW: usize = 1 << 32;
+
+fn too_large(dim: usize, dtype: DType) -> Error {
+    let expected = format!("at most {LARGEST_ROW} bytes for each key");
+    Error::usage("table", expected, format!("{dim} values of {dtype}"), "use a matrix")
+}
 
 impl KeyValueTable {
     /// A table of `dim` values for each key. Every rank calls it.
@@ -33,6 +41,8 @@ impl KeyValueTable {
         tables.check_one_host("key-value")?;
         let wish = Wish { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
+        let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= LARGEST_ROW);
+        together(tables, if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
         let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
         let form = Form::new(Shape {
             keys,
@@ -51,6 +61,7 @@ impl KeyValueTable {
         let base = Base::new(tables, description, extent, form.clock, add, &options);
         let core = Arc::new(Core { base, form, memory, rule, init: options.init });
         tables.inner.list.add(Listed::KeyValue(Arc::downgrade(&core)));
+        tables.all_have_it()?;
         Ok(KeyValueTable { core, group: tables.group.clone() })
     }
 }
@@ -78,7 +89,7 @@ mod tests {
                 tables.barrier().unwrap();
                 // Old indexes are gone: each part has one, a few segments and, for bytes, a few pieces for keys.
                 let taken = seat.find_common(pieces).len();
-                assert!((100..250).contains(&taken), "{taken}");
+                assert!((60..250).contains(&taken), "{taken}");
                 assert_eq!(seat.find_common(name).len(), 1);
                 tables.barrier().unwrap();
                 drop(table);

@@ -33,6 +33,19 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
+    /// Asks the processor to fetch what will be looked at soon.
+    #[inline]
+    pub fn prefetch(&self, place: usize) {
+        let address = self.seat.common_range(place, 1);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch changes nothing and cannot fail.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+
     /// Bytes under a lock.
     ///
     /// # Safety

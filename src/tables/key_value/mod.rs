@@ -10,6 +10,7 @@ mod keys;
 mod make;
 mod memory;
 mod part;
+mod save;
 mod table;
 mod text;
 

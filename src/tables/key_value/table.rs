@@ -114,7 +114,7 @@ impl KeyValueTable {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options);
         }
-        let (table, delta, options) = (self.in_background(), delta.to_vec(), options.clone());
+        let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let keys = keys.to_owned();
         self.core.queue.run_unwatched(move || {
             let call = table.core.call(&table.group, "add");
@@ -206,6 +206,12 @@ impl KeyValueTable {
         self.core.queue.drain(&self.core.call(&self.group, "tick"))?;
         self.core.clock.tick(worker);
         Ok(())
+    }
+
+    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
+    /// nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush_everywhere(&self.group)
     }
 
     /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).

@@ -14,7 +14,7 @@ use crate::transport::{Call, Signature, Slot, Transport, Verb};
 const LOOK: Duration = Duration::from_millis(20);
 /// What may be under way to one server without an answer: more would only fill memory.
 const MOST_BYTES: usize = 64 << 20;
-const MOST_REQUESTS: usize = 1024;
+const MOST_REQUESTS: usize = 256;
 
 /// This rank's requests to all servers.
 pub(super) struct Client {
@@ -26,7 +26,7 @@ pub(super) struct Client {
 
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, context: u32, servers: Vec<usize>) -> Client {
-        Client { transport, context, servers, desk: Desk::default() }
+        Client { transport, context, servers, desk: Desk::new() }
     }
 
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
@@ -37,14 +37,13 @@ impl Client {
             }
             let mut answers: Vec<Vec<u8>> = Vec::with_capacity(numbers.len());
             for (index, &number) in numbers.iter().enumerate() {
-                let owing = |state: &State| state.owing(Some(&numbers[index..]));
+                let owing = |state: &State| state.owing_for(&numbers[index..]);
                 answers.push(self.wait(call, |state| state.take(number), owing)??);
             }
             Ok(answers)
         })();
         if answers.is_err() {
-            let mut state = self.desk.state();
-            numbers.iter().for_each(|&number| state.forget(number));
+            numbers.into_iter().for_each(|number| self.give_up(call, number));
         }
         answers.map_err(|error| error.at_rank(self.transport.rank()))
     }
@@ -64,11 +63,19 @@ impl Client {
     }
 
     pub fn flush(&self, call: &Call) -> Result<()> {
-        let answered = |state: &mut State| state.owing(None).is_empty().then(|| state.take_failed());
-        let failed = self.wait(call, answered, |state| state.owing(None))?;
+        let answered = |state: &mut State| state.owing().is_empty().then(|| state.take_failed());
+        let failed = self.wait(call, answered, |state| state.owing())?;
         match failed.into_iter().next() {
             Some(error) => Err(error.at_rank(self.transport.rank())),
             None => Ok(()),
+        }
+    }
+
+    /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
+    fn give_up(&self, call: &Call, number: u64) {
+        let unanswered = self.desk.state().forget(number).filter(|open| open.answer.is_none());
+        if let Some(Open { server, .. }) = unanswered {
+            let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
         }
     }
 

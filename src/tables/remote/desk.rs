@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
@@ -21,6 +21,8 @@ pub(super) struct Open {
 pub(super) struct State {
     last: u64,
     open: HashMap<u64, Open>,
+    /// For each server, the number and the bytes of what was posted to it and is not answered.
+    posted: HashMap<usize, (usize, usize)>,
     /// Errors among the answers to posted requests, since the last flush.
     failed: Vec<Error>,
     /// Whether some thread is receiving.
@@ -32,6 +34,10 @@ impl State {
     /// Opens a request and gives its number.
     pub fn open(&mut self, request: Open) -> u64 {
         self.last += 1;
+        if request.posted {
+            let (count, bytes) = self.posted.entry(request.server).or_default();
+            (*count, *bytes) = (*count + 1, *bytes + request.bytes);
+        }
         self.open.insert(self.last, request);
         self.last
     }
@@ -43,15 +49,21 @@ impl State {
     }
 
     /// Forgets a request; its answer will be ignored.
-    pub fn forget(&mut self, number: u64) {
-        self.open.remove(&number);
+    pub fn forget(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        if open.posted
+            && let Some((count, bytes)) = self.posted.get_mut(&open.server)
+        {
+            (*count, *bytes) = (*count - 1, *bytes - open.bytes);
+        }
+        Some(open)
     }
 
     /// Puts an answer where it belongs.
     pub fn deliver(&mut self, server: usize, number: u64, answer: Result<Vec<u8>>) {
         match self.open.get_mut(&number) {
             Some(open) if open.server == server && open.posted => {
-                self.open.remove(&number);
+                self.forget(number);
                 self.failed.extend(answer.err());
             }
             Some(open) if open.server == server => open.answer = Some(answer),
@@ -62,22 +74,20 @@ impl State {
 
     /// The number and the bytes of what was posted to this server and is not answered.
     pub fn under_way(&self, server: usize) -> (usize, usize) {
-        let posted = self.open.values().filter(|open| open.posted && open.server == server);
-        posted.fold((0, 0), |(count, bytes), open| (count + 1, bytes + open.bytes))
+        self.posted.get(&server).copied().unwrap_or_default()
     }
 
-    /// The servers that owe answers: to these requests, or to what was posted.
-    pub fn owing(&self, numbers: Option<&[u64]>) -> Vec<usize> {
-        let waiting = |number: &u64, open: &Open| match numbers {
-            Some(numbers) => open.answer.is_none() && numbers.contains(number),
-            None => open.posted,
-        };
-        let mut servers: Vec<usize> = self
-            .open
-            .iter()
-            .filter(|(number, open)| waiting(number, open))
-            .map(|(_, open)| open.server)
-            .collect();
+    /// The servers that owe answers to what was posted.
+    pub fn owing(&self) -> Vec<usize> {
+        let owing = self.posted.iter().filter(|(_, (count, _))| *count > 0);
+        owing.map(|(server, _)| *server).collect()
+    }
+
+    /// The servers that owe answers to these requests.
+    pub fn owing_for(&self, numbers: &[u64]) -> Vec<usize> {
+        let waiting = numbers.iter().filter_map(|number| self.open.get(number));
+        let mut servers: Vec<usize> =
+            waiting.filter(|open| open.answer.is_none()).map(|open| open.server).collect();
         servers.sort_unstable();
         servers.dedup();
         servers
@@ -86,6 +96,7 @@ impl State {
     /// Forgets what was posted to this server, which will not answer any more.
     pub fn write_off(&mut self, server: usize) {
         self.open.retain(|_, open| !(open.posted && open.server == server));
+        self.posted.remove(&server);
     }
 
     /// The errors since the last time.
@@ -95,13 +106,19 @@ impl State {
 }
 
 /// The state, and the threads that wait for it to change.
-#[derive(Default)]
 pub(super) struct Desk {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Desk {
+    /// Numbers begin where those of earlier tables in this context do not reach: a late answer to one of their requests must
+    /// not be taken for one of ours.
+    pub fn new() -> Desk {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        Desk { state: Mutex::new(State { last: now, ..State::default() }), changed: Condvar::new() }
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -65,13 +65,15 @@ impl Remote {
         Ok(Remote { client, server })
     }
 
-    /// Asks a server and waits for its answer. An error of the server's comes back as the same kind of error. After
-    /// Timeout, PeerLost and Interrupted the request may still be run, or have been.
+    /// [`Remote::call_all`] with one request.
+    #[cfg(test)]
     pub fn call(&self, call: &Call, server: usize, request: Request) -> Result<Vec<u8>> {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
-    /// Asks several servers at once and waits for all answers, which come in the order of the requests.
+    /// Asks several servers at once and waits for all answers, which come in the order of the requests. An error of a server's
+    /// comes back as the same kind of error. After Timeout and Interrupted the requests may have been run; those that were
+    /// not ready are withdrawn.
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
         self.client.call_all(call, requests)
     }

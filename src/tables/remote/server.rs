@@ -18,6 +18,11 @@ use crate::transport::{Call, Signature, Slot, Transport, Verb};
 
 /// Says that a rank will send no more requests.
 pub(super) const GOODBYE: [u8; 1] = [1];
+/// Says that nobody waits any more for the answer to a request. Requests are longer than this.
+pub(super) fn withdrawal(number: u64) -> Vec<u8> {
+    [&[2][..], &number.to_le_bytes()].concat()
+}
+
 /// How long to wait for a request when none waits for its turn. A message to oneself ends it sooner.
 const IDLE: Duration = Duration::from_millis(250);
 /// How long to wait for a request before those that were not ready are tried again: workers of this host move clocks too.
@@ -206,6 +211,12 @@ impl Worker {
             self.shared.callers().remove(&from);
             // It has given up what still waits.
             self.queue.remove(|job| job.from == from);
+            return;
+        }
+        if let [2, number @ ..] = bytes.as_slice()
+            && let Ok(number) = number.try_into().map(u64::from_le_bytes)
+        {
+            self.queue.remove(|job| (job.from, job.number) == (from, number));
             return;
         }
         let number = wire::number(&bytes);

@@ -28,7 +28,8 @@ use crate::memory::TableElement;
 pub struct UpdateContext<'a> {
     /// Who adds: the worker's id.
     pub worker: usize,
-    /// How many adds this unit (a row, or a piece of an array) has had, this one included: 1 for the first.
+    /// How many adds this unit (a row, or a piece of an array) has had, this one included: 1 for the first. They are not
+    /// counted, and this is 0, where the updater keeps no state.
     pub step: u64,
     /// The add's options, else the table's, else the updater's defaults.
     pub options: &'a AddOptions,

@@ -153,7 +153,7 @@ impl Transport for ArenaTransport {
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {
-        self.seat.lost(rank)
+        self.seat.unreachable(rank)
     }
 
     fn missing(&self, rank: usize) -> Missing {

@@ -67,7 +67,7 @@ pub(crate) fn reached(value: u32, target: u32) -> bool {
     value.wrapping_sub(target) as i32 >= 0
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, unisono_loom))]
 mod tests {
     use super::*;
     use loom::sync::Arc;

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-#[cfg(loom)]
+#[cfg(unisono_loom)]
 pub(super) use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(unisono_loom))]
 pub(super) use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-#[cfg(not(loom))]
+#[cfg(not(unisono_loom))]
 mod kernel {
     use super::*;
     use rustix::thread::futex;
@@ -33,7 +33,7 @@ mod kernel {
 }
 
 /// Its lock makes "compare and sleep" one step, as the kernel does.
-#[cfg(loom)]
+#[cfg(unisono_loom)]
 mod kernel {
     use super::*;
     use loom::sync::{Condvar, Mutex};

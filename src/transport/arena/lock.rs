@@ -18,9 +18,9 @@ pub(crate) struct Lock {
 const SLEEPERS: u32 = 1 << 31;
 
 /// Looks at the word before sleeping.
-#[cfg(not(loom))]
+#[cfg(not(unisono_loom))]
 const SPINS: u32 = 100;
-#[cfg(loom)]
+#[cfg(unisono_loom)]
 const SPINS: u32 = 0;
 
 /// How the lock was taken.
@@ -93,7 +93,7 @@ impl Lock {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, unisono_loom))]
 mod tests {
     use super::*;
     use loom::cell::UnsafeCell;
@@ -139,7 +139,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use super::*;
 

@@ -47,6 +47,9 @@ pub(super) struct Offer {
     pub envelope: Envelope,
 }
 
+/// The most letters to look at in one step.
+const LETTERS: usize = 64;
+
 pub(super) struct Engine {
     pub mpi: Mpi,
     exchanges: HashMap<Ticket, Exchange>,
@@ -69,6 +72,8 @@ pub(super) struct Engine {
     listener: Option<Request>,
     page: Vec<u8>,
     last_number: u64,
+    /// The letter to look at next.
+    turn: usize,
     pub last_tag: u16,
     /// The rank whose transfer MPI would not let go of; MPI is never entered again then.
     pub broken: Option<usize>,
@@ -95,6 +100,7 @@ impl Engine {
             listener: None,
             page: vec![0; Header::SIZE + INLINE],
             last_number: 0,
+            turn: 0,
             last_tag: wire::LETTER_TAG,
             broken: None,
         };
@@ -119,7 +125,7 @@ impl Engine {
         Ok(())
     }
 
-    fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
@@ -189,13 +195,14 @@ impl Engine {
             self.page = page;
             self.listen()?;
         }
-        let mut index = 0;
-        while let Some(letter) = self.letters.get_mut(index) {
-            if self.mpi.test(&mut letter.request)?.is_some() {
+        // A slow receiver may have very many: look at some of them each time, and at others the next time.
+        for _ in 0..self.letters.len().min(LETTERS) {
+            let index = self.turn % self.letters.len();
+            if self.mpi.test(&mut self.letters[index].request)?.is_some() {
                 let ticket = self.letters.swap_remove(index).ticket;
                 ticket.into_iter().for_each(|ticket| self.done(ticket));
             } else {
-                index += 1;
+                self.turn = index + 1;
             }
         }
         let mut index = 0;

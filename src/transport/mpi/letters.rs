@@ -6,20 +6,32 @@ use super::engine::{Engine, Failure, Letter, Offer};
 use super::matching::{Arrived, Body, Posted};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, Header};
+use crate::error::Result;
 use crate::transport::mailbox::Surprise;
 use crate::transport::{Envelope, Slot, Ticket};
 
 impl Engine {
     /// Sends a letter. With a ticket, the letter's departure completes one of its sends.
     pub(super) fn write(&mut self, to: usize, header: Header, bytes: &[u8], ticket: Option<Ticket>) {
+        if let Err(error) = self.try_to_write(to, header, bytes, ticket) {
+            self.fail(ticket, Failure::Mpi(error));
+        }
+    }
+
+    pub(super) fn try_to_write(
+        &mut self,
+        to: usize,
+        header: Header,
+        bytes: &[u8],
+        ticket: Option<Ticket>,
+    ) -> Result<()> {
         let mut text = Vec::with_capacity(Header::SIZE + bytes.len());
         text.extend_from_slice(bytemuck::bytes_of(&header));
         text.extend_from_slice(bytes);
         // SAFETY: the text is kept with the request until it completes, and leaked if the engine goes first.
-        match unsafe { self.mpi.send(text.as_ptr(), text.len(), to, wire::LETTER_TAG) } {
-            Ok(request) => self.letters.push(Letter { request, _text: text, to, ticket }),
-            Err(error) => self.fail(ticket, Failure::Mpi(error)),
-        }
+        let request = unsafe { self.mpi.send(text.as_ptr(), text.len(), to, wire::LETTER_TAG)? };
+        self.letters.push(Letter { request, _text: text, to, ticket });
+        Ok(())
     }
 
     pub(super) fn letter_came(&mut self, from: usize, header: &Header, bytes: &[u8]) {

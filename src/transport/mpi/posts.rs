@@ -6,11 +6,11 @@ use super::MpiTransport;
 use super::engine::{Engine, Failure};
 use super::matching::{Arrived, Body, Posted};
 use super::wait::Pause;
-use super::wire::INLINE;
+use super::wire::{self, Header, INLINE};
 use crate::error::Result;
-use crate::transport::{Call, Slot, Ticket};
+use crate::transport::{Call, Envelope, Slot, Ticket};
 
-/// A posted message that has not left. A small one travels in its letter; the bytes of a large one are kept here.
+/// A large message that was posted and has not left. A small one travels in its letter.
 pub(super) struct Parcel {
     ticket: Ticket,
     bytes: Vec<u8>,
@@ -31,18 +31,17 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 impl Engine {
     /// Sends a message with memory of its own.
     fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), Failure> {
+        if to != self.mpi.rank && bytes.len() <= INLINE {
+            let (message, envelope) = (self.number(), Envelope::new(slot, bytes.len()));
+            let header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
+            return self.try_to_write(to, header, &bytes, None).map_err(Failure::Mpi);
+        }
         let ticket = self.open(1);
         self.send(ticket, to, slot, &bytes);
+        // A message to oneself is there already.
         match self.state(ticket) {
             Ok(true) => self.close(ticket),
-            Ok(false) => {
-                let bytes = if bytes.len() > INLINE { bytes } else { Vec::new() };
-                self.parcels.push(Parcel { ticket, bytes });
-            }
-            Err(failure) => {
-                self.close(ticket);
-                return Err(failure);
-            }
+            _ => self.parcels.push(Parcel { ticket, bytes }),
         }
         Ok(())
     }
@@ -218,7 +217,7 @@ impl MpiTransport {
         loop {
             let mut engine = self.engine();
             self.advance(&mut engine, call)?;
-            if engine.parcels.is_empty() {
+            if engine.parcels.is_empty() && engine.letters.is_empty() {
                 return Ok(true);
             }
             drop(engine);

@@ -11,7 +11,7 @@ const SPINS: u32 = 200;
 /// How long to keep giving the core away before sleeping.
 const YIELDING: Duration = Duration::from_millis(20);
 /// The same, for a server that may be idle for hours: long enough for the next message of a busy client.
-const YIELDING_IDLE: Duration = Duration::from_micros(200);
+const YIELDING_IDLE: Duration = Duration::from_micros(500);
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// How often a waiting call looks at its interrupt hook and at the health of its peers.

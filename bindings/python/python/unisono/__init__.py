@@ -36,17 +36,33 @@ from unisono.errors import (
 )
 from unisono.group import Group
 from unisono.pending import Pending
+from unisono.tables import (
+    ArrayTable,
+    KeyValueTable,
+    MatrixTable,
+    SparseMatrixTable,
+    Table,
+    load,
+    normal,
+    save,
+    uniform,
+)
 from unisono.world import World, empty, init, shutdown, world
 
 __all__ = [
+    "ArrayTable",
     "Error",
     "Group",
     "InternalError",
     "IoError",
+    "KeyValueTable",
     "Lost",
+    "MatrixTable",
     "Missing",
     "PeerLost",
     "Pending",
+    "SparseMatrixTable",
+    "Table",
     "Timeout",
     "Unsupported",
     "UsageError",
@@ -60,11 +76,15 @@ __all__ = [
     "empty",
     "gather",
     "init",
+    "load",
+    "normal",
     "recv",
     "reduce",
     "reduce_scatter",
+    "save",
     "scatter",
     "send",
     "shutdown",
+    "uniform",
     "world",
 ]

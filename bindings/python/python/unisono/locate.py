@@ -4,17 +4,18 @@ import os
 import sys
 import threading
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
+_SITE = os.path.dirname(os.path.dirname(__file__))
+_PACKAGES = tuple(os.path.join(_SITE, name) + os.sep for name in ("unisono", "multiverso"))
 
 
 def where() -> str | None:
-    """The file, line and function that the main thread is at, outside this package.
+    """The file, line and function that the main thread is at, outside these packages.
 
     Returns:
         Such as ``"train.py:31 in step"``, or None if there is no such place.
     """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
         frame = frame.f_back
     if frame is None:
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +15,7 @@ from unisono import _native
 from unisono.arrays import bfloat16, name_of, take_over
 from unisono.errors import UsageError
 from unisono.group import Group
+from unisono.pending import Pending
 
 
 class World(Group):
@@ -38,6 +41,10 @@ class World(Group):
         """What carries the data: "alone", "shm", "mpi" or "shm+mpi"."""
         self.launcher: str = native.launcher
         """Who started the ranks."""
+        self.restarts: int = native.restarts
+        """How often the launcher has started this rank again: 0 for its first process."""
+        self._joined: _native.Tables | None = None
+        self._role: str | None = None
 
     def __repr__(self) -> str:
         return f"<unisono.World rank {self.rank} of {self.size}, {self.transport}, launcher {self.launcher}>"
@@ -58,18 +65,79 @@ class World(Group):
         extents = [int(shape)] if isinstance(shape, (int, np.integer)) else [int(one) for one in shape]
         return take_over(self._world.empty(extents, name), None)
 
+    def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """Waits until every rank has come this far; what any of them added to tables before is then applied.
 
+        Args:
+            wait: Whether to wait here; otherwise a `Pending` is returned.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            None.
+        """
+        if self._joined is None:
+            return super().barrier(wait=wait, timeout=timeout)
+        outcome = self._joined.barrier(wait, timeout)
+        return outcome if wait else Pending(outcome, "barrier", lambda _: None)
+
+    @property
+    def workers(self) -> int:
+        """How many ranks are workers: get and add."""
+        return self.size if self._joined is None else self._joined.workers
+
+    @property
+    def servers(self) -> int:
+        """How many ranks are servers: hold parts of tables."""
+        return self.size if self._joined is None else self._joined.servers
+
+    @property
+    def worker_id(self) -> int | None:
+        """This rank's number among the workers, or None if it is none."""
+        return self.rank if self._joined is None else self._joined.worker_id
+
+    @property
+    def server_id(self) -> int | None:
+        """This rank's number among the servers, or None if it is none."""
+        return self.rank if self._joined is None else self._joined.server_id
+
+    def _tables(self, role: str | None = None) -> _native.Tables:
+        """This world's tables. The first time every rank calls it, and becomes what `role` says."""
+        with _tables_lock:
+            if self._joined is None:
+                self._joined = self._world.tables(role or "both")
+                self._role = role or "both"
+            elif role not in (None, self._role):
+                raise UsageError(
+                    f"init: expected the role {self._role!r}, which this rank has, received {role!r}; "
+                    "give the role with the first init()"
+                )
+            return self._joined
+
+    def _leave_tables(self, flush: bool = True) -> None:
+        """Ends this rank's part in tables: its adds are applied, and nobody waits for it.
+
+        Where ranks are on several hosts, it goes on serving them until all have come this far.
+        """
+        leaving, self._joined, self._role = self._joined, None, None
+        if leaving is not None and flush and not self._world.is_forked:
+            leaving.close(None)
+
+
+_tables_lock = threading.Lock()
 _lock = threading.Lock()
 _default: World | None = None
 _left_a_job = False
 
 
-def init(timeout: float | None = None) -> World:
+def init(timeout: float | None = None, role: str | None = None) -> World:
     """Joins the world that the launcher of this process has started; alone without a launcher.
 
     Args:
         timeout: Seconds that any call waits before it gives up, unless it says otherwise; by default
             UNISONO_TIMEOUT, or 300.
+        role: What this rank does for tables: "worker" (gets and adds), "server" (holds parts of tables),
+            "both" or "none"; by default UNISONO_ROLE. Either every rank has a role or none, and then all are
+            both.
 
     Returns:
         The world. A second call returns the same. After `shutdown` a process that was alone gets a new one; a
@@ -96,6 +164,9 @@ def init(timeout: float | None = None) -> World:
             )
         if _default is None:
             _default = World(_native.World.init(timeout))
+        role = role or os.environ.get("UNISONO_ROLE") or None
+        if role is not None:
+            _default._tables(role)
         return _default
 
 
@@ -116,14 +187,29 @@ def world() -> World:
 
 
 def shutdown() -> None:
-    """Leaves the default world; without one it does nothing. It is also called when the program ends."""
+    """Leaves the default world; without one it does nothing. It is also called when the program ends.
+
+    This rank's adds to tables are applied first; workers that go on need not wait for this one.
+    """
+    _end(flush=True)
+
+
+def _at_exit() -> None:
+    # After an exception that nobody caught, others may never do what this rank's last adds wait for.
+    _end(flush=getattr(sys, "last_value", None) is None)
+
+
+def _end(flush: bool) -> None:
     global _default, _left_a_job
     with _lock:
         ending, _default = _default, None
         if ending is not None:
             # Others may still be in their last call: a new world in the same shared memory would meddle.
             _left_a_job = ending.size > 1
-            ending._world.shutdown()
+            try:
+                ending._leave_tables(flush)
+            finally:
+                ending._world.shutdown()
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
@@ -146,4 +232,4 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     return world().empty(shape, dtype)
 
 
-atexit.register(shutdown)
+atexit.register(_at_exit)

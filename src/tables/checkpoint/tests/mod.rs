@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::manifest::{self, Content};
 use super::names::MANIFEST;
+use super::open::open;
 use super::store::{NewFile, locate};
-use super::{Checkpoint, Part, Piece, Source, Tensor, commit, new_id, open, write_part};
+use super::{Checkpoint, Part, Piece, Source, Tensor, commit, new_id, write_part};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 

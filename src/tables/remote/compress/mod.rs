@@ -44,14 +44,14 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Reads "none", "f16", "bf16", "int8" or "topk:0.01".
+    /// Reads "none", "float16" (or "f16"), "bfloat16" (or "bf16"), "int8" or "topk:0.01".
     pub fn parse(text: &str) -> Result<Compression> {
         let fraction = |text: &str| text.parse().ok().filter(|fraction| *fraction > 0.0 && *fraction <= 1.0);
         let found = match text.split_once(':') {
             None => match text {
                 "none" => Some(Compression::None),
-                "f16" => Some(Compression::F16),
-                "bf16" => Some(Compression::BF16),
+                "float16" | "f16" => Some(Compression::F16),
+                "bfloat16" | "bf16" => Some(Compression::BF16),
                 "int8" => Some(Compression::Int8),
                 _ => None,
             },
@@ -59,7 +59,7 @@ impl Compression {
             Some(_) => None,
         };
         found.ok_or_else(|| {
-            let expected = "none, f16, bf16, int8, or topk: and a fraction above 0 and at most 1";
+            let expected = "none, float16, bfloat16, int8, or topk: and a fraction above 0 and at most 1";
             Error::usage("compression", expected, format!("{text:?}"), "write for example topk:0.01")
         })
     }
@@ -85,8 +85,8 @@ impl std::fmt::Display for Compression {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Compression::None => f.write_str("none"),
-            Compression::F16 => f.write_str("f16"),
-            Compression::BF16 => f.write_str("bf16"),
+            Compression::F16 => f.write_str("float16"),
+            Compression::BF16 => f.write_str("bfloat16"),
             Compression::Int8 => f.write_str("int8"),
             Compression::TopK(fraction) => write!(f, "topk:{fraction}"),
         }

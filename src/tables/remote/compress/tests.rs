@@ -38,7 +38,10 @@ fn values() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn adds() -> impl Strategy<Value = (usize, Vec<(Vec<i64>, Vec<f64>)>)> {
+/// Rows, and a value for each of their elements.
+type Add = (Vec<i64>, Vec<f64>);
+
+fn adds() -> impl Strategy<Value = (usize, Vec<Add>)> {
     (1usize..70).prop_flat_map(|row| {
         let add = prop::collection::vec(0i64..6, 1..5).prop_flat_map(move |rows| {
             let count = rows.len() * row;
@@ -52,7 +55,7 @@ fn adds() -> impl Strategy<Value = (usize, Vec<(Vec<i64>, Vec<f64>)>)> {
 fn nothing_is_lost<T: super::forms::Real>(
     compression: Compression,
     row: usize,
-    adds: &[(Vec<i64>, Vec<f64>)],
+    adds: &[Add],
 ) -> Result<(), TestCaseError> {
     let mut packer = Packer::new(T::DTYPE, row, compression);
     let mut balance: HashMap<(i64, usize), (f64, f64)> = HashMap::new();
@@ -227,9 +230,10 @@ fn small_steps_arrive_in_the_end() {
 
 #[test]
 fn names_are_read_and_written() {
-    for text in ["none", "f16", "bf16", "int8", "topk:0.01", "topk:1"] {
+    for text in ["none", "float16", "bfloat16", "int8", "topk:0.01", "topk:1"] {
         assert_eq!(Compression::parse(text).unwrap().to_string(), text);
     }
+    assert_eq!(Compression::parse("bf16").unwrap(), Compression::BF16);
     for text in ["", "f8", "topk", "topk:", "topk:0", "topk:2", "topk:-1", "topk:nan", "int8:3"] {
         assert!(Compression::parse(text).is_err(), "{text}");
     }

@@ -108,7 +108,7 @@ fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
         let mut packer = Packer::new(DType::F32, 100, compression);
         let (payload, packed) = packer.pack(Units::From(0), bytemuck::cast_slice(&sent));
         let request = Request {
-            options: (4 * count as u64).to_le_bytes().to_vec(),
+            rows: RowList::List(vec![count as i64]),
             reply: Some((DType::F32, compression)),
             payload,
             packed,

@@ -84,9 +84,8 @@ impl Store for Toy {
             return Err(super::troubles::failure(request.payload[0]));
         }
         if request.verb == ECHO {
-            let bytes =
-                request.options.as_chunks::<8>().0.first().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            return Ok(request.delta(crate::memory::DType::F32, bytes as usize)?.into_owned());
+            let RowList::List(rows) = &request.rows else { return Ok(Vec::new()) };
+            return Ok(request.delta(crate::memory::DType::F32, 4 * rows[0] as usize)?.into_owned());
         }
         let mut state = self.state.lock().unwrap();
         let State { values, adds, gets } = &mut *state;

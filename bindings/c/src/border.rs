@@ -1,0 +1,186 @@
+//! What C passes in pointers becomes slices, texts and places for results, checked as far as that is possible.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::{ptr, slice};
+
+use unisono::{DType, Error, Result};
+
+/// One call from C. Only [`crate::errors::guard`] makes one: while it exists, the pointers that the call brought
+/// are what the header says, because C vouches for them. What is made of them lives no longer than the call.
+pub(crate) struct Border {
+    pub(crate) operation: &'static str,
+}
+
+impl Border {
+    pub(crate) fn new(operation: &'static str) -> Border {
+        Border { operation }
+    }
+
+    /// An error in one of the call's arguments.
+    pub(crate) fn refuse(&self, expected: &str, received: impl Into<String>, advice: &str) -> Error {
+        Error::usage(self.operation, expected, received, advice)
+    }
+
+    /// The elements to read.
+    pub(crate) fn input(&self, pointer: *const c_void, count: usize, dtype: DType) -> Result<&[u8]> {
+        self.slice(pointer.cast(), self.bytes_of(count, dtype)?, "values to read")
+    }
+
+    /// The elements to write or to change.
+    #[allow(clippy::mut_from_ref)] // The pointer is the argument that matters, not the border.
+    pub(crate) fn output(&self, pointer: *mut c_void, count: usize, dtype: DType) -> Result<&mut [u8]> {
+        let bytes = self.bytes_of(count, dtype)?;
+        if bytes == 0 {
+            return Ok(&mut []);
+        }
+        self.check_pointer(pointer, "a buffer to write to")?;
+        // SAFETY: not null, and C vouches for so many elements that nobody else uses during the call. Plain numbers have
+        // no wrong values, and bytes no alignment.
+        Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), bytes) })
+    }
+
+    /// A list of `count` items, each of a plain type.
+    pub(crate) fn list<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+        if count > isize::MAX as usize / size_of::<T>().max(1) {
+            return Err(self.too_long(count));
+        }
+        if !pointer.is_aligned() {
+            return Err(self.refuse(
+                &format!("{what} at an aligned address"),
+                format!("{pointer:p}"),
+                "align it",
+            ));
+        }
+        self.slice(pointer, count, what)
+    }
+
+    /// A structure that C fills.
+    pub(crate) fn read<T: Plain>(&self, pointer: *const T, what: &str) -> Result<T> {
+        Ok(self.place(pointer.cast_mut(), what)?.get())
+    }
+
+    /// A text that ends with a zero byte.
+    pub(crate) fn text(&self, pointer: *const c_char, what: &str) -> Result<&str> {
+        self.check_pointer(pointer, what)?;
+        // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        text.to_str().map_err(|_| self.refuse(&format!("{what} in UTF-8"), format!("{text:?}"), "convert it"))
+    }
+
+    /// As [`Border::text`]; NULL is no text.
+    pub(crate) fn optional_text(&self, pointer: *const c_char, what: &str) -> Result<Option<&str>> {
+        if pointer.is_null() { Ok(None) } else { self.text(pointer, what).map(Some) }
+    }
+
+    /// The place for a result.
+    pub(crate) fn place<T: Plain>(&self, pointer: *mut T, what: &str) -> Result<Place<'_, T>> {
+        self.check_pointer(pointer, what)?;
+        Ok(Place { pointer, _border: self })
+    }
+
+    /// Elements to read, and elements to write that are apart from them: so many of each.
+    pub(crate) fn apart(
+        &self,
+        input: (*const c_void, usize),
+        output: (*mut c_void, usize),
+        dtype: DType,
+    ) -> Result<(&[u8], &mut [u8])> {
+        let (read, written) = (self.bytes_of(input.1, dtype)?, self.bytes_of(output.1, dtype)?);
+        let (from, to) = (input.0 as usize, output.0 as usize);
+        let overlap =
+            read > 0 && written > 0 && from < to.saturating_add(written) && to < from.saturating_add(read);
+        if overlap && from != 0 && to != 0 {
+            return Err(self.refuse(
+                "an output apart from the input",
+                "buffers that overlap",
+                "use two buffers; only broadcast, reduce and all_reduce work in place",
+            ));
+        }
+        Ok((self.input(input.0, input.1, dtype)?, self.output(output.0, output.1, dtype)?))
+    }
+
+    /// Takes those of a program's arguments out that `take` wants: the others move to the front in their order, and the
+    /// count shrinks.
+    pub(crate) fn take_arguments(
+        &self,
+        count: *mut c_int,
+        arguments: *mut *mut c_char,
+        mut take: impl FnMut(&str) -> bool,
+    ) -> Result<()> {
+        let place = self.place(count, "the number of arguments")?;
+        let number = usize::try_from(place.get()).unwrap_or(0);
+        self.check_pointer(arguments, "the arguments")?;
+        // SAFETY: not null, and C vouches that there are so many of them, which nobody else uses during the call.
+        let arguments = unsafe { slice::from_raw_parts_mut(arguments, number) };
+        let mut kept = 0;
+        for position in 0..number {
+            let taken = !arguments[position].is_null() && {
+                // SAFETY: not null, and C vouches that it is a text with a zero at its end.
+                let text = unsafe { CStr::from_ptr(arguments[position]) };
+                take(&text.to_string_lossy())
+            };
+            if !taken {
+                arguments.swap(kept, position);
+                kept += 1;
+            }
+        }
+        place.put(kept as c_int);
+        Ok(())
+    }
+
+    fn bytes_of(&self, count: usize, dtype: DType) -> Result<usize> {
+        let bytes = count.checked_mul(dtype.size());
+        bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or_else(|| self.too_long(count))
+    }
+
+    fn too_long(&self, count: usize) -> Error {
+        self.refuse("a count that fits in memory", count.to_string(), "is it a negative number?")
+    }
+
+    fn slice<T: Plain>(&self, pointer: *const T, count: usize, what: &str) -> Result<&[T]> {
+        if count == 0 {
+            return Ok(&[]);
+        }
+        self.check_pointer(pointer, what)?;
+        // SAFETY: not null, aligned, and C vouches for so many items that nobody changes during the call.
+        Ok(unsafe { slice::from_raw_parts(pointer, count) })
+    }
+
+    fn check_pointer<T>(&self, pointer: *const T, what: &str) -> Result<()> {
+        match pointer.is_null() {
+            false => Ok(()),
+            true => Err(self.refuse(what, "NULL", "pass its address")),
+        }
+    }
+}
+
+/// Where a result goes.
+pub(crate) struct Place<'a, T> {
+    pointer: *mut T,
+    _border: &'a Border,
+}
+
+impl<T: Plain> Place<'_, T> {
+    /// What lies there, for places that C has filled.
+    fn get(&self) -> T {
+        // SAFETY: not null, and C vouches for its value.
+        unsafe { ptr::read_unaligned(self.pointer) }
+    }
+
+    pub(crate) fn put(self, value: T) {
+        // SAFETY: not null, and C vouches for the room; it may be anywhere, also unaligned.
+        unsafe { ptr::write_unaligned(self.pointer, value) }
+    }
+}
+
+/// Types that are the same in C and in Rust and have no wrong values.
+pub(crate) trait Plain: Copy {}
+impl Plain for u8 {}
+impl Plain for i32 {}
+impl Plain for i64 {}
+impl Plain for u64 {}
+impl Plain for usize {}
+impl Plain for f32 {}
+impl Plain for f64 {}
+impl<T> Plain for *const T {}
+impl<T> Plain for *mut T {}

@@ -1,0 +1,195 @@
+//! For C: the verbs with one count for all ranks, and messages. `group` is UNISONO_WORLD or a group's handle.
+
+use std::ffi::c_void;
+
+use crate::errors::guard;
+use crate::group::{GroupHandle, verb};
+use crate::session;
+
+/// Waits until every member has called this. What they added to tables before is applied afterwards.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_barrier(group: GroupHandle) -> i32 {
+    verb("barrier", group, |_, call| {
+        session::current("barrier")?.flush()?;
+        call.made().barrier()
+    })
+}
+
+/// Copies the root's values to every member.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_broadcast(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+) -> i32 {
+    verb("broadcast", group, |border, call| {
+        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+        let values = border.output(values, count, dtype)?;
+        call.made().raw().broadcast(values, dtype, root)
+    })
+}
+
+/// Combines the members' values; everybody gets the result, in place.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_all_reduce(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+) -> i32 {
+    verb("all_reduce", group, |border, call| {
+        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
+        let values = border.output(values, count, dtype)?;
+        call.made().raw().all_reduce(values, dtype, op)
+    })
+}
+
+/// Combines the members' values in the root's buffer; the other members' buffers do not change.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_reduce(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+    root: i32,
+) -> i32 {
+    verb("reduce", group, |border, call| {
+        let (dtype, op, root) = (border.dtype(dtype)?, border.operation(op)?, border.rank(root)?);
+        let values = border.output(values, count, dtype)?;
+        call.made().raw().reduce(values, dtype, op, root)
+    })
+}
+
+/// Collects `count` values of every member at the root, in rank order; only the root's output is used, the others may
+/// pass NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_gather(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+) -> i32 {
+    verb("gather", group, |border, call| {
+        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+        let counts = vec![count; call.size()];
+        let room = if root == call.rank() { border.sum(&counts)? } else { 0 };
+        let (input, output) = border.apart((input, count), (output, room), dtype)?;
+        call.made().raw().gather(input, Some(output), &counts, dtype, root)
+    })
+}
+
+/// Hands out the root's values, `count` to every member in rank order; only the root's input is used, the others may
+/// pass NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_scatter(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    root: i32,
+) -> i32 {
+    verb("scatter", group, |border, call| {
+        let (dtype, root) = (border.dtype(dtype)?, border.rank(root)?);
+        let counts = vec![count; call.size()];
+        let whole = if root == call.rank() { border.sum(&counts)? } else { 0 };
+        let (input, output) = border.apart((input, whole), (output, count), dtype)?;
+        call.made().raw().scatter(Some(input), &counts, output, dtype, root)
+    })
+}
+
+/// Collects `count` values of every member, in rank order; everybody gets them all.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_all_gather(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+) -> i32 {
+    verb("all_gather", group, |border, call| {
+        let dtype = border.dtype(dtype)?;
+        let counts = vec![count; call.size()];
+        let (input, output) = border.apart((input, count), (output, border.sum(&counts)?), dtype)?;
+        call.made().raw().all_gather(input, output, &counts, dtype)
+    })
+}
+
+/// Combines the members' inputs, as many values as members times `count`; every member gets `count` of the result, in
+/// rank order.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_reduce_scatter(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+    op: i32,
+) -> i32 {
+    verb("reduce_scatter", group, |border, call| {
+        let (dtype, op) = (border.dtype(dtype)?, border.operation(op)?);
+        let counts = vec![count; call.size()];
+        let (input, output) = border.apart((input, border.sum(&counts)?), (output, count), dtype)?;
+        call.made().raw().reduce_scatter(input, output, &counts, dtype, op)
+    })
+}
+
+/// Sends `count` values to every member and receives as many from each: part r of the input goes to rank r, part r of
+/// the output comes from it.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_all_to_all(
+    group: GroupHandle,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    dtype: i32,
+) -> i32 {
+    verb("all_to_all", group, |border, call| {
+        let dtype = border.dtype(dtype)?;
+        let counts = vec![count; call.size()];
+        let (input, output) =
+            border.apart((input, border.sum(&counts)?), (output, border.sum(&counts)?), dtype)?;
+        call.made().raw().all_to_all(input, &counts, output, &counts, dtype)
+    })
+}
+
+/// Sends values to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
+/// receives them. Messages with the same tag between two members arrive in order.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_send(
+    group: GroupHandle,
+    values: *const c_void,
+    count: usize,
+    dtype: i32,
+    to: i32,
+    tag: u32,
+) -> i32 {
+    guard("send", |border| {
+        let group = border.group(group)?;
+        let (dtype, to) = (border.dtype(dtype)?, border.rank(to)?);
+        group.raw().send(border.input(values, count, dtype)?, dtype, to, tag)
+    })
+}
+
+/// Receives values from a member; type and count must be the sender's.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_recv(
+    group: GroupHandle,
+    values: *mut c_void,
+    count: usize,
+    dtype: i32,
+    from: i32,
+    tag: u32,
+) -> i32 {
+    guard("recv", |border| {
+        let group = border.group(group)?;
+        let (dtype, from) = (border.dtype(dtype)?, border.rank(from)?);
+        group.raw().recv(border.output(values, count, dtype)?, dtype, from, tag)
+    })
+}

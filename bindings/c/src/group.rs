@@ -1,0 +1,158 @@
+//! For C: groups, the ranks that make calls together.
+
+use unisono::{Group, Result};
+
+use crate::border::Border;
+use crate::errors::guard;
+use crate::{handles, session};
+
+/// A group: ranks that make the same calls in the same order.
+pub type GroupHandle = u64;
+
+/// The group of everybody; it needs no freeing.
+pub const UNISONO_WORLD: GroupHandle = 0;
+
+/// What a rank gets that is in no group.
+pub const UNISONO_NO_GROUP: GroupHandle = u64::MAX;
+
+impl Border {
+    /// The group behind a handle.
+    pub(crate) fn group(&self, handle: u64) -> Result<Group> {
+        let session = session::current(self.operation)?;
+        if handle == UNISONO_WORLD { Ok(session.group.clone()) } else { self.held(handle) }
+    }
+}
+
+/// A collective call whose arguments are still being looked at. If they are refused, the call counts all the same: the
+/// other ranks may be making it.
+pub(crate) struct Unmade {
+    group: Option<Group>,
+}
+
+impl Unmade {
+    pub(crate) fn new(group: Group) -> Unmade {
+        Unmade { group: Some(group) }
+    }
+
+    /// The call is made now, and counts itself.
+    pub(crate) fn made(mut self) -> Group {
+        self.group.take().expect("taken out here alone")
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.group.as_ref().map_or(0, Group::size)
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.group.as_ref().map_or(0, Group::rank)
+    }
+}
+
+impl Drop for Unmade {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            group.skip_call();
+        }
+    }
+}
+
+/// Runs one collective call.
+pub(crate) fn verb(
+    operation: &'static str,
+    group: GroupHandle,
+    work: impl FnOnce(&Border, Unmade) -> Result<()>,
+) -> i32 {
+    guard(operation, |border| {
+        let group = border.group(group)?;
+        work(border, Unmade::new(group))
+    })
+}
+
+/// Makes the group of these members: ranks of `parent`, in the order of their new ranks. Every member calls this with
+/// the same list.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_new(
+    parent: GroupHandle,
+    members: *const i32,
+    count: usize,
+    group: *mut GroupHandle,
+) -> i32 {
+    guard("group", |border| {
+        let place = border.place(group, "a place for the handle")?;
+        let parent = border.group(parent)?;
+        let members = border.list(members, count, "the members")?;
+        let members = members.iter().map(|&member| border.rank(member)).collect::<Result<Vec<_>>>()?;
+        let made = parent.subgroup(&members)?.ok_or_else(|| {
+            let received = format!("members {members:?}, called by {}", parent.rank());
+            border.refuse("a call by members only", received, "leave the call out on the other ranks")
+        })?;
+        place.put(handles::keep(made));
+        Ok(())
+    })
+}
+
+/// Makes one group for each color, its members ordered by key and then by rank. Every member of `parent` calls this.
+/// A rank with a negative color is in no group: its handle becomes UNISONO_NO_GROUP.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_split(
+    parent: GroupHandle,
+    color: i64,
+    key: i64,
+    group: *mut GroupHandle,
+) -> i32 {
+    verb("split", parent, |border, call| {
+        let place = border.place(group, "a place for the handle")?;
+        let made = call.made().split(u64::try_from(color).ok(), key)?;
+        place.put(made.map_or(UNISONO_NO_GROUP, handles::keep));
+        Ok(())
+    })
+}
+
+/// Makes a handle of the same group whose calls wait so many seconds before they give up.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_with_timeout(
+    group: GroupHandle,
+    seconds: f64,
+    changed: *mut GroupHandle,
+) -> i32 {
+    guard("group_with_timeout", |border| {
+        let place = border.place(changed, "a place for the handle")?;
+        let group = border.group(group)?.with_timeout(border.seconds(seconds)?);
+        place.put(handles::keep(group));
+        Ok(())
+    })
+}
+
+/// Makes a handle of the same group whose reductions give the same bits on every transport.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_deterministic(group: GroupHandle, changed: *mut GroupHandle) -> i32 {
+    guard("group_deterministic", |border| {
+        let place = border.place(changed, "a place for the handle")?;
+        place.put(handles::keep(border.group(group)?.deterministic(true)));
+        Ok(())
+    })
+}
+
+/// This process's rank in the group.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_rank(group: GroupHandle, rank: *mut i32) -> i32 {
+    guard("group_rank", |border| {
+        border.place(rank, "a place for the result")?.put(border.group(group)?.rank() as i32);
+        Ok(())
+    })
+}
+
+/// How many ranks the group has.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_size(group: GroupHandle, size: *mut i32) -> i32 {
+    guard("group_size", |border| {
+        border.place(size, "a place for the result")?.put(border.group(group)?.size() as i32);
+        Ok(())
+    })
+}
+
+/// Frees a handle that one of the functions above made.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_group_free(group: GroupHandle) -> i32 {
+    guard("group_free", |border| border.free::<Group>(group))
+}

@@ -1,0 +1,124 @@
+//! What C holds is a number, never a pointer: one that was freed, or is of another kind, is an error and not a crash.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use unisono::{Error, Group, Result};
+
+use crate::border::Border;
+use crate::items::Snapshot;
+use crate::options::Options;
+use crate::pending::InFlight;
+use crate::session;
+use crate::table::Named;
+
+/// What a handle can stand for.
+pub(crate) enum Object {
+    Group(Group),
+    Items(Arc<Snapshot>),
+    Options(Arc<Options>),
+    Pending(Arc<InFlight>),
+    Table(Arc<Named>),
+}
+
+/// A kind of object that C can hold.
+pub(crate) trait Held: Clone {
+    /// Its name in errors.
+    const NAME: &'static str;
+    /// Whether it ends with the world.
+    const NEEDS_WORLD: bool;
+    fn of(object: &Object) -> Option<&Self>;
+    fn into_object(self) -> Object;
+}
+
+macro_rules! held {
+    ($($type:ty, $variant:ident, $name:literal, $needs_world:literal;)*) => {
+        $(impl Held for $type {
+            const NAME: &'static str = $name;
+            const NEEDS_WORLD: bool = $needs_world;
+
+            fn of(object: &Object) -> Option<&Self> {
+                match object {
+                    Object::$variant(held) => Some(held),
+                    _ => None,
+                }
+            }
+
+            fn into_object(self) -> Object {
+                Object::$variant(self)
+            }
+        })*
+    };
+}
+
+held! {
+    Group, Group, "a group", true;
+    Arc<Snapshot>, Items, "items of a key-value table", true;
+    Arc<Options>, Options, "options", false;
+    Arc<InFlight>, Pending, "a pending call", true;
+    Arc<Named>, Table, "a table", true;
+}
+
+type Handles = BTreeMap<u64, Object>;
+static HANDLES: RwLock<Handles> = RwLock::new(BTreeMap::new());
+/// Numbers are never used again, so an old one cannot stand for something new. Zero is nobody's.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn handles() -> RwLockReadGuard<'static, Handles> {
+    HANDLES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn handles_mut() -> RwLockWriteGuard<'static, Handles> {
+    HANDLES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps an object; C gets the number.
+pub(crate) fn keep<T: Held>(object: T) -> u64 {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    handles_mut().insert(number, object.into_object());
+    number
+}
+
+/// Ends everything that belongs to a world. Options belong to none.
+pub(crate) fn clear() {
+    let all = std::mem::take(&mut *handles_mut());
+    let (options, gone): (Handles, Handles) =
+        all.into_iter().partition(|(_, object)| matches!(object, Object::Options(_)));
+    handles_mut().extend(options);
+    // Dropped without the lock: what is dropped may have to wait.
+    drop(gone);
+}
+
+impl Border {
+    /// The object behind a handle.
+    pub(crate) fn held<T: Held>(&self, handle: u64) -> Result<T> {
+        let handles = handles();
+        let object = handles.get(&handle);
+        object.and_then(T::of).cloned().ok_or_else(|| self.no_such::<T>(handle, object.is_some()))
+    }
+
+    /// Ends a handle; what it stood for is gone when the calls that use it are over.
+    pub(crate) fn free<T: Held>(&self, handle: u64) -> Result<()> {
+        let mut handles = handles_mut();
+        let object = handles.get(&handle);
+        if object.and_then(T::of).is_none() {
+            return Err(self.no_such::<T>(handle, object.is_some()));
+        }
+        let object = handles.remove(&handle);
+        drop(handles);
+        drop(object);
+        Ok(())
+    }
+
+    fn no_such<T: Held>(&self, handle: u64, is_other: bool) -> Error {
+        if let (true, Err(no_world)) = (T::NEEDS_WORLD, session::current(self.operation)) {
+            return no_world;
+        }
+        let received = match is_other {
+            true => format!("handle {handle}, which is of another kind"),
+            false => format!("handle {handle}, which was freed or never made"),
+        };
+        self.refuse(T::NAME, received, "keep what the function that made it wrote, until you free it")
+    }
+}

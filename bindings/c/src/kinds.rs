@@ -1,0 +1,138 @@
+//! The numbers that C knows by name: statuses, element types, reductions.
+
+use unisono::{DType, Error, ReduceOp, Result};
+
+use crate::border::Border;
+
+/// What a function returns: fine, or what sort of error it was. Numbers are never used again for something else.
+#[repr(C)]
+#[allow(non_camel_case_types, dead_code)] // Named as C users write them.
+pub enum Status {
+    /// Fine.
+    UNISONO_OK = 0,
+    /// The call cannot be right; nothing was changed.
+    UNISONO_USAGE = 1,
+    /// A deadline passed.
+    UNISONO_TIMEOUT = 2,
+    /// Another rank died or gave up.
+    UNISONO_PEER_LOST = 3,
+    /// The operating system refused something.
+    UNISONO_IO = 4,
+    /// This machine or this build cannot do it.
+    UNISONO_UNSUPPORTED = 5,
+    /// A bug in this library.
+    UNISONO_INTERNAL = 6,
+    /// The wait was interrupted.
+    UNISONO_INTERRUPTED = 7,
+}
+
+/// The type of an element.
+#[repr(C)]
+#[allow(non_camel_case_types, dead_code)]
+pub enum ElementType {
+    /// float
+    UNISONO_F32 = 1,
+    /// double
+    UNISONO_F64 = 2,
+    /// IEEE half precision, as uint16_t
+    UNISONO_F16 = 3,
+    /// The upper half of a float, as uint16_t
+    UNISONO_BF16 = 4,
+    /// int8_t
+    UNISONO_I8 = 5,
+    /// uint8_t
+    UNISONO_U8 = 6,
+    /// int32_t
+    UNISONO_I32 = 7,
+    /// int64_t
+    UNISONO_I64 = 8,
+}
+
+/// How the values of several ranks become one.
+#[repr(C)]
+#[allow(non_camel_case_types, dead_code)]
+pub enum Operation {
+    /// The sum; integers wrap around.
+    UNISONO_SUM = 1,
+    /// The mean; floating types only.
+    UNISONO_AVG = 2,
+    /// The product; integers wrap around.
+    UNISONO_PROD = 3,
+    /// The smallest; NaN if any value is NaN.
+    UNISONO_MIN = 4,
+    /// The largest; NaN if any value is NaN.
+    UNISONO_MAX = 5,
+}
+
+impl Border {
+    /// The element type with this number.
+    pub(crate) fn dtype(&self, number: i32) -> Result<DType> {
+        let known = u8::try_from(number).ok().and_then(DType::from_number);
+        known.ok_or_else(|| self.unknown("a dtype such as UNISONO_F32", number))
+    }
+
+    /// The reduction with this number.
+    pub(crate) fn operation(&self, number: i32) -> Result<ReduceOp> {
+        let known = u8::try_from(number).ok().and_then(ReduceOp::from_number);
+        known.ok_or_else(|| self.unknown("an op such as UNISONO_SUM", number))
+    }
+
+    /// A rank; its upper limit is looked at by whoever knows the group.
+    pub(crate) fn rank(&self, number: i32) -> Result<usize> {
+        usize::try_from(number)
+            .map_err(|_| self.refuse("a rank from 0", number.to_string(), "ranks count from 0"))
+    }
+
+    fn unknown(&self, expected: &str, number: i32) -> Error {
+        self.refuse(expected, number.to_string(), "unisono.h has the list")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono::Kind;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_library() {
+        let statuses = [
+            (Status::UNISONO_USAGE, Kind::Usage),
+            (Status::UNISONO_TIMEOUT, Kind::Timeout),
+            (Status::UNISONO_PEER_LOST, Kind::PeerLost),
+            (Status::UNISONO_IO, Kind::Io),
+            (Status::UNISONO_UNSUPPORTED, Kind::Unsupported),
+            (Status::UNISONO_INTERNAL, Kind::Internal),
+            (Status::UNISONO_INTERRUPTED, Kind::Interrupted),
+        ];
+        for (status, kind) in statuses {
+            assert_eq!(status as i32, kind as i32);
+        }
+        let types = [
+            (ElementType::UNISONO_F32, DType::F32),
+            (ElementType::UNISONO_F64, DType::F64),
+            (ElementType::UNISONO_F16, DType::F16),
+            (ElementType::UNISONO_BF16, DType::BF16),
+            (ElementType::UNISONO_I8, DType::I8),
+            (ElementType::UNISONO_U8, DType::U8),
+            (ElementType::UNISONO_I32, DType::I32),
+            (ElementType::UNISONO_I64, DType::I64),
+        ];
+        let border = Border::new("test");
+        for (number, dtype) in types {
+            assert_eq!(border.dtype(number as i32).unwrap(), dtype);
+        }
+        let operations = [
+            (Operation::UNISONO_SUM, ReduceOp::Sum),
+            (Operation::UNISONO_AVG, ReduceOp::Avg),
+            (Operation::UNISONO_PROD, ReduceOp::Prod),
+            (Operation::UNISONO_MIN, ReduceOp::Min),
+            (Operation::UNISONO_MAX, ReduceOp::Max),
+        ];
+        for (number, operation) in operations {
+            assert_eq!(border.operation(number as i32).unwrap(), operation);
+        }
+        assert!(border.dtype(0).is_err() && border.dtype(257).is_err() && border.dtype(-1).is_err());
+        assert!(border.operation(6).is_err());
+    }
+}

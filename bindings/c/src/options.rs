@@ -1,0 +1,209 @@
+//! For C: options of tables and of adds, by name.
+
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use unisono::tables::{AddOptions, Compression, Consistency, Init, TableOptions, UpdaterChoice};
+use unisono::{Error, Result};
+
+use crate::border::Border;
+use crate::errors::guard;
+use crate::handles;
+
+/// Options of a table or of an add.
+pub type OptionsHandle = u64;
+
+/// No options: everything has its usual value.
+pub const UNISONO_DEFAULTS: OptionsHandle = 0;
+
+/// What was set so far.
+#[derive(Default)]
+pub(crate) struct Options {
+    settings: Mutex<Settings>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) table: TableOptions,
+    pub(crate) pipelined: bool,
+    distribution: Option<Distribution>,
+    /// The numbers of [`RANGE`], in its order.
+    range: [Option<f64>; RANGE.len()],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Distribution {
+    Uniform,
+    Normal,
+}
+
+const TEXTS: &[&str] = &["name", "updater", "consistency", "compression", "init"];
+const NUMBERS: &[&str] = &["init", "reject_nan", "pipelined"];
+/// What random values need: each but the last belongs to one distribution.
+const RANGE: &[&str] = &["low", "high", "mean", "deviation", "seed"];
+
+impl Settings {
+    fn set_text(&mut self, border: &Border, name: &str, value: &str) -> Result<()> {
+        match name {
+            "name" => self.table.name = Some(value.to_owned()),
+            "updater" => self.table.updater = UpdaterChoice::named(value)?,
+            "consistency" => self.table.consistency = Consistency::parse(value)?,
+            "compression" => self.table.compression = Compression::parse(value)?,
+            "init" => {
+                self.distribution = match value {
+                    "zero" => None,
+                    "uniform" => Some(Distribution::Uniform),
+                    "normal" => Some(Distribution::Normal),
+                    other => {
+                        let advice = "for a constant, set the number \"init\"";
+                        return Err(border.refuse("zero, uniform or normal", format!("{other:?}"), advice));
+                    }
+                };
+                self.table.init = Init::Zero;
+            }
+            other => return Err(unknown(border, other, &TEXTS.join(", "))),
+        }
+        Ok(())
+    }
+
+    fn set_number(&mut self, border: &Border, name: &str, value: f64) -> Result<()> {
+        if let Some(position) = RANGE.iter().position(|&known| known == name) {
+            self.range[position] = Some(value);
+            return Ok(());
+        }
+        match name {
+            "init" => (self.table.init, self.distribution) = (Init::Constant(value), None),
+            "reject_nan" => self.table.reject_nan = value != 0.0,
+            "pipelined" => self.pipelined = value != 0.0,
+            other if AddOptions::NAMES.contains(&other) => self.table.add.set(other, value)?,
+            other => {
+                let known = [NUMBERS, RANGE, AddOptions::NAMES].concat().join(", ");
+                return Err(unknown(border, other, &known));
+            }
+        }
+        Ok(())
+    }
+
+    /// The options of a table that is made with them.
+    pub(crate) fn for_table(&self, border: &Border) -> Result<TableOptions> {
+        let mut options = self.table.clone();
+        let allowed: &[&str] = match self.distribution {
+            None => &[],
+            Some(Distribution::Uniform) => &["low", "high", "seed"],
+            Some(Distribution::Normal) => &["mean", "deviation", "seed"],
+        };
+        let stray =
+            RANGE.iter().zip(&self.range).find(|(name, value)| value.is_some() && !allowed.contains(name));
+        if let Some((name, _)) = stray {
+            let advice =
+                "set the text \"init\" to uniform (low, high, seed) or normal (mean, deviation, seed)";
+            return Err(border.refuse(
+                "options that belong together",
+                format!("the number {name:?}"),
+                advice,
+            ));
+        }
+        let number = |position: usize, usual: f64| self.range[position].unwrap_or(usual);
+        let seed = || {
+            let seed = number(4, 0.0);
+            let whole = seed >= 0.0 && seed.fract() == 0.0 && seed <= (1u64 << 53) as f64;
+            whole.then_some(seed as u64).ok_or_else(|| {
+                border.refuse("a whole number from 0 for seed", seed.to_string(), "write for example 1")
+            })
+        };
+        match self.distribution {
+            None => {}
+            Some(Distribution::Uniform) => {
+                options.init = Init::Uniform { low: number(0, 0.0), high: number(1, 1.0), seed: seed()? };
+            }
+            Some(Distribution::Normal) => {
+                options.init =
+                    Init::Normal { mean: number(2, 0.0), deviation: number(3, 1.0), seed: seed()? };
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn unknown(border: &Border, name: &str, known: &str) -> Error {
+    border.refuse(&format!("one of {known}"), format!("{name:?}"), "texts and numbers have different names")
+}
+
+impl Options {
+    fn change(&self, work: impl FnOnce(&mut Settings) -> Result<()>) -> Result<()> {
+        work(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Border {
+    /// What is set in these options.
+    pub(crate) fn settings(&self, options: OptionsHandle) -> Result<Settings> {
+        if options == UNISONO_DEFAULTS {
+            return Ok(Settings::default());
+        }
+        let options: Arc<Options> = self.held(options)?;
+        let settings = options.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(settings.clone())
+    }
+
+    /// The part of these options that an add takes.
+    pub(crate) fn add_options(&self, options: OptionsHandle) -> Result<AddOptions> {
+        if options == UNISONO_DEFAULTS {
+            return Ok(AddOptions::default());
+        }
+        let options: Arc<Options> = self.held(options)?;
+        let settings = options.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(settings.table.add)
+    }
+}
+
+/// Makes options in which nothing is set. The same options may serve many tables and adds; an add takes its updater's
+/// numbers from them and leaves the rest alone. Where an add sets nothing, the table's own options hold.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
+    guard("options_new", |border| {
+        let place = border.place(options, "a place for the handle")?;
+        place.put(handles::keep(Arc::new(Options::default())));
+        Ok(())
+    })
+}
+
+/// Sets an option that is a text:
+///
+/// - name: by which a checkpoint and a restarted rank know the table;
+/// - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, ftrl, dcasgd or dcasgda;
+/// - consistency: async (the usual one), bsp, bsp:backup=1, ssp:3 or average;
+/// - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
+/// - init: zero (the usual one), uniform or normal.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_options_set_text(
+    options: OptionsHandle,
+    name: *const c_char,
+    value: *const c_char,
+) -> i32 {
+    guard("options_set_text", |border| {
+        let (name, value) = (border.text(name, "an option's name")?, border.text(value, "its value")?);
+        border.held::<Arc<Options>>(options)?.change(|settings| settings.set_text(border, name, value))
+    })
+}
+
+/// Sets an option that is a number:
+///
+/// - init: what every element is at first;
+/// - low, high (uniform), mean, deviation (normal), seed (both): for random first values;
+/// - reject_nan: 1 to refuse adds that hold a NaN;
+/// - pipelined: 1 for a sparse matrix with a second view of what changed;
+/// - the updater's own: learning_rate, momentum, rho, lambda, epsilon, beta1, beta2, alpha, beta, lambda1, lambda2.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_options_set_number(options: OptionsHandle, name: *const c_char, value: f64) -> i32 {
+    guard("options_set_number", |border| {
+        let name = border.text(name, "an option's name")?;
+        border.held::<Arc<Options>>(options)?.change(|settings| settings.set_number(border, name, value))
+    })
+}
+
+/// Frees options.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_options_free(options: OptionsHandle) -> i32 {
+    guard("options_free", |border| border.free::<Arc<Options>>(options))
+}

@@ -1,0 +1,129 @@
+//! For C: calls that run in the background.
+
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use unisono::error::Missing;
+use unisono::{Error, Pending, Result};
+
+use crate::border::Border;
+use crate::errors::guard;
+use crate::{handles, session};
+
+/// A call that runs in the background.
+pub type PendingHandle = u64;
+
+/// Memory that C lends until the call is over.
+pub(crate) struct Lent {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: C promises to leave the memory alone until it has waited for the call, whichever thread fills it.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Takes elements that a call reads.
+    pub(crate) fn input(bytes: &[u8]) -> Lent {
+        Lent { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+    }
+
+    /// Takes elements that a call writes.
+    pub(crate) fn output(bytes: &mut [u8]) -> Lent {
+        Lent { start: bytes.as_mut_ptr(), bytes: bytes.len() }
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: it was made of such a slice, and C keeps it until the call is over.
+        unsafe { slice::from_raw_parts(self.start, self.bytes) }
+    }
+}
+
+impl AsMut<[u8]> for Lent {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: calls that write take what `Lent::output` made, and C keeps it until the call is over.
+        unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+/// A call and its result. Dropped, it waits for the call: nobody may write to C's memory afterwards.
+pub(crate) struct InFlight {
+    call: Mutex<Option<Pending<Lent>>>,
+}
+
+impl InFlight {
+    pub(crate) fn new(call: Pending<Lent>) -> Arc<InFlight> {
+        Arc::new(InFlight { call: Mutex::new(Some(call)) })
+    }
+
+    /// Waits at most so long; the call's result if it is over, which is handed out once.
+    fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
+        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(limit), Some(call)) = (limit, &*call)
+            && !call.wait_timeout(limit)
+        {
+            return None;
+        }
+        Some(call.take().map_or(Ok(()), |call| call.wait().map(drop)))
+    }
+
+    fn is_done(&self) -> bool {
+        // Who holds the lock is waiting for it.
+        let call = self.call.try_lock();
+        call.is_ok_and(|call| call.as_ref().is_none_or(Pending::is_done))
+    }
+}
+
+/// The error of a wait that was shorter than the call.
+fn still_running(number: u64, waited: Duration) -> Error {
+    let rank = session::rank().unwrap_or(0);
+    let doing = "its call in the background still runs: wait again".to_owned();
+    let me = Missing { rank, pid: Some(std::process::id()), doing, location: None };
+    let (operation, group) = ("pending_wait".to_owned(), "this rank".to_owned());
+    Error::Timeout { rank, operation, number, group, waited, missing: vec![me] }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.wait(None);
+    }
+}
+
+impl Border {
+    /// Hands a started call over to C.
+    pub(crate) fn keep_pending(&self, call: Pending<Lent>) -> PendingHandle {
+        handles::keep(InFlight::new(call))
+    }
+}
+
+/// Waits for a call in the background, at most so many seconds (0: until the call's own deadline), and returns its status.
+/// If it still runs then, the status is UNISONO_TIMEOUT and the handle stays; else the handle is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_pending_wait(pending: PendingHandle, timeout: f64) -> i32 {
+    guard("pending_wait", |border| {
+        let limit = if timeout == 0.0 { None } else { Some(border.seconds(timeout)?) };
+        let call: Arc<InFlight> = border.held(pending)?;
+        match call.wait(limit) {
+            Some(result) => {
+                // Another thread that waited too may have freed it.
+                let _ = border.free::<Arc<InFlight>>(pending);
+                result
+            }
+            None => Err(still_running(pending, limit.unwrap_or_default())),
+        }
+    })
+}
+
+/// Whether a wait would return at once: 1 if so, 0 if not.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_pending_done(pending: PendingHandle, done: *mut i32) -> i32 {
+    guard("pending_done", |border| {
+        let place = border.place(done, "a place for the result")?;
+        let call: Arc<InFlight> = border.held(pending)?;
+        place.put(call.is_done().into());
+        Ok(())
+    })
+}

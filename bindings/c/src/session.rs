@@ -1,0 +1,197 @@
+//! The default world of this process: made by init, used by every call, ended by shutdown.
+
+use std::ffi::CString;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use unisono::tables::{Role, Tables};
+use unisono::{ArenaBuffer, Error, Group, InitOptions, Result, World};
+
+use crate::handles;
+
+/// The facts of a world, and its group; calls hold it while they run.
+pub(crate) struct Session {
+    pub(crate) group: Group,
+    pub(crate) local_rank: usize,
+    pub(crate) local_size: usize,
+    pub(crate) restarts: usize,
+    pub(crate) transport: CString,
+    pub(crate) launcher: CString,
+    pub(crate) hosts: Vec<CString>,
+    /// This rank's part in the tables, once it has one.
+    tables: OnceLock<Tables>,
+    /// The process that joined: a forked child is another one.
+    process: u32,
+}
+
+enum State {
+    Outside,
+    Inside(Arc<Session>, Box<World>),
+    /// A rank of a job joins once: others may still be in their last call, and a new world in the same memory would
+    /// meddle.
+    Left,
+}
+
+static STATE: Mutex<State> = Mutex::new(State::Outside);
+
+/// This process's rank in its last world, for errors that know no group.
+static RANK: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rank that errors name, once it is known.
+pub(crate) fn rank() -> Option<usize> {
+    Some(RANK.load(Ordering::Relaxed)).filter(|&rank| rank != usize::MAX)
+}
+
+/// The default world.
+pub(crate) fn current(operation: &str) -> Result<Arc<Session>> {
+    match &*state() {
+        State::Inside(session, _) => Ok(session.clone()),
+        State::Outside | State::Left => Err(no_world(operation)),
+    }
+}
+
+fn no_world(operation: &str) -> Error {
+    Error::usage(
+        operation,
+        "a call after init and before shutdown",
+        "a call without a world",
+        "call unisono_init first",
+    )
+}
+
+/// Joins the world; in one that was joined already it does nothing.
+pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
+    let mut state = state();
+    match &*state {
+        State::Inside(session, _) if session.is_ours() => return Ok(()),
+        State::Inside(session, _) if session.group.size() > 1 => {
+            return Err(Error::usage(
+                "init",
+                "a process of its own for each rank",
+                format!("a child that was forked from rank {}", session.group.rank()),
+                "start ranks with a launcher: unisono run -n 4 -- program",
+            ));
+        }
+        State::Left => {
+            return Err(Error::usage(
+                "init",
+                "a process that has not joined its job before",
+                "one that has left it",
+                "shut down only when all work is done",
+            ));
+        }
+        _ => {}
+    }
+    let world = World::init_with(InitOptions { timeout, interrupt: None })?;
+    RANK.store(world.rank(), Ordering::Relaxed);
+    let session = Session::new(&world);
+    if let State::Inside(_, world) =
+        std::mem::replace(&mut *state, State::Inside(Arc::new(session), Box::new(world)))
+    {
+        // The parent's, seen from a forked child: not this process's to end.
+        std::mem::forget(world);
+    }
+    Ok(())
+}
+
+/// The tables; the first call joins them, and every rank must make it.
+pub(crate) fn tables(operation: &str) -> Result<Tables> {
+    let session = current(operation)?;
+    if session.tables.get().is_none() {
+        join_tables(Role::Both)?;
+    }
+    session.joined(operation)
+}
+
+/// Gives this rank its role.
+pub(crate) fn join_tables(role: Role) -> Result<()> {
+    let operation = "tables_join";
+    match &*state() {
+        State::Inside(session, _) if session.tables.get().is_some() => Err(Error::usage(
+            operation,
+            "one call, before the first table",
+            "a rank that has its role",
+            "leave it out, or make it right after init",
+        )),
+        State::Inside(session, world) => {
+            let tables = Tables::join(world, role)?;
+            session.tables.set(tables).map_err(|_| Error::internal(operation, "two joins at once"))
+        }
+        State::Outside | State::Left => Err(no_world(operation)),
+    }
+}
+
+/// Leaves the world; without one it does nothing. What this rank added is applied before.
+pub(crate) fn leave() -> Result<()> {
+    let mut state = state();
+    let after = match &*state {
+        State::Inside(session, _) if session.group.size() > 1 => State::Left,
+        State::Inside(..) | State::Outside => State::Outside,
+        State::Left => State::Left,
+    };
+    if let State::Inside(session, world) = std::mem::replace(&mut *state, after) {
+        if !session.is_ours() {
+            std::mem::forget(world);
+            return Ok(());
+        }
+        let finished = session.tables.get().map_or(Ok(()), Tables::close);
+        // The tables end before the world does: their server thread uses it.
+        handles::clear();
+        drop(session);
+        world.shutdown();
+        return finished;
+    }
+    Ok(())
+}
+
+impl Session {
+    fn new(world: &World) -> Session {
+        // The names are the system's and ours: none has a zero inside.
+        let text = |name: &str| CString::new(name).unwrap_or_default();
+        Session {
+            group: world.group().clone(),
+            local_rank: world.local_rank(),
+            local_size: world.local_size(),
+            restarts: world.restarts(),
+            transport: text(world.transport()),
+            launcher: text(world.launcher()),
+            hosts: world.hosts().iter().map(|name| text(name)).collect(),
+            tables: OnceLock::new(),
+            process: std::process::id(),
+        }
+    }
+
+    /// The tables, if this rank has joined them.
+    pub(crate) fn joined(&self, operation: &str) -> Result<Tables> {
+        self.tables.get().cloned().ok_or_else(|| {
+            Error::usage(
+                operation,
+                "a rank with a role",
+                "a call before the first table",
+                "call unisono_tables_join, or make a table, on every rank first",
+            )
+        })
+    }
+
+    /// Waits until what this rank added is applied.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.tables.get().map_or(Ok(()), Tables::flush)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+/// Memory in the arena of the default world.
+pub(crate) fn empty(operation: &str, bytes: usize) -> Result<ArenaBuffer> {
+    match &*state() {
+        State::Inside(_, world) => world.empty(bytes),
+        State::Outside | State::Left => Err(no_world(operation)),
+    }
+}

@@ -1,0 +1,136 @@
+"""Beginning and end, who is who, and the barrier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import unisono as uni
+
+# Flags of the original that change how it works inside, and nothing that a script computes.
+_WITHOUT_EFFECT = {
+    "allocator_alignment",
+    "allocator_type",
+    "logtostderr",
+    "machine_file",
+    "omp_threads",
+    "port",
+}
+
+
+@dataclass
+class Session:
+    """What lies between `init` and `shutdown`."""
+
+    world: uni.World
+    consistency: str
+    updater: str
+    is_over: bool = False
+
+
+_current: Session | None = None
+
+
+def init(sync: bool = False, **flags: Any) -> None:
+    """Joins the other processes. Call it before anything else; every process calls it.
+
+    Args:
+        sync: Whether workers go in step: each get then returns the same values to all of them. Otherwise
+            nobody waits.
+        flags: Flags of the original: ``updater_type``, ``ps_role``, ``backup_worker_ratio``. Those that only
+            concern its inside are accepted and change nothing.
+
+    Raises:
+        unisono.UsageError: A flag is unknown.
+    """
+    global _current
+    updater = str(flags.pop("updater_type", "default"))
+    role = flags.pop("ps_role", None)
+    ratio = int(flags.pop("backup_worker_ratio", 0))
+    unknown = sorted(set(flags) - _WITHOUT_EFFECT)
+    if unknown:
+        raise uni.UsageError(
+            f"init: expected the flags updater_type, ps_role or backup_worker_ratio, received {unknown[0]}; "
+            "leave it out"
+        )
+    if not 0 <= ratio < 100:
+        raise uni.UsageError(
+            f"init: expected a backup_worker_ratio from 0 to 99 percent, received {ratio}; change it"
+        )
+    if _current is not None:
+        return
+    world = uni.init()
+    world._tables(role)
+    backup = ratio * world.workers // 100
+    consistency = "async" if not sync else f"bsp:backup={backup}" if backup else "bsp"
+    _current = Session(world, consistency, updater)
+
+
+def shutdown() -> None:
+    """Ends the work with tables, when all processes have come this far; `init` may be called again."""
+    global _current
+    ending, _current = _current, None
+    if ending is not None:
+        ending.is_over = True
+        ending.world._leave_tables()
+        ending.world.barrier()
+
+
+def session() -> Session:
+    """What `init` has begun.
+
+    Returns:
+        The session.
+
+    Raises:
+        unisono.UsageError: `init` was not called, or `shutdown` was.
+    """
+    if _current is None:
+        raise uni.UsageError(
+            "multiverso: expected a call between init() and shutdown(), received one outside; "
+            "call multiverso.init() first"
+        )
+    return _current
+
+
+def barrier() -> None:
+    """Waits until all processes have come this far; what any of them added before is then in the tables."""
+    session().world.barrier()
+
+
+def workers_num() -> int:
+    """How many workers there are.
+
+    Returns:
+        Their number.
+    """
+    return session().world.workers
+
+
+def worker_id() -> int:
+    """This process's number among the workers, from 0.
+
+    Returns:
+        The number, or -1 for a process that is no worker.
+    """
+    number = session().world.worker_id
+    return -1 if number is None else number
+
+
+def server_id() -> int:
+    """This process's number among the servers, from 0.
+
+    Returns:
+        The number, or -1 for a process that is no server.
+    """
+    number = session().world.server_id
+    return -1 if number is None else number
+
+
+def is_master_worker() -> bool:
+    """Whether this process is worker 0: the one that sets first values, validates and prints.
+
+    Returns:
+        True on one process.
+    """
+    return worker_id() == 0

@@ -1,0 +1,144 @@
+"""Handlers of tables: an array, and a matrix that is read and changed by rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import unisono as uni
+from multiverso.api import Session, session
+from multiverso.utils import convert_data
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class TableHandler:
+    """What handlers have in common. Tables hold float32."""
+
+    def __init__(self, size: Any, init_value: Any = None) -> None:
+        raise NotImplementedError("make an ArrayTableHandler or a MatrixTableHandler")
+
+    def get(self, size: Any = None) -> Floats:
+        """The table's values."""
+        raise NotImplementedError("make an ArrayTableHandler or a MatrixTableHandler")
+
+    def add(self, data: Any, sync: bool = False) -> None:
+        """Adds to the table."""
+        raise NotImplementedError("make an ArrayTableHandler or a MatrixTableHandler")
+
+    @staticmethod
+    def convert_data(data: Any) -> Floats:
+        """Copies numbers into an array of float32; see `multiverso.utils.convert_data`."""
+        return convert_data(data)
+
+
+class ArrayTableHandler(TableHandler):
+    """An array that all workers share. Every process makes the same handlers in the same order.
+
+    Example:
+        >>> import multiverso as mv
+        >>> mv.init()
+        >>> table = mv.ArrayTableHandler(2, init_value=[1, 2])
+        >>> table.add([10, 20], sync=True)
+        >>> table.get()
+        array([11., 22.], dtype=float32)
+        >>> mv.shutdown()
+    """
+
+    def __init__(self, size: int, init_value: Any = None) -> None:
+        """Makes the table.
+
+        Args:
+            size: How many numbers it holds.
+            init_value: Its first values. Only those of the master worker count; the others may pass anything.
+        """
+        self._session = session()
+        self._table = uni.ArrayTable(
+            int(size),
+            init=None if init_value is None else convert_data(init_value),
+            updater=self._session.updater,
+            consistency=self._session.consistency,
+        )
+
+    def get(self) -> Floats:  # type: ignore[override]
+        """All values, in a new array."""
+        values: Floats = _open(self._session, self._table).get()
+        return values
+
+    def add(self, data: Any, sync: bool = False) -> None:
+        """Adds to all values.
+
+        Args:
+            data: As many numbers as the table holds, in any shape.
+            sync: Whether to wait until they are added; otherwise it happens in the background.
+        """
+        _open(self._session, self._table).add(convert_data(data), wait=sync)
+
+
+class MatrixTableHandler(TableHandler):
+    """A matrix that all workers share. Every process makes the same handlers in the same order.
+
+    Example:
+        >>> import multiverso as mv
+        >>> mv.init()
+        >>> table = mv.MatrixTableHandler(5, 2)
+        >>> table.add([[1, 1], [2, 2]], row_ids=[0, 4], sync=True)
+        >>> table.get([4])
+        array([[2., 2.]], dtype=float32)
+        >>> mv.shutdown()
+    """
+
+    def __init__(self, num_row: int, num_col: int, init_value: Any = None) -> None:
+        """Makes the table.
+
+        Args:
+            num_row: How many rows it has.
+            num_col: How many columns it has.
+            init_value: Its first values. Only those of the master worker count; the others may pass anything.
+        """
+        self._session = session()
+        self._table = uni.MatrixTable(
+            int(num_row),
+            int(num_col),
+            init=None if init_value is None else convert_data(init_value),
+            updater=self._session.updater,
+            consistency=self._session.consistency,
+        )
+
+    def get(self, row_ids: Any = None) -> Floats:
+        """Rows, in a new array.
+
+        Args:
+            row_ids: Which rows, counted from 0; by default all.
+
+        Returns:
+            An array with one row for each id.
+        """
+        values: Floats = _open(self._session, self._table).get(row_ids)
+        return values
+
+    def add(  # type: ignore[override]
+        self, data: Any = None, row_ids: Any = None, sync: bool = False
+    ) -> None:
+        """Adds to rows.
+
+        Args:
+            data: One row of numbers for each id, in any shape.
+            row_ids: Which rows, counted from 0; by default all. A row that stands there twice is added to
+                twice.
+            sync: Whether to wait until they are added; otherwise it happens in the background.
+        """
+        if data is None:
+            raise uni.UsageError("add: expected data, received None; pass one row of numbers for each row")
+        _open(self._session, self._table).add(convert_data(data), row_ids, wait=sync)
+
+
+def _open(made_in: Session, table: Any) -> Any:
+    """The table, if it may still be used."""
+    if made_in.is_over:
+        raise uni.UsageError(
+            f"multiverso: expected a call before shutdown(), received one on {table.name!r} after it; "
+            "make a new table"
+        )
+    return table

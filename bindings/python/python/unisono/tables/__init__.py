@@ -1,0 +1,22 @@
+"""Tables: parameters that all workers share, read with `get` and changed with `add`."""
+
+from unisono.tables.array import ArrayTable
+from unisono.tables.checkpoint import load, save
+from unisono.tables.initial import Normal, Uniform, normal, uniform
+from unisono.tables.key_value import KeyValueTable
+from unisono.tables.matrix import MatrixTable, SparseMatrixTable
+from unisono.tables.table import Table
+
+__all__ = [
+    "ArrayTable",
+    "KeyValueTable",
+    "MatrixTable",
+    "Normal",
+    "SparseMatrixTable",
+    "Table",
+    "Uniform",
+    "load",
+    "normal",
+    "save",
+    "uniform",
+]

@@ -1,0 +1,78 @@
+"""A table that is an array, read and changed as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unisono.errors import UsageError
+from unisono.tables.shared import make
+from unisono.tables.table import Table
+
+
+class ArrayTable(Table):
+    """An array that all workers share. Every rank makes it.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> weights = uni.ArrayTable(3, init=np.ones(3, dtype="float32"), name="weights")
+        >>> weights.add(np.arange(3, dtype="float32"))
+        >>> weights.get()
+        array([1., 2., 3.], dtype=float32)
+        >>> weights
+        <unisono.ArrayTable 'weights', shape (3,), float32, updater add, consistency async>
+    """
+
+    def __init__(
+        self,
+        size: int,
+        dtype: Any = "float32",
+        init: Any = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        name: str | None = None,
+        *,
+        reject_nan: bool = False,
+        compression: str = "none",
+        timeout: float | None = None,
+        **options: float,
+    ) -> None:
+        """Makes the table, together with all other ranks.
+
+        Args:
+            size: How many elements it has, 1 or more.
+            dtype: float32, float64, float16, bfloat16, int32 or int64.
+            init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the
+                same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
+            updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam",
+                "ftrl", "dcasgd" or "dcasgda".
+            consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "ssp:3" (also
+                ``("ssp", 3)``) or "average".
+            name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.
+            reject_nan: Whether an add that holds a NaN is refused.
+            compression: How adds travel between hosts: "none", "float16", "bfloat16", "int8" or "topk:0.01".
+            timeout: Seconds until the call gives up.
+            options: The updater's options, such as ``learning_rate=0.1``, for adds that bring none.
+        """
+        native = make(
+            "array",
+            (size,),
+            dtype=dtype,
+            init=init,
+            updater=updater,
+            consistency=consistency,
+            name=name,
+            reject_nan=reject_nan,
+            compression=compression,
+            timeout=timeout,
+            options=options,
+        )
+        super().__init__(native, (int(size),))
+
+    def _rows(self, rows: Any, operation: str) -> Any:
+        if rows is not None:
+            raise UsageError(
+                f"{operation}: expected no rows, because an array is read and changed as a whole, "
+                "received some; use a MatrixTable with one column"
+            )
+        return None

@@ -1,0 +1,44 @@
+"""Checkpoints: all tables of the world, saved together and loaded together."""
+
+from __future__ import annotations
+
+import os
+
+from unisono.world import world
+
+
+def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
+    """Saves all tables that are in use, with the state of their updaters. Every rank calls it.
+
+    An older checkpoint in the same place stays whole until the new one is complete.
+
+    Args:
+        path: A folder, or the URL of an object store: ``file://…``, ``memory://…``, and ``s3://…`` where the
+            package was built for clouds.
+        timeout: Seconds until the call gives up.
+
+    Example:
+        >>> import tempfile, unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.ArrayTable(2, init=1, name="bias")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     uni.save(folder)
+        ...     table.add([5, 5])
+        ...     uni.load(folder)
+        >>> table.get()
+        array([1., 1.], dtype=float32)
+    """
+    world()._tables().save(os.fspath(path), timeout)
+
+
+def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
+    """Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved.
+
+    The numbers of ranks may differ. A checkpoint that is damaged or of other tables is an error and changes
+    nothing.
+
+    Args:
+        path: Where it was saved.
+        timeout: Seconds until the call gives up.
+    """
+    world()._tables().load(os.fspath(path), timeout)

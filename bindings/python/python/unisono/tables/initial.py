@@ -1,0 +1,91 @@
+"""What a table holds at first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from unisono.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Evenly distributed first values; see `uniform`."""
+
+    low: float
+    high: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check("uniform", self.seed, self.low, self.high)
+        if self.low > self.high:
+            raise UsageError(
+                f"uniform: expected low up to high, received {self.low} and {self.high}; exchange them"
+            )
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Normally distributed first values; see `normal`."""
+
+    mean: float
+    deviation: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check("normal", self.seed, self.mean, self.deviation)
+        if self.deviation < 0:
+            raise UsageError(
+                f"normal: expected a deviation of 0 or more, received {self.deviation}; leave out its sign"
+            )
+
+
+def uniform(low: float, high: float, seed: int = 0) -> Uniform:
+    """First values for a table, evenly distributed. Each server makes those of its own part.
+
+    Args:
+        low: The lower bound.
+        high: The upper bound, never reached.
+        seed: Equal seeds give equal tables, on any number of ranks.
+
+    Returns:
+        What a table takes as `init`; pass the same on every rank.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.MatrixTable(100, 50, init=uni.uniform(-0.01, 0.01, seed=1))
+        >>> bool((abs(table.get()) <= 0.01).all())
+        True
+    """
+    return Uniform(low, high, seed)
+
+
+def normal(mean: float, deviation: float, seed: int = 0) -> Normal:
+    """First values for a table, normally distributed. Each server makes those of its own part.
+
+    Args:
+        mean: The mean.
+        deviation: The standard deviation.
+        seed: Equal seeds give equal tables, on any number of ranks.
+
+    Returns:
+        What a table takes as `init`; pass the same on every rank.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.ArrayTable(10_000, init=uni.normal(5, 0.1))
+        >>> round(float(table.get().mean()), 1)
+        5.0
+    """
+    return Normal(mean, deviation, seed)
+
+
+def _check(name: str, seed: int, *numbers: float) -> None:
+    if not all(math.isfinite(number) for number in numbers):
+        raise UsageError(
+            f"{name}: expected finite numbers, received {numbers}; look at how they were computed"
+        )
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"{name}: expected a seed from 0 to 2**64 - 1, received {seed}; choose another")

@@ -1,0 +1,187 @@
+"""A table that is a map: from keys to values, growing as keys are added to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from unisono import _native
+from unisono.arrays import Array, take_over
+from unisono.errors import UsageError
+from unisono.pending import Pending
+from unisono.tables import convert
+from unisono.tables.shared import SharedTable, make
+
+
+class KeyValueTable(SharedTable[_native.KeyValueTable]):
+    """A map from integers or bytes to vectors, that all workers share. Every rank makes it.
+
+    A key that nobody has added to has its first values, takes no memory, and is not in the table.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> words = uni.KeyValueTable(1, "int64", keys="bytes")
+        >>> words.add([b"to", b"be", b"to"], [[1], [1], [1]])
+        >>> words.get(b"to")
+        array([2])
+        >>> b"or" in words, len(words), list(words)
+        (False, 2, [b'be', b'to'])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dtype: Any = "float32",
+        init: Any = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        name: str | None = None,
+        *,
+        keys: str = "int",
+        reject_nan: bool = False,
+        compression: str = "none",
+        timeout: float | None = None,
+        **options: float,
+    ) -> None:
+        """Makes the table, together with all other ranks.
+
+        Args:
+            dim: How many values each key has, 1 or more.
+            dtype: As for `ArrayTable`, like all that follow but `keys`.
+            init: What a key holds before anybody has added to it: a number, `uniform(...)` or `normal(...)`.
+            updater: What an add does.
+            consistency: How far workers may drift apart; not "average".
+            name: A name of its own; by default "key-value-1" and so on.
+            keys: What the keys are: "int" (64 bits) or "bytes".
+            reject_nan: Whether an add that holds a NaN is refused.
+            compression: How adds travel between hosts.
+            timeout: Seconds until the call gives up.
+            options: The updater's options.
+        """
+        native = make(
+            "key_value",
+            (dim, keys),
+            dtype=dtype,
+            init=init,
+            updater=updater,
+            consistency=consistency,
+            name=name,
+            reject_nan=reject_nan,
+            compression=compression,
+            timeout=timeout,
+            options=options,
+        )
+        super().__init__(native)
+        self.dim: int = int(dim)
+        """How many values each key has."""
+        self.keys_type: str = keys
+        """What the keys are: "int" or "bytes"."""
+
+    def __repr__(self) -> str:
+        native = self._native
+        return (
+            f"<unisono.KeyValueTable {native.name!r}, {self.keys_type} keys, dim {self.dim}, {native.dtype}, "
+            f"updater {native.updater}, consistency {native.consistency}>"
+        )
+
+    def get(self, keys: Any, out: Array | None = None, *, timeout: float | None = None) -> Any:
+        """Copies the values of keys.
+
+        Args:
+            keys: One key, a list of them, or an integer array; with repeats if you like.
+            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            `out`, or an array: one vector for one key, one row for each key of a list.
+        """
+        memory = self._native.get(self._keys(keys, "get"), out, timeout)
+        return self._values(keys, memory, out)
+
+    def get_async(self, keys: Any, out: Array | None = None, *, timeout: float | None = None) -> Pending[Any]:
+        """Begins a get and lets the program go on; several may be under way.
+
+        Args:
+            keys: As for `get`.
+            out: As for `get`; do not touch it before `wait` has returned.
+            timeout: Seconds until the get gives up.
+
+        Returns:
+            A `Pending` whose `wait` returns the values.
+        """
+        pending = self._native.get_async(self._keys(keys, "get"), out, timeout)
+        return Pending(pending, "get", lambda memory: self._values(keys, memory, out))
+
+    def add(
+        self, keys: Any, delta: Any, wait: bool = False, *, timeout: float | None = None, **options: float
+    ) -> None:
+        """Changes the values of keys by `delta`, as the table's updater says; keys that are new come in.
+
+        Args:
+            keys: As for `get`; a key that stands there twice is changed twice.
+            delta: One row of values for each key; free to be used again when the call returns.
+            wait: Whether to return only when the change is made; see `Table.add`.
+            timeout: Seconds until the call gives up.
+            options: Options for the updater; by default those of the table.
+        """
+        values = convert.values(delta, self._native.dtype, "add")
+        self._native.add(self._keys(keys, "add"), values, options or None, wait, timeout)
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, bytes if self.keys_type == "bytes" else (int, np.integer)):
+            return False
+        keys = [key] if self.keys_type == "bytes" else np.array([key], dtype=np.int64)
+        return self._native.contains(keys, None)[0]
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        keys, _ = self.arrays()
+        return iter(keys if isinstance(keys, list) else keys.tolist())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys with their values, sorted by key, as they are at the moment of the call.
+
+        Returns:
+            Pairs of a key and its vector.
+        """
+        keys, values = self.arrays()
+        return zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True)
+
+    def arrays(self, *, timeout: float | None = None) -> tuple[Any, Any]:
+        """All keys and all values at once, sorted by key.
+
+        Args:
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The keys, an int64 array or a list of bytes; and an array with one row for each key.
+        """
+        keys, values = self._native.items(timeout)
+        return keys if isinstance(keys, list) else np.asarray(keys), take_over(values, None)
+
+    def _keys(self, keys: Any, operation: str) -> Any:
+        """Keys as the native table takes them: a list of bytes, or an int64 array."""
+        if self.keys_type != "bytes":
+            return convert.row_ids(keys, operation, "keys")
+        many = [keys] if isinstance(keys, bytes) else list(keys) if not isinstance(keys, str) else [keys]
+        wrong = next((key for key in many if not isinstance(key, bytes)), None)
+        if wrong is not None:
+            raise UsageError(
+                f"{operation}: expected keys that are bytes, received {type(wrong).__name__}; "
+                "text becomes bytes with text.encode()"
+            )
+        return many
+
+    def _values(self, keys: Any, memory: Any, out: Any) -> Any:
+        if memory is None:
+            return out
+        values = take_over(memory, None)
+        return values[0] if isinstance(keys, bytes) else values

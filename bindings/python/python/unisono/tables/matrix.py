@@ -1,0 +1,159 @@
+"""Tables that are matrices, read and changed by rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unisono.arrays import Array
+from unisono.tables.shared import make
+from unisono.tables.table import Table
+
+
+class MatrixTable(Table):
+    """A matrix that all workers share, spread over the servers by rows. Every rank makes it.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> embeddings = uni.MatrixTable(1000, 2)
+        >>> embeddings.add([[1, 1], [2, 2], [3, 3]], rows=[7, 9, 7])
+        >>> embeddings.get([9, 7])
+        array([[2., 2.],
+               [4., 4.]], dtype=float32)
+        >>> embeddings.get(7)
+        array([4., 4.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        cols: int,
+        dtype: Any = "float32",
+        init: Any = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        name: str | None = None,
+        *,
+        reject_nan: bool = False,
+        compression: str = "none",
+        timeout: float | None = None,
+        **options: float,
+    ) -> None:
+        """Makes the table, together with all other ranks.
+
+        Args:
+            rows: How many rows it has, 1 or more.
+            cols: How many columns it has, 1 or more.
+            dtype: As for `ArrayTable`, like all that follow.
+            init: Its first values.
+            updater: What an add does.
+            consistency: How far workers may drift apart.
+            name: A name of its own; by default "matrix-1" and so on.
+            reject_nan: Whether an add that holds a NaN is refused.
+            compression: How adds travel between hosts.
+            timeout: Seconds until the call gives up.
+            options: The updater's options.
+        """
+        native = make(
+            "matrix",
+            ((rows, cols),),
+            dtype=dtype,
+            init=init,
+            updater=updater,
+            consistency=consistency,
+            name=name,
+            reject_nan=reject_nan,
+            compression=compression,
+            timeout=timeout,
+            options=options,
+        )
+        super().__init__(native, (int(rows), int(cols)))
+
+
+class SparseMatrixTable(Table):
+    """A matrix that remembers what each worker has seen: `get_changed` brings only what has changed since.
+
+    `get` brings what it is asked for, as for a `MatrixTable`, and does not count as having seen it.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.SparseMatrixTable(4, 2)
+        >>> mine = np.empty((4, 2), dtype="float32")
+        >>> table.get_changed(mine)
+        array([0, 1, 2, 3])
+        >>> table.add([[5, 5]], rows=[2])
+        >>> table.get_changed(mine)
+        array([2])
+        >>> mine[2]
+        array([5., 5.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        cols: int,
+        dtype: Any = "float32",
+        init: Any = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        name: str | None = None,
+        *,
+        pipelined: bool = False,
+        reject_nan: bool = False,
+        compression: str = "none",
+        timeout: float | None = None,
+        **options: float,
+    ) -> None:
+        """Makes the table, together with all other ranks.
+
+        Args:
+            rows: How many rows it has, 1 or more.
+            cols: How many columns it has, 1 or more.
+            dtype: As for `ArrayTable`, like all that follow but `pipelined`.
+            init: Its first values.
+            updater: What an add does.
+            consistency: How far workers may drift apart; not "average".
+            name: A name of its own; by default "sparse-matrix-1" and so on.
+            pipelined: Whether each worker has two buffers, so that one can be filled while the other is used.
+            reject_nan: Whether an add that holds a NaN is refused.
+            compression: How adds travel between hosts.
+            timeout: Seconds until the call gives up.
+            options: The updater's options.
+        """
+        native = make(
+            "sparse_matrix",
+            ((rows, cols), pipelined),
+            dtype=dtype,
+            init=init,
+            updater=updater,
+            consistency=consistency,
+            name=name,
+            reject_nan=reject_nan,
+            compression=compression,
+            timeout=timeout,
+            options=options,
+        )
+        super().__init__(native, (int(rows), int(cols)))
+
+    def get_changed(
+        self, out: Array, rows: Any = None, buffer: int = 0, *, timeout: float | None = None
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Brings an array up to date: fills the rows that changed since this worker's last call.
+
+        The other rows are left alone: pass the same array each time, or one with the same values. The first
+        call fills everything. A whole-table add changes only the rows whose delta is not all zeros.
+
+        Args:
+            out: The array to bring up to date: one row for each row id, contiguous and writable.
+            rows: Row ids, as for `get`; None for all rows.
+            buffer: Which of this worker's buffers `out` is: 0, or 1 if the table is pipelined.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The ids of the rows that were filled, in ascending order.
+        """
+        changed = self._native.get_changed(out, self._rows(rows, "get_changed"), buffer, timeout)
+        return np.asarray(changed)

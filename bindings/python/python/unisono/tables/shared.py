@@ -1,0 +1,124 @@
+"""What tables of every kind have in common, and how they are made."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from unisono import _native
+from unisono.arrays import bfloat16, name_of
+from unisono.errors import UsageError
+from unisono.tables import convert
+from unisono.world import world
+
+N = TypeVar("N", _native.Table, _native.KeyValueTable)
+
+
+class SharedTable(Generic[N]):
+    """A table of any kind: what it says of itself, and its steps."""
+
+    def __init__(self, native: N) -> None:
+        self._native: N = native
+
+    @property
+    def name(self) -> str:
+        """Its name, given or made: "array-1"."""
+        return self._native.name
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's type of its elements; for bfloat16 that of the package ml_dtypes."""
+        name = self._native.dtype
+        return np.dtype(bfloat16() if name == "bfloat16" else name)
+
+    @property
+    def updater(self) -> str:
+        """What an add does: "add", "sgd", "adam" and so on."""
+        return self._native.updater
+
+    @property
+    def consistency(self) -> str:
+        """How far workers may drift apart: "async", "bsp", "ssp:3" and so on."""
+        return self._native.consistency
+
+    def tick(self, *, timeout: float | None = None) -> None:
+        """Says that this worker begins its next step.
+
+        With consistency "ssp" the bound counts these steps. With "average" all workers call it, and
+        everybody's copy becomes the average of all copies.
+
+        Args:
+            timeout: Seconds until the call gives up.
+        """
+        self._native.tick(timeout)
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until all adds that this rank began on this table are applied; raises what went wrong.
+
+        Args:
+            timeout: Seconds until the call gives up.
+        """
+        self._native.flush(timeout)
+
+    def staleness(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How old the values were that this rank's gets returned.
+
+        Returns:
+            A histogram: entry i counts the gets at which the slowest other worker was i steps behind this
+            one. Steps are ticks with "ssp", adds otherwise.
+        """
+        return np.asarray(self._native.staleness())
+
+
+def make(
+    kind: str,
+    first: tuple[Any, ...],
+    *,
+    dtype: Any,
+    init: Any,
+    updater: str,
+    consistency: Any,
+    name: str | None,
+    reject_nan: bool,
+    compression: str,
+    timeout: float | None,
+    options: dict[str, float],
+) -> Any:
+    """Makes a native table on the default world; the first one also makes the ranks workers and servers.
+
+    Args:
+        kind: The native method that makes it.
+        first: What that method takes first.
+        dtype: The type of its elements.
+        init: Its first values.
+        updater: What an add does.
+        consistency: How far workers may drift apart.
+        name: Its name.
+        reject_nan: Whether an add that holds a NaN is refused.
+        compression: How adds travel between hosts.
+        timeout: Seconds until the call gives up.
+        options: The updater's options.
+
+    Returns:
+        The native table.
+    """
+    element = name_of(dtype)
+    values, rule = convert.first_values(init, element)
+    if kind == "key_value" and values is not None:
+        raise UsageError(
+            "table: expected a number, uniform(...) or normal(...) as init of a key-value table, received an "
+            "array; add it to its keys instead"
+        )
+    wishes = {
+        "dtype": element,
+        "name": name,
+        "init": rule,
+        "updater": updater,
+        "consistency": convert.consistency(consistency),
+        "reject_nan": reject_nan,
+        "compression": compression,
+        "add": options,
+    }
+    more = () if kind == "key_value" else (values,)
+    return getattr(world()._tables(), kind)(*first, *more, wishes, timeout)

@@ -1,0 +1,109 @@
+"""What all tables with rows have in common: get and add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unisono import _native
+from unisono.arrays import Array, take_over
+from unisono.pending import Pending
+from unisono.tables import convert
+from unisono.tables.shared import SharedTable
+
+
+class Table(SharedTable[_native.Table]):
+    """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
+
+    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors in the
+    processor's memory, or anything else that speaks DLPack. An array of the table's type is used where it is,
+    without a copy; one of another type is refused, and one with gaps is refused as `out` and copied as an
+    input. Lists and numbers are converted. Every call takes `timeout` (seconds; the default is the world's).
+    """
+
+    def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
+        super().__init__(native)
+        self.shape: tuple[int, ...] = shape
+        """Its shape: (size,) or (rows, columns)."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        native, kind = self._native, type(self).__name__
+        return (
+            f"<unisono.{kind} {native.name!r}, shape {self.shape}, {native.dtype}, "
+            f"updater {native.updater}, consistency {native.consistency}>"
+        )
+
+    def get(self, rows: Any = None, out: Array | None = None, *, timeout: float | None = None) -> Any:
+        """Copies values out of the table.
+
+        Args:
+            rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you
+                like; None for all rows. int64 arrays are used where they are.
+            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The values: `out`, or an array of the shape of `rows` followed by that of a row.
+        """
+        memory = self._native.get(self._rows(rows, "get"), out, timeout)
+        return out if memory is None else take_over(memory, None)
+
+    def get_async(
+        self, rows: Any = None, out: Array | None = None, *, timeout: float | None = None
+    ) -> Pending[Any]:
+        """Begins a get and lets the program go on; several may be under way.
+
+        Args:
+            rows: As for `get`.
+            out: As for `get`; do not touch it before `wait` has returned.
+            timeout: Seconds until the get gives up.
+
+        Returns:
+            A `Pending` whose `wait` returns the values.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> table = uni.ArrayTable(3, init=1)
+            >>> pending = table.get_async()
+            >>> pending.wait()
+            array([1., 1., 1.], dtype=float32)
+        """
+        pending = self._native.get_async(self._rows(rows, "get"), out, timeout)
+        return Pending(pending, "get", lambda memory: out if memory is None else take_over(memory, None))
+
+    def add(
+        self,
+        delta: Any,
+        rows: Any = None,
+        wait: bool = False,
+        *,
+        timeout: float | None = None,
+        **options: float,
+    ) -> None:
+        """Changes the table by `delta`, as its updater says.
+
+        Args:
+            delta: One row of values for each row id; only read, and free to be used again when the call
+                returns.
+            rows: As for `get`; a row that stands there twice is changed twice.
+            wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little
+                later: this worker's next `get` sees it in any case, the others' after a `barrier`.
+            timeout: Seconds until the call gives up.
+            options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> table = uni.ArrayTable(2, updater="sgd")
+            >>> table.add([1, 2], wait=True)
+            >>> table.get()
+            array([-1., -2.], dtype=float32)
+        """
+        values = convert.values(delta, self._native.dtype, "add")
+        self._native.add(values, self._rows(rows, "add"), options or None, wait, timeout)
+
+    def _rows(self, rows: Any, operation: str) -> Any:
+        return convert.row_ids(rows, operation)

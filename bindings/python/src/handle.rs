@@ -1,0 +1,131 @@
+//! What native tables of every kind have: the table, whether it may still be used, and calls without the interpreter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use unisono::tables::{KeyValueTable, Table};
+use unisono::{DType, Error, Result};
+
+use crate::array::View;
+use crate::call::seconds;
+use crate::errors::{guard, raise};
+use crate::fork::{Life, OwnProcess};
+use crate::memory::Memory;
+
+/// A table of the library.
+pub(crate) trait Shared: Sized + Sync {
+    fn dtype(&self) -> DType;
+    fn with_timeout(&self, timeout: Duration) -> Self;
+    fn staleness(&self) -> Vec<u64>;
+}
+
+macro_rules! shared {
+    ($($table:ident),*) => {$(
+        impl Shared for $table {
+            fn dtype(&self) -> DType {
+                $table::dtype(self)
+            }
+
+            fn with_timeout(&self, timeout: Duration) -> $table {
+                $table::with_timeout(self, timeout)
+            }
+
+            fn staleness(&self) -> Vec<u64> {
+                $table::staleness(self)
+            }
+        }
+    )*};
+}
+
+shared!(Table, KeyValueTable);
+
+/// A table in the process that made it.
+pub(crate) struct Handle<T> {
+    pub(crate) table: OwnProcess<T>,
+    life: Arc<Life>,
+}
+
+impl<T: Shared> Handle<T> {
+    pub(crate) fn new(table: T, life: Arc<Life>) -> Handle<T> {
+        Handle { table: OwnProcess::new(table), life }
+    }
+
+    /// Fails after shutdown and in a forked child; else the table for a call that must end within `timeout`, where that is
+    /// not the usual one.
+    pub(crate) fn begin(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<T>> {
+        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
+        let limit = limit.map_err(|error| raise(py, error))?;
+        Ok(limit.map(|limit| self.table.with_timeout(limit)))
+    }
+
+    /// Runs a call without the interpreter. The job keeps the caller's arrays and is dropped when it is back.
+    pub(crate) fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        changed: Option<T>,
+        mut job: impl FnMut(&T) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        let table = changed.as_ref().unwrap_or(&self.table);
+        py.detach(|| guard(operation, || job(table))).map_err(|error| raise(py, error))
+    }
+
+    /// A call without arrays.
+    pub(crate) fn simple(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+        job: impl FnMut(&T) -> Result<()> + Send,
+    ) -> PyResult<()> {
+        let changed = self.begin(py, operation, timeout)?;
+        self.run(py, operation, changed, job)
+    }
+
+    /// The caller's array to read.
+    pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+        let view = View::input(x, operation)?;
+        check_type(operation, self.table.dtype(), &view).map_err(|error| raise(x.py(), error))?;
+        Ok(view)
+    }
+
+    /// The caller's array to fill.
+    pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+        let view = View::in_place(out, operation)?;
+        check_type(operation, self.table.dtype(), &view).map_err(|error| raise(out.py(), error))?;
+        Ok(view)
+    }
+
+    /// How many gets returned values that were 0, 1, 2, … steps old.
+    pub(crate) fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.life.check("staleness").map_err(|error| raise(py, error))?;
+        let counts: Vec<i64> = self.table.staleness().into_iter().map(|count| count as i64).collect();
+        Memory::of_numbers(&counts).map_err(|error| raise(py, error))
+    }
+}
+
+/// Whole numbers that name rows or keys.
+pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<View> {
+    let view = View::input(x, operation)?;
+    if view.dtype == DType::I64 {
+        return Ok(view);
+    }
+    let (expected, advice) = (format!("{what} of type int64"), "convert them with x.astype(\"int64\")");
+    Err(raise(x.py(), Error::usage(operation, expected, view.dtype.name(), advice)))
+}
+
+/// Fails unless an array has the table's type: a conversion would be a hidden copy.
+pub(crate) fn check_type(operation: &str, dtype: DType, view: &View) -> Result<()> {
+    if view.dtype == dtype {
+        return Ok(());
+    }
+    let expected = format!("{dtype}, the table's type");
+    let advice = format!("convert it first, for example with x.astype(\"{dtype}\")");
+    Err(Error::usage(operation, expected, view.dtype.name(), advice))
+}

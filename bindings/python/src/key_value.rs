@@ -1,0 +1,210 @@
+//! A native key-value table: takes keys as Python has them, then gets and adds without the interpreter.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use unisono::tables::{self, Keys, OwnedKeys};
+
+use crate::array::View;
+use crate::errors::raise;
+use crate::fork::Life;
+use crate::handle::{Handle, numbers};
+use crate::memory::Memory;
+use crate::pending::{Pending, Running};
+use crate::table_options::add_options;
+
+/// A map from keys to values that workers share.
+#[pyclass(frozen, module = "unisono._native")]
+pub(crate) struct KeyValueTable(Handle<tables::KeyValueTable>);
+
+/// Keys where Python has them: an array of whole numbers, or a list of bytes.
+enum Given {
+    Int(View),
+    Bytes(Vec<PyBackedBytes>),
+}
+
+impl Given {
+    fn of(keys: &Bound<'_, PyAny>, operation: &str) -> PyResult<Given> {
+        match keys.cast::<PyList>() {
+            Ok(list) => {
+                let keys = list.iter().map(|key| Ok(key.extract::<PyBackedBytes>()?));
+                keys.collect::<PyResult<_>>().map(Given::Bytes)
+            }
+            Err(_) => numbers(keys, operation, "keys").map(Given::Int),
+        }
+    }
+
+    /// Calls `body` with these keys as a call takes them.
+    fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
+        match self {
+            Given::Int(view) => body(Keys::Int(view.numbers())),
+            Given::Bytes(keys) => body(Keys::Bytes(&keys.iter().map(|key| &key[..]).collect::<Vec<_>>())),
+        }
+    }
+
+    fn to_owned(&self) -> OwnedKeys {
+        match self {
+            Given::Int(view) => OwnedKeys::Int(view.numbers().to_vec()),
+            Given::Bytes(keys) => OwnedKeys::Bytes(keys.iter().map(|key| key.to_vec()).collect()),
+        }
+    }
+
+    /// The shape of the keys; a list has one axis.
+    fn shape(&self) -> Vec<usize> {
+        match self {
+            Given::Int(view) => view.shape.clone(),
+            Given::Bytes(keys) => vec![keys.len()],
+        }
+    }
+}
+
+impl KeyValueTable {
+    pub(crate) fn new(table: tables::KeyValueTable, life: Arc<Life>) -> KeyValueTable {
+        KeyValueTable(Handle::new(table, life))
+    }
+
+    /// New memory for the values of these keys: the shape of the keys, then the values of each.
+    fn room(&self, py: Python<'_>, keys: &Given) -> PyResult<Memory> {
+        let mut shape = keys.shape();
+        shape.push(self.0.table.dim());
+        Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))
+    }
+}
+
+#[pymethods]
+impl KeyValueTable {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.table.name()
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.0.table.dtype().name()
+    }
+
+    #[getter]
+    fn updater(&self) -> &str {
+        self.0.table.updater()
+    }
+
+    #[getter]
+    fn consistency(&self) -> String {
+        self.0.table.consistency().to_string()
+    }
+
+    /// Fills `out`, or new memory if there is none.
+    #[pyo3(signature = (keys, out, timeout))]
+    fn get(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Memory>> {
+        let py = keys.py();
+        let changed = self.0.begin(py, "get", timeout)?;
+        let keys = Given::of(keys, "get")?;
+        let Some(out) = out else {
+            let mut memory = self.room(py, &keys)?;
+            let filled = self.0.run(py, "get", changed, move |table| {
+                keys.with(|keys| table.get(keys, memory.bytes_mut())).map(|()| memory.clone())
+            });
+            return filled.map(Some);
+        };
+        let mut view = self.0.target(out, "get")?;
+        self.0.run(py, "get", changed, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
+        Ok(None)
+    }
+
+    /// The same in the background.
+    #[pyo3(signature = (keys, out, timeout))]
+    fn get_async(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Pending> {
+        let py = keys.py();
+        let changed = self.0.begin(py, "get", timeout)?;
+        let table = changed.as_ref().unwrap_or(&self.0.table);
+        let keys = Given::of(keys, "get")?;
+        let running = match out {
+            Some(out) => Running::Message(table.start_get(keys.to_owned(), self.0.target(out, "get")?)),
+            None => Running::Get(table.start_get(keys.to_owned(), self.room(py, &keys)?)),
+        };
+        Ok(Pending::new("get", running))
+    }
+
+    /// Adds; without `wait` it may be applied later, and keys and array may be used again at once.
+    #[pyo3(signature = (keys, delta, options, wait, timeout))]
+    fn add(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        delta: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+        wait: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let py = keys.py();
+        let changed = self.0.begin(py, "add", timeout)?;
+        let keys = Given::of(keys, "add")?;
+        let view = self.0.input(delta, "add")?;
+        let options = add_options(options)?.map_err(|error| raise(py, error))?;
+        self.0.run(py, "add", changed, move |table| {
+            keys.with(|keys| match wait {
+                true => table.add(keys, view.bytes(), &options),
+                false => table.add_soon(keys, view.bytes(), &options),
+            })
+        })
+    }
+
+    /// Whether anybody has added to each of these keys.
+    #[pyo3(signature = (keys, timeout))]
+    fn contains(&self, keys: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Vec<bool>> {
+        let changed = self.0.begin(keys.py(), "contains", timeout)?;
+        let given = Given::of(keys, "contains")?;
+        self.0.run(keys.py(), "contains", changed, move |table| given.with(|keys| table.contains(keys)))
+    }
+
+    /// How many keys there are.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let changed = self.0.begin(py, "len", None)?;
+        self.0.run(py, "len", changed, tables::KeyValueTable::len)
+    }
+
+    /// All keys, as numbers in memory or as a list of bytes, and their values.
+    #[pyo3(signature = (timeout))]
+    fn items(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(Py<PyAny>, Memory)> {
+        let changed = self.0.begin(py, "items", timeout)?;
+        let items = self.0.run(py, "items", changed, tables::KeyValueTable::items)?;
+        let shape = vec![items.keys.len(), self.0.table.dim()];
+        let mut values = Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))?;
+        values.bytes_mut().copy_from_slice(&items.values);
+        let keys = match items.keys {
+            OwnedKeys::Int(keys) => {
+                let memory = Memory::of_numbers(&keys).map_err(|error| raise(py, error))?;
+                Py::new(py, memory)?.into_any()
+            }
+            OwnedKeys::Bytes(keys) => {
+                PyList::new(py, keys.iter().map(|key| PyBytes::new(py, key)))?.into_any().unbind()
+            }
+        };
+        Ok((keys, values))
+    }
+
+    #[pyo3(signature = (timeout))]
+    fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
+    }
+
+    #[pyo3(signature = (timeout))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.0.simple(py, "flush", timeout, tables::KeyValueTable::flush)
+    }
+
+    fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.0.staleness(py)
+    }
+}

@@ -1,0 +1,218 @@
+//! The native side of a world's tables: roles, what concerns all tables at once, and the making of each.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use unisono::tables::{self, KeyType, Role, TableOptions};
+use unisono::{DType, Result};
+
+use crate::array::View;
+use crate::call::{Outcome, seconds};
+use crate::errors::{guard, raise};
+use crate::fork::{Life, OwnProcess};
+use crate::handle::check_type;
+use crate::interrupt;
+use crate::key_value::KeyValueTable;
+use crate::pending::{Pending, Running};
+use crate::table::Table;
+use crate::table_options::Wishes;
+use crate::unmade::Unmade;
+
+/// The tables of a world.
+#[pyclass(frozen, module = "unisono._native")]
+pub(crate) struct Tables {
+    tables: OwnProcess<tables::Tables>,
+    life: Arc<Life>,
+}
+
+impl Tables {
+    /// Gives this rank its role; every rank calls it.
+    pub(crate) fn join(
+        py: Python<'_>,
+        world: &unisono::World,
+        role: &str,
+        life: Arc<Life>,
+    ) -> PyResult<Tables> {
+        let role = Role::from_name(role).map_err(|error| raise(py, error))?;
+        let joined = py.detach(|| guard("tables", || tables::Tables::join(world, role)));
+        let tables = joined.map_err(|error| raise(py, error))?.with_interrupt(interrupt::hook());
+        Ok(Tables { tables: OwnProcess::new(tables), life })
+    }
+
+    /// The handle for a call that must end within `timeout`.
+    fn within(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+    ) -> PyResult<tables::Tables> {
+        let limit = self.life.check(operation).and_then(|()| seconds(timeout, operation));
+        let limit = limit.map_err(|error| raise(py, error))?;
+        Ok(limit.map_or_else(|| self.tables.clone(), |limit| self.tables.with_timeout(limit)))
+    }
+
+    fn run(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        timeout: Option<f64>,
+        job: impl FnOnce(&tables::Tables) -> Result<()> + Send,
+    ) -> PyResult<()> {
+        let tables = self.within(py, operation, timeout)?;
+        py.detach(|| guard(operation, || job(&tables))).map_err(|error| raise(py, error))
+    }
+
+    /// Makes a table together with the other ranks; only the first worker's initial values are looked at.
+    fn make(
+        &self,
+        py: Python<'_>,
+        values: Option<&Bound<'_, PyAny>>,
+        wishes: &Wishes<'_>,
+        timeout: Option<f64>,
+        make: impl FnOnce(&tables::Tables, DType, Option<&[u8]>, TableOptions) -> Result<tables::Table> + Send,
+    ) -> PyResult<Table> {
+        let tables = self.within(py, "table", timeout)?;
+        let unmade = Unmade::of(self.tables.group());
+        let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
+        let options = wishes.options()?.map_err(|error| raise(py, error))?;
+        let values = values.filter(|_| tables.worker_id() == Some(0));
+        let view = values.map(|values| View::input(values, "table")).transpose()?;
+        if let Some(view) = &view {
+            check_type("table", dtype, view).map_err(|error| raise(py, error))?;
+        }
+        unmade.made();
+        let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
+        let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
+        // The timeout was for the making.
+        Ok(Table::new(made.with_timeout(self.tables.group().timeout()), self.life.clone()))
+    }
+}
+
+#[pymethods]
+impl Tables {
+    #[getter]
+    fn workers(&self) -> usize {
+        self.tables.workers()
+    }
+
+    #[getter]
+    fn servers(&self) -> usize {
+        self.tables.servers()
+    }
+
+    #[getter]
+    fn worker_id(&self) -> Option<usize> {
+        self.tables.worker_id()
+    }
+
+    #[getter]
+    fn server_id(&self) -> Option<usize> {
+        self.tables.server_id()
+    }
+
+    #[pyo3(signature = (size, values, wishes, timeout))]
+    fn array(
+        &self,
+        py: Python<'_>,
+        size: usize,
+        values: Option<&Bound<'_, PyAny>>,
+        wishes: Wishes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<Table> {
+        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+            tables::Table::array(tables, size, dtype, values, options)
+        })
+    }
+
+    #[pyo3(signature = (shape, values, wishes, timeout))]
+    fn matrix(
+        &self,
+        py: Python<'_>,
+        shape: (usize, usize),
+        values: Option<&Bound<'_, PyAny>>,
+        wishes: Wishes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<Table> {
+        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+            tables::Table::matrix(tables, shape, dtype, values, options)
+        })
+    }
+
+    #[pyo3(signature = (shape, pipelined, values, wishes, timeout))]
+    fn sparse_matrix(
+        &self,
+        py: Python<'_>,
+        shape: (usize, usize),
+        pipelined: bool,
+        values: Option<&Bound<'_, PyAny>>,
+        wishes: Wishes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<Table> {
+        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+            tables::Table::sparse_matrix(tables, shape, dtype, values, pipelined, options)
+        })
+    }
+
+    #[pyo3(signature = (dim, keys, wishes, timeout))]
+    fn key_value(
+        &self,
+        py: Python<'_>,
+        dim: usize,
+        keys: &str,
+        wishes: Wishes<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<KeyValueTable> {
+        let tables = self.within(py, "table", timeout)?;
+        let unmade = Unmade::of(self.tables.group());
+        let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
+        let options = wishes.options()?.map_err(|error| raise(py, error))?;
+        let keys = KeyType::from_name(keys).map_err(|error| raise(py, error))?;
+        unmade.made();
+        let job = move || tables::KeyValueTable::create(&tables, keys, dim, dtype, options);
+        let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
+        Ok(KeyValueTable::new(made.with_timeout(self.tables.group().timeout()), self.life.clone()))
+    }
+
+    /// Waits until this rank's adds are applied.
+    #[pyo3(signature = (timeout))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "flush", timeout, tables::Tables::flush)
+    }
+
+    /// Applies this rank's adds, then waits for all ranks.
+    #[pyo3(signature = (wait, timeout))]
+    fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let tables = self.within(py, "barrier", timeout)?;
+        let group = tables.group().clone();
+        let job = move |group: &unisono::Group| {
+            // Ranks that wait in the barrier see that this one has failed before it.
+            let unmade = Unmade::of(group);
+            guard("barrier", || tables.flush())?;
+            unmade.made();
+            guard("barrier", || group.raw().barrier()).map(|()| Outcome::Nothing)
+        };
+        if !wait {
+            let started = group.start(job);
+            return Ok(Py::new(py, Pending::new("barrier", Running::Verb(started)))?.into_any());
+        }
+        py.detach(|| job(&group)).map_err(|error| raise(py, error))?.into_python(py)
+    }
+
+    /// Saves all tables to a folder or a URL; every rank calls it.
+    #[pyo3(signature = (target, timeout))]
+    fn save(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "save", timeout, |tables| tables.save(target))
+    }
+
+    /// Loads all tables from a folder or a URL; every rank calls it.
+    #[pyo3(signature = (target, timeout))]
+    fn load(&self, py: Python<'_>, target: &str, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "load", timeout, |tables| tables.load(target))
+    }
+
+    /// This rank makes no more calls: its adds are applied, nobody waits for it, and other hosts are served to their end.
+    #[pyo3(signature = (timeout))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "shutdown", timeout, tables::Tables::close)
+    }
+}

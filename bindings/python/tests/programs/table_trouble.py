@@ -1,0 +1,123 @@
+"""Tables in trouble: the first argument says which."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import unisono as uni
+from note import note
+
+
+def observe(call):
+    """Makes a call that must fail, and notes how."""
+    begin = time.monotonic()
+    try:
+        call()
+    except (uni.Error, KeyboardInterrupt) as error:
+        seen = {"seconds": time.monotonic() - begin, "message": str(error), "type": type(error).__name__}
+        for name in ("missing", "lost"):
+            seen[name] = [one.rank for one in getattr(error, name, ())]
+        note(world.rank, json.dumps(seen))
+        return
+    raise AssertionError("the call should have failed")
+
+
+def until_noted(rank):
+    deadline = time.monotonic() + 30
+    while not (Path(os.environ["NOTES"]) / str(rank)).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def use_in_child(table):
+    for call in (table.get, table.tick, lambda: table.add([1, 1])):
+        try:
+            call()
+        except uni.UsageError as error:
+            assert "fork" in str(error), error
+        else:
+            raise AssertionError("a forked child used a table")
+
+
+world = uni.init()
+trouble = sys.argv[1]
+
+if trouble == "late":
+    table = uni.ArrayTable(2, consistency="bsp")
+    if world.rank == 0:
+        table.add([1, 1])
+        observe(lambda: table.get(timeout=0.5))
+    else:
+        until_noted(0)
+
+elif trouble == "killed":
+    rounds, free = uni.ArrayTable(2, consistency="bsp"), uni.ArrayTable(2, "int64")
+    bounded = uni.ArrayTable(2, consistency="ssp:0")
+    free.add([1, 1], wait=True)
+    uni.barrier()
+    if world.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rounds.add([1, 1])
+    observe(rounds.get)
+    for _ in range(10):
+        free.add([1, 1])
+        bounded.tick()
+        bounded.get()
+    assert free.get()[0] >= 13
+    sys.exit(3)
+
+elif trouble == "different":
+    observe(lambda: uni.ArrayTable(3, "int32" if world.rank == 1 else "int64"))
+    uni.barrier()
+    assert len(uni.ArrayTable(3)) == 3
+
+elif trouble == "refused":
+    if world.rank == 1:
+        observe(lambda: uni.ArrayTable(3, updater="adagard"))
+    else:
+        observe(lambda: uni.ArrayTable(3, updater="adagrad", timeout=10))
+
+elif trouble == "fork":
+    table = uni.ArrayTable(2)
+    for _ in range(2):
+        child = multiprocessing.get_context("fork").Process(target=use_in_child, args=(table,))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0, child.exitcode
+    table.add([1, 1])
+    uni.barrier()
+    assert (table.get() == world.workers).all()
+    uni.barrier()
+
+elif trouble.startswith("interrupted"):
+    if world.rank == 1:
+        if trouble.endswith("get"):
+            table = uni.ArrayTable(2, consistency="bsp")
+        until_noted(0)
+        os._exit(0)  # what it owes rank 0 will never come
+    elif trouble.endswith("making"):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        observe(lambda: uni.ArrayTable(2))
+    else:
+        table = uni.ArrayTable(2, consistency="bsp")
+        table.add([1, 1])
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        observe(table.get)
+    os._exit(0)
+
+elif trouble == "raises":
+    table = uni.ArrayTable(2, consistency="bsp")
+    table.get()
+    if world.rank == 0:
+        table.get()
+        table.add([1, 1])  # waits for a get of rank 1 that never comes
+        raise RuntimeError("no more pencils")
+    until_noted(0)
+
+else:
+    raise AssertionError(trouble)

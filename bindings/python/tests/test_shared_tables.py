@@ -1,0 +1,95 @@
+"""Tables on several ranks: shared, in trouble, saved, found again."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_our_launcher(run_ranks, ranks):
+    job = run_ranks(ranks, "tables.py", str(ranks)).check()
+    assert len(job.notes) == ranks
+
+
+def test_no_launcher(run_ranks):
+    run_ranks(1, "tables.py", "1", launcher="none").check()
+
+
+@pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
+def test_mpi(run_ranks, launcher):
+    job = run_ranks(3, "tables.py", "3", launcher=launcher).check()
+    assert set(job.notes.values()) == {"shm"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "transport"), [("UNISONO_HOSTS=2", "shm+mpi"), ("UNISONO_TRANSPORT=mpi", "mpi")]
+)
+@pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
+def test_between_hosts(run_ranks, launcher, variable, transport):
+    name, value = variable.split("=")
+    job = run_ranks(3, "tables.py", "3", launcher=launcher, **{name: value}).check()
+    assert set(job.notes.values()) == {transport}
+
+
+def test_roles(run_ranks):
+    assert len(run_ranks(4, "roles.py").check().notes) == 4
+
+
+def test_a_checkpoint_is_loaded_on_another_number_of_ranks(run_ranks, tmp_path):
+    folder = tmp_path / "checkpoint"
+    saved = run_ranks(3, "checkpoint.py", "save", str(folder)).check().notes[0]
+    loaded = run_ranks(2, "checkpoint.py", "load", str(folder)).check().notes[1]
+    for one, other in zip(eval(saved), eval(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+    next(folder.glob("*.safetensors")).write_bytes(b"not a table")
+    job = run_ranks(2, "checkpoint.py", "load", str(folder))
+    assert job.status != 0 and "load" in job.output
+
+
+def test_a_killed_worker_is_started_again(run_ranks):
+    job = run_ranks(2, "restart.py", restart=1).check()
+    assert job.notes == {0: "0", 1: "1"}
+
+
+def test_a_timeout_names_the_worker_that_is_missing(run_ranks):
+    seen = json.loads(run_ranks(2, "table_trouble.py", "late").check().notes[0])
+    assert seen["type"] == "Timeout" and seen["missing"] == [1], seen
+    assert "get" in seen["message"] and "array-1" in seen["message"]
+
+
+def test_a_killed_worker_is_named_where_others_need_it(run_ranks):
+    job = run_ranks(3, "table_trouble.py", "killed")
+    assert job.status != 0
+    for rank in (0, 1):
+        seen = json.loads(job.notes[rank])
+        assert seen["type"] == "PeerLost" and seen["lost"] == [2], seen
+
+
+def test_different_tables_are_refused_on_every_rank(run_ranks):
+    notes = run_ranks(3, "table_trouble.py", "different").check().notes
+    for rank in range(3):
+        seen = json.loads(notes[rank])
+        assert seen["type"] == "UsageError", seen
+        assert "3 int32" in seen["message"] and "3 int64" in seen["message"]
+
+
+def test_a_table_that_one_rank_refuses_is_an_error_for_all(run_ranks):
+    notes = run_ranks(2, "table_trouble.py", "refused").notes
+    assert "did you mean `adagrad`" in json.loads(notes[1])["message"]
+    assert json.loads(notes[0])["type"] in ("UsageError", "PeerLost"), notes[0]
+
+
+def test_forked_children_leave_tables_alone(run_ranks):
+    run_ranks(2, "table_trouble.py", "fork").check()
+
+
+@pytest.mark.parametrize("how", ["interrupted-get", "interrupted-making"])
+def test_control_c_ends_a_wait(run_ranks, how):
+    seen = json.loads(run_ranks(2, "table_trouble.py", how).check().notes[0])
+    assert seen["type"] == "KeyboardInterrupt" and seen["seconds"] < 10
+
+
+def test_a_program_that_raises_does_not_wait_for_its_adds(run_ranks):
+    job = run_ranks(2, "table_trouble.py", "raises", deadline=30)
+    assert job.status != 0 and "no more pencils" in job.output

@@ -1,0 +1,191 @@
+//! How arrays and matrices are saved and loaded: their values, their updaters' state, and how often each row was changed.
+
+use super::base::Base;
+use super::checkpoint::{Checkpoint, Tensor};
+use super::core::Core;
+use super::description::{Description, TableKind};
+use super::save::{Item, Read, Saved};
+use super::storage::Section;
+use super::{Rows, Tables};
+use crate::error::Result;
+use crate::memory::DType;
+use crate::world::Group;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 8 << 20;
+
+impl Core {
+    fn tensor(&self, part: &str, dtype: DType, rows: usize, cols: usize) -> Tensor {
+        let shape = match self.description.kind {
+            TableKind::Array => vec![rows],
+            _ => vec![rows, cols],
+        };
+        Tensor { name: self.tensor_name(part), dtype, shape }
+    }
+
+    /// The sections of this table by the name of their tensors; the state of workers that are not here any more is left out.
+    fn sections(&self) -> Vec<(String, Section)> {
+        let mut sections = vec![("values".into(), Section::Values)];
+        let storage = &self.storage;
+        for (index, plane) in storage.shared_planes().enumerate() {
+            sections.push((format!("state-{index}"), Section::Plane(plane)));
+        }
+        for worker in 0..self.inner.roles.workers.len() {
+            for (index, plane) in storage.worker_planes(worker).enumerate() {
+                sections.push((format!("worker-{worker}/state-{index}"), Section::Plane(plane)));
+            }
+        }
+        sections
+    }
+
+    fn reading<'a>(&'a self, group: &'a Group, section: Section, start: usize) -> Read<'a> {
+        Box::new(move |offset, out| {
+            self.storage.copy_out(&self.call(group, "save"), section, start + offset, out)
+        })
+    }
+}
+
+impl Saved for Core {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>> {
+        let Description { rows, cols, dtype, .. } = self.description;
+        let values = self.tensor("values", dtype, rows, cols);
+        if let Some(replica) = &self.replica {
+            let mut bytes = vec![0; self.description.len() * dtype.size()];
+            replica.get(Rows::All, &mut bytes);
+            let read: Read = Box::new(move |offset, out| {
+                out.copy_from_slice(&bytes[offset..][..out.len()]);
+                Ok(())
+            });
+            let mine = tables.inner.worker == Some(0);
+            return Ok(if mine {
+                vec![Item { tensor: values, first_row: 0, rows, read }]
+            } else {
+                Vec::new()
+            });
+        }
+        let mut items = Vec::new();
+        if !tables.leads_host() {
+            return Ok(items);
+        }
+        let group = &tables.group;
+        for segment in self.placement.on_host(self.host()) {
+            let count = segment.end - segment.first;
+            for (name, section) in self.sections() {
+                let dtype = if section == Section::Values { dtype } else { self.storage.rule.state_dtype() };
+                let start = segment.local * cols * dtype.size();
+                items.push(Item {
+                    tensor: self.tensor(&name, dtype, rows, cols),
+                    first_row: segment.first,
+                    rows: count,
+                    read: self.reading(group, section, start),
+                });
+            }
+            if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
+                let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
+                let read = self.reading(group, Section::Steps, segment.local * 8);
+                items.push(Item { tensor, first_row: segment.first, rows: count, read });
+            }
+        }
+        // All of an array is changed at once, so one number tells how often.
+        let holds_start = self.placement.locate(0).0 == self.host();
+        if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
+            let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
+            let read = self.reading(group, Section::Steps, 0);
+            items.push(Item { tensor, first_row: 0, rows: 1, read });
+        }
+        Ok(items)
+    }
+
+    fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
+        let Description { rows, cols, dtype, kind, .. } = self.description;
+        let holds = |wanted: Tensor, needed: bool| match checkpoint.tensor(&wanted.name) {
+            Some(found) if *found == wanted => Ok(()),
+            None if !needed => Ok(()),
+            Some(found) => Err(self.misfit(format!("{found:?} instead of {wanted:?}"))),
+            None => Err(self.misfit(format!("no {}", wanted.name))),
+        };
+        let sections =
+            if self.replica.is_some() { vec![("values".into(), Section::Values)] } else { self.sections() };
+        for (name, section) in sections {
+            let dtype = if section == Section::Values { dtype } else { self.storage.rule.state_dtype() };
+            // A worker that is new has no state yet.
+            holds(self.tensor(&name, dtype, rows, cols), !name.starts_with("worker-"))?;
+        }
+        if self.replica.is_some() || self.storage.layout.shape.planes == 0 {
+            return Ok(());
+        }
+        let shape = vec![if kind == TableKind::Array { 1 } else { rows }];
+        holds(Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
+    }
+
+    fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
+        let Description { rows, cols, dtype, .. } = self.description;
+        let call = self.call(&tables.group, "load");
+        if let Some(replica) = &self.replica {
+            let row_bytes = self.description.row_bytes();
+            return read_rows(checkpoint, &self.tensor_name("values"), 0..rows, row_bytes, |row, bytes| {
+                replica.set_bytes(row * row_bytes, bytes);
+                Ok(())
+            });
+        }
+        if !tables.leads_host() {
+            return Ok(());
+        }
+        for segment in self.placement.on_host(self.host()) {
+            let range = segment.first..segment.end;
+            let local = |row: usize| segment.local + row - segment.first;
+            for (name, section) in self.sections() {
+                let name = self.tensor_name(&name);
+                let size =
+                    if section == Section::Values { dtype } else { self.storage.rule.state_dtype() }.size();
+                if checkpoint.tensor(&name).is_none() {
+                    // The state of a worker that was not there when it was saved.
+                    let zeroes = vec![0; range.len() * cols * size];
+                    self.storage.copy_in(&call, section, local(segment.first) * cols * size, &zeroes)?;
+                    continue;
+                }
+                read_rows(checkpoint, &name, range.clone(), cols * size, |row, bytes| match section {
+                    Section::Values => self.storage.set(&call, local(row), bytes),
+                    _ => self.storage.copy_in(&call, section, local(row) * cols * size, bytes),
+                })?;
+            }
+            let steps = self.tensor_name("steps");
+            match checkpoint.tensor(&steps) {
+                Some(_) if self.description.kind == TableKind::Array => {
+                    let mut count = [0; 8];
+                    checkpoint.read_rows(&steps, 0, 1, &mut count)?;
+                    let counts = count.repeat(self.storage.layout.stripes);
+                    self.storage.copy_in(&call, Section::Steps, 0, &counts)?;
+                }
+                Some(_) => read_rows(checkpoint, &steps, range, 8, |row, bytes| {
+                    self.storage.copy_in(&call, Section::Steps, local(row) * 8, bytes)
+                })?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads rows of a tensor piece by piece.
+fn read_rows(
+    checkpoint: &Checkpoint,
+    tensor: &str,
+    rows: std::ops::Range<usize>,
+    row_bytes: usize,
+    mut take: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let step = (CHUNK / row_bytes.max(1)).max(1);
+    let mut buffer = vec![0; step.min(rows.len()) * row_bytes];
+    for row in rows.clone().step_by(step) {
+        let count = step.min(rows.end - row);
+        let part = &mut buffer[..count * row_bytes];
+        checkpoint.read_rows(tensor, row, count, part)?;
+        take(row, part)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Workers that die while a key-value table grows: what was completed stays, and the table stays in order.
+
+use std::time::{Duration, Instant};
+
+use unisono::tables::{
+    AddOptions, ArrayTable, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
+};
+use unisono::{DType, World};
+
+use crate::harness::Job;
+
+/// Large rows, so that memory is taken all the time.
+const DIM: usize = 64;
+/// New keys of each add.
+const FRESH: usize = 150;
+/// Keys that everybody adds to: these and below.
+const HOT: i64 = 7;
+
+fn create(tables: &Tables, name: &str, keys: KeyType, dim: usize) -> KeyValueTable {
+    let options = TableOptions { name: Some(name.into()), ..TableOptions::default() };
+    KeyValueTable::create(tables, keys, dim, DType::I64, options).unwrap()
+}
+
+/// The keys of a rank's add.
+fn numbers(rank: usize, step: usize) -> Vec<i64> {
+    let fresh = (0..FRESH as i64).map(|key| (step as i64 * FRESH as i64 + key + 1) * 16 + rank as i64 + HOT);
+    (-HOT..=HOT).chain(fresh).collect()
+}
+
+fn texts(rank: usize, step: usize) -> OwnedKeys {
+    let text = |key: usize| format!("rank {rank}, step {step}, ").repeat(key % 40 + 1).into_bytes();
+    OwnedKeys::Bytes((0..40).map(text).chain([b"hot".to_vec()]).collect())
+}
+
+fn values(table: &KeyValueTable, keys: Keys) -> Vec<i64> {
+    let mut values = vec![0; keys.len() * table.dim()];
+    table.get(keys, bytemuck::cast_slice_mut(&mut values)).unwrap();
+    values
+}
+
+/// Adds to shared and to new keys, and counts what it has completed; the last rank does so until it is killed.
+pub fn growing(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let ints = create(&tables, "ints", KeyType::Int, DIM);
+    let bytes = create(&tables, "bytes", KeyType::Bytes, 1);
+    let named = TableOptions { name: Some("counts".into()), ..TableOptions::default() };
+    let counts = ArrayTable::<i64>::create(&tables, world.size() + 1, None, named).unwrap();
+    let (victim, none) = (world.size() - 1, AddOptions::default());
+    let count = |place: usize| {
+        let mut one = vec![0; world.size() + 1];
+        one[place] = 1;
+        counts.add(&one).unwrap();
+    };
+    eprintln!("running");
+    let mut step = 0;
+    while step < 40 || world.rank() == victim {
+        let keys = numbers(world.rank(), step);
+        ints.add(Keys::Int(&keys), bytemuck::cast_slice(&vec![1i64; keys.len() * DIM]), &none).unwrap();
+        let keys = texts(world.rank(), step);
+        let ones = vec![1i64; keys.len()];
+        keys.with(|keys| bytes.add(keys, bytemuck::cast_slice(&ones), &none)).unwrap();
+        count(world.rank());
+        step += 1;
+    }
+    count(world.size());
+    let mut completed = vec![0; world.size() + 1];
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Wait for the other survivors, and until the victim's count stands still.
+    let mut before = -1;
+    while completed[world.size()] < victim as i64 || completed[victim] != before {
+        before = completed[victim];
+        std::thread::sleep(Duration::from_millis(30));
+        counts.get(&mut completed).unwrap();
+        assert!(Instant::now() < deadline, "the others did not come: {completed:?}");
+    }
+    // What the victim may have left half done is found again, not made a second time.
+    let last = completed[victim] as usize;
+    let keys = numbers(victim, last);
+    ints.add(Keys::Int(&keys), bytemuck::cast_slice(&vec![0i64; keys.len() * DIM]), &none).unwrap();
+    let keys = texts(victim, last);
+    let zeros = vec![0i64; keys.len()];
+    keys.with(|keys| bytes.add(keys, bytemuck::cast_slice(&zeros), &none)).unwrap();
+
+    let sum: i64 = completed[..world.size()].iter().sum();
+    let hot: Vec<i64> = (-HOT..=HOT).collect();
+    let found = values(&ints, Keys::Int(&hot));
+    assert!(found.iter().all(|&value| value == sum || value == sum + 1), "{completed:?}: {found:?}");
+    for rank in 0..world.size() {
+        for step in 0..completed[rank] as usize {
+            let fresh = &numbers(rank, step)[hot.len()..];
+            assert!(
+                values(&ints, Keys::Int(fresh)).iter().all(|&value| value == 1),
+                "rank {rank}, step {step}"
+            );
+            let found = texts(rank, step).with(|keys| values(&bytes, keys));
+            assert!(found[..40].iter().all(|&value| value == 1), "rank {rank}, step {step}");
+            assert!(found[40] == sum || found[40] == sum + 1, "{completed:?}: {}", found[40]);
+        }
+    }
+    let OwnedKeys::Int(keys) = ints.items().unwrap().keys else { panic!("they are ints") };
+    assert!(keys.is_sorted_by(|one, other| one < other), "every key is there once");
+    assert_eq!(keys.len(), ints.len().unwrap());
+    let started: i64 = completed[..world.size()].iter().sum::<i64>() + 1;
+    assert_eq!(keys.len(), hot.len() + started as usize * FRESH);
+    let OwnedKeys::Bytes(keys) = bytes.items().unwrap().keys else { panic!("they are bytes") };
+    assert!(keys.is_sorted_by(|one, other| one < other), "every key is there once");
+    assert_eq!(keys.len(), 1 + started as usize * 40);
+}
+
+#[test]
+fn a_worker_killed_while_the_table_grows_leaves_it_in_order() {
+    let rounds = std::env::var("UNISONO_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    for round in 0..rounds {
+        let mut job = Job::start(3, "growing");
+        (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
+        std::thread::sleep(Duration::from_micros(round * 1733 % 30_000));
+        job.kill(2);
+        for rank in 0..2 {
+            let ending = job.end_of(rank);
+            assert!(ending.status.success(), "round {round}, rank {rank}: {}", ending.output);
+        }
+    }
+}
