@@ -71,12 +71,12 @@ impl Storage {
         Stripes { rows: self.layout.stripe_rows, count, first: count * (worker % workers) / workers }
     }
 
-    /// Begins to bring a row into the caches, and its place in a list of rows.
+    /// Begins to bring a row into the caches, and its place among the caller's rows, which begin at `list`.
     #[inline(always)]
-    fn expect(&self, pick: &Pick, list: &[u8]) {
+    fn expect(&self, pick: &Pick, list: *const u8) {
         let bytes = self.layout.shape.row_bytes;
         prefetch(self.row(pick.row as usize, 1), bytes);
-        prefetch(list.as_ptr().wrapping_add(pick.position as usize * bytes), bytes);
+        prefetch(list.wrapping_add(pick.position as usize * bytes), bytes);
     }
 
     /// Copies rows that follow each other.
@@ -106,7 +106,8 @@ impl Storage {
         let bytes = self.layout.shape.row_bytes;
         by_stripe(picks, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
-            let ahead = |pick: &Pick| prefetch(self.row(pick.row as usize, 1), bytes);
+            let start = out.as_ptr();
+            let ahead = |pick: &Pick| self.expect(pick, start);
             group.each(ahead, |pick| {
                 let target = &mut out[pick.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
@@ -168,7 +169,7 @@ impl Storage {
         let versions = self.versions();
         by_stripe(picks, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
-            let ahead = |pick: &Pick| self.expect(pick, delta);
+            let ahead = |pick: &Pick| self.expect(pick, delta.as_ptr());
             group.each(ahead, |pick| {
                 self.update(pick.row as usize, &delta[pick.position as usize * bytes..][..bytes], context);
                 versions.iter().for_each(|versions| versions.change(pick.row as usize));
