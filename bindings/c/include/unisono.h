@@ -634,6 +634,8 @@ int32_t unisono_table_staleness(unisono_table table,
 
 /**
  * Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+ *
+ * rows: row ids of a matrix, which count from 0, in any order; NULL for the whole table, and always for an array.
  */
 int32_t unisono_table_get(unisono_table table,
                           const int64_t *rows,

@@ -1,4 +1,4 @@
-//! For C: getting from tables and adding to them. `rows` are row ids that count from 0, or NULL for the whole table.
+//! For C: getting from tables and adding to them.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ fn on_table(
 }
 
 /// Copies rows into `values`, which has room for `count` elements: as many as the rows have.
+///
+/// rows: row ids of a matrix, which count from 0, in any order; NULL for the whole table, and always for an array.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_get(
     table: TableHandle,
