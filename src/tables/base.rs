@@ -215,11 +215,16 @@ impl Base {
             if verdict != Verdict::Wait {
                 break verdict;
             }
+            let progress = self.clock.progress();
+            progress.sleep_while(progress.load(), NAP.min(call.remaining()));
+            self.check(call, &[])?;
         };
+        let mut accepted = Accepted { base: self, armed: verdict == Verdict::Apply };
         if verdict == Verdict::Apply {
             write()?;
         }
         let _guard = self.hold(call, round)?;
+        accepted.armed = false;
         self.clock.added(worker, verdict == Verdict::Apply);
         Ok(())
     }
@@ -229,8 +234,29 @@ impl Base {
     }
 }
 
+/// A place in the open round: given back when its add fails, so that the round can be completed by others.
+struct Accepted<'a> {
+    base: &'a Base,
+    armed: bool,
+}
+
+impl Drop for Accepted<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            let clock = &self.base.clock;
+            let guard = self.base.inner.seat.hold(&clock.round().lock);
+            clock.withdraw();
+            drop(guard);
+        }
+    }
+}
+
 impl Drop for Base {
     fn drop(&mut self) {
+        // A forked child inherits the handles, but neither the worker nor its share of the memory.
+        if !self.inner.is_here() {
+            return;
+        }
         if let Some(worker) = self.inner.worker {
             let rounds = self.clock.has_rounds().then(|| self.inner.seat.hold(&self.clock.round().lock));
             self.clock.finish(worker);

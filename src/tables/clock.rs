@@ -166,7 +166,8 @@ impl Clock {
         }
         let round = self.round();
         let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
-        if number > mine || (number == mine && self.accepted() >= self.needed(backup) as u64) {
+        let complete = self.accepted() >= (self.workers - backup) as u64;
+        if number > mine || (number == mine && complete) {
             return Verdict::Drop;
         }
         if number < mine {
@@ -183,18 +184,10 @@ impl Clock {
     /// An add of this worker is done; `applied` is false when it was dropped.
     pub fn added(&self, worker: usize, applied: bool) {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
-        if let Consistency::Bsp { backup } = self.consistency
-            && backup > 0
-            && applied
-        {
-            let round = self.round();
-            let applied = round.applied.fetch_add(1, Ordering::AcqRel) + 1;
-            if applied >= self.needed(backup) as u64 {
-                round.accepted.store(0, Ordering::Relaxed);
-                round.applied.store(0, Ordering::Relaxed);
-                round.number.fetch_add(1, Ordering::Release);
-            }
+        if applied && self.has_rounds() {
+            self.round().applied.fetch_add(1, Ordering::AcqRel);
         }
+        self.close_round();
         self.ring();
     }
 
@@ -241,20 +234,32 @@ impl Clock {
         self.of(worker).state.store(ACTIVE, Ordering::Release);
     }
 
+    /// An add that was accepted into the open round failed.
+    pub fn withdraw(&self) {
+        self.round().accepted.fetch_sub(1, Ordering::Relaxed);
+        self.settle();
+    }
+
     /// With one worker less, the open round may be complete.
     fn settle(&self) {
-        if let Consistency::Bsp { backup } = self.consistency
-            && backup > 0
-        {
-            let round = self.round();
-            let applied = round.applied.load(Ordering::Acquire);
-            if applied > 0 && applied >= self.needed(backup) as u64 && applied == self.accepted() {
-                round.accepted.store(0, Ordering::Relaxed);
-                round.applied.store(0, Ordering::Relaxed);
-                round.number.fetch_add(1, Ordering::Release);
-            }
-        }
+        self.close_round();
         self.progress().ring();
+    }
+
+    /// Closes the open round when it has the adds that it needs, or when nobody is left who could bring more.
+    fn close_round(&self) {
+        let Consistency::Bsp { backup } = self.consistency else { return };
+        let round = self.round();
+        let (number, applied) = (round.number.load(Ordering::Acquire), round.applied.load(Ordering::Acquire));
+        if backup == 0 || applied == 0 || applied < self.accepted() {
+            return;
+        }
+        let more = (0..self.workers).any(|worker| self.is_active(worker) && self.adds(worker) <= number);
+        if applied >= (self.workers - backup) as u64 || !more {
+            round.accepted.store(0, Ordering::Relaxed);
+            round.applied.store(0, Ordering::Relaxed);
+            round.number.fetch_add(1, Ordering::Release);
+        }
     }
 
     fn ring(&self) {

@@ -73,37 +73,42 @@ pub(super) fn found(
     prepare: impl FnOnce(&Extent),
 ) -> Result<Extent> {
     let text = description.to_string();
-    let existing = find(tables, &description.name);
     if tables.inner.restarted {
-        return reopen(tables, existing, &text);
+        return reopen(tables, find(tables, &description.name), &text);
     }
     let refuse = |expected: &str, received: String, advice: &str| {
-        Err(Error::usage("table", expected, received, advice).at_rank(tables.inner.rank))
+        Error::usage("table", expected, received, advice).at_rank(tables.inner.rank)
     };
-    let mine = match &existing {
-        Some((_, other)) => {
-            refuse("a new name", format!("a second one beside {other}"), "name it differently")
-        }
-        None if text.len() > LONGEST => {
-            refuse("a short name", format!("{} bytes", description.name.len()), "shorten it")
-        }
-        None => Ok(text.clone()),
+    let mine = match text.len() > LONGEST {
+        true => Err(refuse("a short name", format!("{} bytes", description.name.len()), "shorten it")),
+        false => Ok(text.clone()),
     };
+    // Also the barrier behind which all ranks have dropped what they wanted to drop before.
     agree(tables, mine)?;
-    let made = match tables.leads_host() {
-        false => Ok(None),
-        true => tables.inner.seat.take_common(tables.key(&description.name), bytes).map(|extent| {
+    let make = || match find(tables, &description.name) {
+        Some((_, other)) => {
+            Err(refuse("a new name", format!("a second one beside {other}"), "name it differently"))
+        }
+        None => {
+            let extent = tables.inner.seat.take_common(tables.key(&description.name), bytes)?;
             prepare(&extent);
             Header::of(&extent).write(&text);
-            Some(extent)
-        }),
+            Ok(Some(extent))
+        }
     };
+    let made = if tables.leads_host() { make() } else { Ok(None) };
     let (made, error) = match made {
         Ok(made) => (made, None),
         Err(error) => (None, Some(error)),
     };
     // Also the barrier that the others wait at before they look.
-    agree(tables, error.map_or(Ok("made".into()), Err))?;
+    if let Err(error) = agree(tables, error.map_or(Ok("made".into()), Err)) {
+        // Another host could not make its part.
+        if let Some(extent) = made {
+            tables.inner.seat.free_common(&extent)?;
+        }
+        return Err(error);
+    }
     let extent = match made {
         Some(extent) => extent,
         None => {

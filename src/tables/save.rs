@@ -101,7 +101,7 @@ impl Tables {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn save(&self, target: &str) -> Result<()> {
-        self.barrier()?;
+        agree(self, self.flush().map(|()| "flushed".into()))?;
         let id = self.common_id()?;
         let tables = self.open();
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
@@ -143,7 +143,7 @@ impl Tables {
     /// Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved; the numbers of
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
-        self.barrier()?;
+        agree(self, self.flush().map(|()| "flushed".into()))?;
         let tables = self.open();
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };

@@ -157,24 +157,26 @@ impl Tables {
 
     /// Waits until all adds that this rank began are applied. Returns the first error of those whose result nobody saw.
     pub fn flush(&self) -> Result<()> {
-        self.open().iter().try_for_each(|table| table.flush(&self.group))?;
+        let flushed = first_error(self.open().iter().map(|table| table.flush(&self.group)));
         match self.inner.remote() {
-            Some(remote) => remote.flush(&self.group.call_on("flush", 0, "tables")),
-            None => Ok(()),
+            Some(remote) => flushed.and(remote.flush(&self.group.call_on("flush", 0, "tables"))),
+            None => flushed,
         }
     }
 
     /// Waits for all ranks; what any of them added before is applied afterwards.
     pub fn barrier(&self) -> Result<()> {
-        self.flush()?;
-        self.group.barrier()
+        // Whatever went wrong here, the others wait for this rank.
+        let flushed = self.flush();
+        self.group.barrier()?;
+        flushed
     }
 
     /// Says that this worker makes no more calls, so that the others need not wait for it.
     pub fn finish(&self) -> Result<()> {
-        self.flush()?;
-        self.open().iter().try_for_each(|table| table.finish(&self.group))?;
-        self.flush()
+        let flushed = self.flush();
+        let finished = first_error(self.open().iter().map(|table| table.finish(&self.group)));
+        flushed.and(finished).and(self.flush())
     }
 
     /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. It happens by
@@ -245,6 +247,11 @@ impl Inner {
         }
     }
 
+    /// Whether this is the process that joined, and not a forked child of it.
+    pub fn is_here(&self) -> bool {
+        self.list.group.core.common.origin.is_here()
+    }
+
     /// Whether workers and servers are on several hosts.
     pub fn has_far_ranks(&self) -> bool {
         let mut ranks = self.roles.workers.iter().chain(&self.roles.servers);
@@ -302,12 +309,24 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
+        if !self.inner.is_here() {
+            // A forked child has no thread that serves, and nothing to end.
+            return std::mem::forget(self.inner.clone());
+        }
         if self.group.check_open("tables").is_ok() {
             // Whoever drops the last handle cannot be told of an error; those who care call `close` before.
+            let tables = self.inner.list.open();
+            let _ = first_error(tables.iter().map(|table| table.finish(&self.group)));
+            drop(tables);
             let _ = self.inner.close(&self.group);
         }
         self.inner.list.let_go();
     }
+}
+
+/// Does all of it, and returns the first error.
+fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
+    results.fold(Ok(()), Result::and)
 }
 
 /// A number that no other joining has.

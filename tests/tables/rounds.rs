@@ -122,3 +122,21 @@ fn the_adds_of_the_slowest_are_dropped_and_answered() {
         assert_eq!(seen[0], seen[1]);
     }
 }
+
+#[test]
+fn a_last_round_drops_no_more_than_the_backup() {
+    for _ in 0..20 {
+        for values in on_all_paths(4, |world, tables| {
+            let table = ArrayTable::<i64>::create(tables, 1, None, options("bsp:backup=1")).unwrap();
+            dawdle(world.rank(), 1);
+            table.add(&[1]).unwrap();
+            tables.finish().unwrap();
+            tables.barrier().unwrap();
+            let mut value = [0];
+            table.get(&mut value).unwrap();
+            value[0]
+        }) {
+            assert!(values.iter().all(|&value| value == 3), "{values:?}");
+        }
+    }
+}

@@ -66,6 +66,11 @@ impl Place {
         self.lost().is_some()
     }
 
+    /// Whether the process that sat here last has ended. One that has left may still run, and hold a lock.
+    pub fn process_ended(&self) -> bool {
+        self.stay.process_ended()
+    }
+
     /// How the process that sat here last was lost, or `None` while it lives or has not come yet.
     pub fn lost(&self) -> Option<&'static str> {
         self.stay.lost()

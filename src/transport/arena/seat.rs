@@ -232,7 +232,7 @@ impl Seat {
             return true;
         }
         let place = self.arena.place(seat);
-        self::token(seat, place.incarnation()) != token || place.is_dead()
+        self::token(seat, place.incarnation()) != token || place.process_ended()
     }
 
     /// Holds a lock for a moment; no deadline, because its holders never wait while they hold it.
