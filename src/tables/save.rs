@@ -103,7 +103,7 @@ impl Tables {
     pub fn save(&self, target: &str) -> Result<()> {
         agree(self, self.flush().map(|()| "flushed".into()))?;
         let id = self.common_id()?;
-        let tables = self.open();
+        let tables = self.tables_of_all()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
         let written = items.and_then(|items| {
             let items = Items(items.into_iter().flatten().collect());
@@ -144,7 +144,7 @@ impl Tables {
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         agree(self, self.flush().map(|()| "flushed".into()))?;
-        let tables = self.open();
+        let tables = self.tables_of_all()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share).and_then(|checkpoint| {
@@ -156,6 +156,19 @@ impl Tables {
         let loaded = opened
             .and_then(|checkpoint| tables.iter().try_for_each(|table| table.saved().load(self, &checkpoint)));
         agree(self, loaded.map(|()| "loaded".into()))
+    }
+
+    /// The tables that every rank still has: languages that collect garbage drop handles when they like.
+    fn tables_of_all(&self) -> Result<Vec<Open>> {
+        let mut tables = self.open();
+        let mine: Vec<u32> = tables.iter().map(|table| table.number).collect();
+        let numbers = |bytes: Vec<u8>| -> Vec<u32> {
+            bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+        };
+        let all: Vec<Vec<u32>> =
+            self.gather_bytes(bytemuck::cast_slice(&mine))?.into_iter().map(numbers).collect();
+        tables.retain(|table| all.iter().all(|numbers| numbers.contains(&table.number)));
+        Ok(tables)
     }
 
     /// An identifier that the first rank makes for all.
