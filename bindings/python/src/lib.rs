@@ -12,6 +12,7 @@ mod header;
 mod heap;
 mod in_place;
 mod interrupt;
+mod job;
 mod key_value;
 mod locate;
 mod memory;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     locate::watch(module)?;
     module.add_class::<world::World>()?;
+    module.add_class::<job::Job>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<tables::Tables>()?;
     module.add_class::<table::Table>()?;

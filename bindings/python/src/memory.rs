@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use unisono::{ArenaBuffer, DType, Result};
+use unisono::{ArenaBuffer, DType, Result, WholeArena};
 
 use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
 use crate::fork::OwnProcess;
@@ -26,6 +26,7 @@ pub(crate) struct Memory {
 enum Store {
     Heap(Heap),
     Arena(Arena),
+    Whole(OwnProcess<WholeArena>),
 }
 
 struct Arena {
@@ -60,6 +61,13 @@ impl Memory {
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
+    /// All of the job's arena, as bytes.
+    pub(crate) fn whole_arena(arena: WholeArena) -> Memory {
+        let shape = vec![arena.len()];
+        let store = Arc::new(Store::Whole(OwnProcess::new(arena)));
+        Memory { store, offset: 0, dtype: DType::U8, shape }
+    }
+
     /// A part of the same memory, `offset` elements from its start.
     pub(crate) fn part(&self, offset: usize, shape: Vec<usize>) -> Memory {
         let offset = self.offset + offset * self.dtype.size();
@@ -77,6 +85,7 @@ impl Memory {
         match &*self.store {
             Store::Heap(heap) => heap.pointer().wrapping_add(self.offset),
             Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
+            Store::Whole(arena) => arena.as_mut_ptr().wrapping_add(self.offset),
         }
     }
 }

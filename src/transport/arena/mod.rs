@@ -19,6 +19,7 @@ mod posts;
 mod ring;
 mod seat;
 mod stay;
+mod whole;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +34,7 @@ use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, Seat};
 pub(crate) use stay::Fate;
+pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
 

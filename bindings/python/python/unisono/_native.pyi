@@ -1,6 +1,17 @@
 from typing import Any, final
 
-__all__ = ["Group", "KeyValueTable", "Memory", "Pending", "Table", "Tables", "World", "__version__", "main"]
+__all__ = [
+    "Group",
+    "Job",
+    "KeyValueTable",
+    "Memory",
+    "Pending",
+    "Table",
+    "Tables",
+    "World",
+    "__version__",
+    "main",
+]
 
 __version__: str
 
@@ -11,6 +22,7 @@ class World:
     def group(self) -> Group: ...
     def tables(self, role: str) -> Tables: ...
     def empty(self, shape: list[int], dtype: str) -> Memory: ...
+    def arena(self) -> Memory: ...
     def shutdown(self) -> None: ...
     @property
     def is_forked(self) -> bool: ...
@@ -30,6 +42,13 @@ class World:
     def launcher(self) -> str: ...
     @property
     def restarts(self) -> int: ...
+
+@final
+class Job:
+    def __new__(cls, size: int) -> Job: ...
+    def environment(self, rank: int) -> dict[str, str]: ...
+    def join(self, rank: int, timeout: float | None) -> World: ...
+    def rank_ended(self, rank: int) -> None: ...
 
 @final
 class Group:
