@@ -1,4 +1,4 @@
-"""The functions of the demonstrations, for each library: products, sums over rows, and sums over shared data."""
+"""The functions of the demonstrations, for each library: products, and sums over inputs and shared data."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Call one function, run it on every worker.
 
-The master, which is your program, starts workers with `fork`, makes functions with `function`, and calls them. Every
-worker computes its part of the inputs; the outputs come back as one.
+The master, which is your program, starts workers with `fork`, makes functions with `function`, and calls
+them. Every worker computes its part of the inputs; the outputs come back as one.
 
 Example:
     >>> import numpy as np
@@ -32,11 +32,13 @@ from unisono.functions.errors import WorkerError
 from unisono.functions.function import Function, function
 from unisono.functions.pool import close, distribute, fork
 from unisono.functions.shared import Shared, shared, updated
+from unisono.functions.train import TrainFunction, make_train_function
 
 __all__ = [
     "Data",
     "Function",
     "Shared",
+    "TrainFunction",
     "WorkerError",
     "all_gather",
     "all_reduce",
@@ -50,6 +52,7 @@ __all__ = [
     "get_lengths",
     "get_shapes",
     "get_value",
+    "make_train_function",
     "reduce",
     "scatter",
     "set_value",

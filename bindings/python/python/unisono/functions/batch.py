@@ -73,7 +73,8 @@ def _range(rows: slice, what: str) -> tuple[int, int]:
     start = 0 if rows.start is None else rows.start
     if rows.step is not None or rows.stop is None or start < 0 or rows.stop <= 0 or start > rows.stop:
         raise ValueError(
-            f"{what}: expected slice(start, stop) with 0 <= start <= stop, stop above 0 and no step, received {rows}"
+            f"{what}: expected slice(start, stop) with 0 <= start <= stop, stop above 0 and no step, "
+            f"received {rows}"
         )
     return int(start), int(rows.stop)
 
@@ -109,7 +110,8 @@ def parse_each(batch_s: Any, size: int) -> list[tuple[int, int] | Any] | None:
         kinds = {"slice" if isinstance(one, slice) else "list" for one in batch_s}
         if len(batch_s) != size or len(kinds) != 1:
             raise TypeError(
-                f"batch_s: expected one selection for each of {size} workers, all slices or all lists, received "
+                f"batch_s: expected one selection for each of {size} workers, all slices or all lists, "
+                "received "
                 f"{len(batch_s)} ({', '.join(sorted(kinds))})"
             )
         if kinds == {"slice"}:

@@ -1,4 +1,4 @@
-"""Plain callables as functions: over NumPy here; PyTorch and JAX differ in how arguments and results are made."""
+"""Plain callables as functions; over NumPy here, while PyTorch and JAX change what goes in and out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable as AnyCallable
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,8 @@ class Kernel:
         unknown = [name for name in changes if name not in self._shareds]
         if unknown:
             raise ValueError(
-                f"updated: expected names of shared arrays ({', '.join(self._shareds) or 'the function has none'}), "
+                "updated: expected names of shared arrays "
+                f"({', '.join(self._shareds) or 'the function has none'}), "
                 f"received {unknown[0]!r}; name it in shareds"
             )
         outputs = [self.result(one) for one in _listed(result)]
@@ -123,17 +124,16 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
     return "numpy"
 
 
-def input_names(function: Any, shareds: Sequence[Shared]) -> list[str]:
-    """The names of a callable's inputs: its parameters without the shared arrays and without optional ones."""
+def input_names(function: Any, shareds: Collection[str]) -> list[str]:
+    """The names of a callable's inputs: its parameters but for shared arrays and optional ones."""
     target = function.forward if hasattr(function, "forward") else function
     names = []
-    shared = {one.name for one in shareds}
     for parameter in inspect.signature(target).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
                 f"function: expected a callable with named parameters, received *{parameter.name}; "
                 "wrap it in one that names its inputs"
             )
-        if parameter.name not in shared and parameter.default is parameter.empty:
+        if parameter.name not in shareds and parameter.default is parameter.empty:
             names.append(parameter.name)
     return names

@@ -1,4 +1,4 @@
-"""A call of a function: every rank computes its part, then the parts of each output become one at the master."""
+"""A call of a function: every rank computes its part, then the parts become one at the master."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Call:
         self._outputs: list[Any] = []
 
     def prepare(self) -> Any:
-        """Computes this rank's outputs; shows how many rows it had, and each output's type, shape and place."""
+        """Computes this rank's outputs; shows its number of rows, and each output's type, shape and place."""
         member, function, definition = self._member, self._function, self._function.definition
         arguments, count = self._arguments(definition.scattered)
         chosen: list[Any] = []

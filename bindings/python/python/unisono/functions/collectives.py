@@ -1,10 +1,11 @@
-"""Moving shared variables between the master and its workers: called by the master alone, done by all of them.
+"""Moving shared variables between the master and its workers: called by the master, done by all of them.
 
 Each verb takes one variable or a list of them. One gives one result, a list gives a tuple of results.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,8 +63,8 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
 def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     """Gives every worker its part of the values' rows.
 
-    Rows of `Data` are cut as evenly as possible, in the order of the ranks. Rows of other arrays go in parts of equal
-    length, the master's first, and the last worker gets what is left.
+    Rows of `Data` are cut as evenly as possible, in the order of the ranks. Rows of other arrays go in parts
+    of equal length, the master's first, and the last worker gets what is left.
 
     Args:
         shared_vars: The variables.
@@ -100,7 +101,7 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
         else:
             chosen.check(min(lengths), "the shortest value")
         bounds = edges(chosen.start, chosen.stop, pool.member.size)
-        parts = list(zip(bounds, bounds[1:], strict=False))
+        parts = list(itertools.pairwise(bounds))
         rows = None if chosen.rows is None else _lend(pool, chosen.rows)
         _run(pool, "scatter", numbers, [value._place() for value in given], parts, rows)
         return

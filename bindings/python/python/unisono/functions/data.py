@@ -13,7 +13,7 @@ from unisono.functions.pool import Pool, active
 
 
 class Data:
-    """An array in shared memory, of one type and number of axes for life; made by `data` or `Function.build_inputs`.
+    """An array in shared memory, of one type and number of axes for life; made by `data` and `build_inputs`.
 
     Example:
         >>> from unisono import functions
@@ -58,7 +58,7 @@ class Data:
     @property
     def dtype(self) -> str:
         """The element type's name."""
-        return self._dtype.name
+        return str(self._dtype.name)
 
     @property
     def ndim(self) -> int:
@@ -82,7 +82,8 @@ class Data:
         Args:
             input_data: The array.
             force_cast: Whether any type may be converted, also where values change by it.
-            oversize: How many times as much memory to take, from 1 to 2, if new memory is needed: room to grow.
+            oversize: How many times as much memory to take, from 1 to 2, if new memory is needed: room to
+                grow.
 
         Example:
             >>> from unisono import functions

@@ -1,7 +1,8 @@
-"""Sending functions to the workers by value, so that variables used by several functions stay one variable."""
+"""Sending functions to the workers by value; a variable that several functions use stays one variable."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
 import sys
@@ -99,10 +100,11 @@ class _Deeper:
 
 def _cloudpickle() -> Any:
     try:
-        import cloudpickle
+        cloudpickle = importlib.import_module("cloudpickle")
     except ImportError as error:
         raise Unsupported(
-            "distribute: expected the package cloudpickle, which sends functions by value, and it is not installed; "
+            "distribute: expected the package cloudpickle, which sends functions by value, and it is not "
+            "installed; "
             'pip install "unisono[functions]"'
         ) from error
     return cloudpickle

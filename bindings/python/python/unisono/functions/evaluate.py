@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ class Evaluator:
         pending = [_PendingUpdate(variable, mode) for variable, mode in self._updates]
         bounds = edges(0, rows, min(slices, rows))
         try:
-            for low, high in zip(bounds, bounds[1:], strict=False):
+            for low, high in itertools.pairwise(bounds):
                 for update in pending:
                     update.begin()
                 self._take(chosen, slice(low, high))
@@ -98,7 +99,7 @@ class Evaluator:
 
 
 class _PendingUpdate:
-    """One variable while slices are computed: each starts from the original, and the results become one at the end."""
+    """One variable during slices: each starts from the original, and the results become one at the end."""
 
     def __init__(self, variable: Variable, mode: str) -> None:
         value = variable.raw()

@@ -80,8 +80,8 @@ class Function:
             *args: The inputs, scattered ones first.
             output_subset: The positions of the outputs that are wanted.
             batch: Which rows of the scattered inputs: how many, a slice, or a list of rows; by default all.
-            batch_s: Which rows of its own sliceable variables each worker takes: a slice or a list of rows, or a
-                list with one of these for each worker; by default all.
+            batch_s: Which rows of its own sliceable variables each worker takes: a slice or a list of rows,
+                or a list with one of these for each worker; by default all.
             num_slices: Into how many pieces each worker cuts its rows, one after the other.
             **kwargs: Inputs by name.
 
@@ -91,6 +91,7 @@ class Function:
         pool = active(f"function {self.name!r}")
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
+        pool.check_sent(self._number)
         ordered = self._ordered(args, kwargs)
         subset = self._subset(output_subset)
         scattered = self._definition.scattered
@@ -103,12 +104,11 @@ class Function:
         if batch_s is not None and not self._definition.sliceables:
             raise TypeError("batch_s: expected a function with sliceable_shareds, received one without")
         bounds, rows = self._assign(ordered[:scattered], batch)
-        selection = batches.parse_each(batch_s, pool.member.size)
+        selection: list[Any] | None = batches.parse_each(batch_s, pool.member.size)
         if selection is not None and not isinstance(selection[0], tuple):
             selection = _lend_rows(pool, selection)
         inputs = [(one._place(), one.minibatch) for one in ordered]
         details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
-        pool.distribute()
         results = pool.run(Call(pool.member, *details), ("call", *details))
         return results[0] if self._is_single and len(results) == 1 else results or None
 
@@ -193,7 +193,8 @@ class Function:
         for position, (one, value) in enumerate(zip(self._inputs, ordered, strict=True)):
             if not isinstance(value, Data):
                 raise TypeError(
-                    f"{self.name}: input {position} ({one.name}) expected Data, received {type(value).__name__}; "
+                    f"{self.name}: input {position} ({one.name}) expected Data, received "
+                    f"{type(value).__name__}; "
                     "make it with build_inputs() or data()"
                 )
             if value._pool is not self._pool:
@@ -238,7 +239,8 @@ class Function:
             lengths = {len(one) for one in scattered}
             if len(lengths) > 1:
                 raise ValueError(
-                    f"{self.name}: expected scattered inputs of one length, received {[len(one) for one in scattered]}"
+                    f"{self.name}: expected scattered inputs of one length, received "
+                    f"{[len(one) for one in scattered]}"
                 )
             chosen = batches.Batch(0, lengths.pop())
         for name, one in full:
@@ -278,23 +280,24 @@ def function(
 ) -> Function:
     """Makes a function that runs on all workers: each gets its part of the inputs.
 
-    It takes a PyTensor graph, as lists of symbolic inputs and outputs, or a callable over NumPy arrays, PyTorch tensors
-    or JAX arrays. A callable's inputs are its parameters, in their order; its shared arrays are passed by name.
+    It takes a PyTensor graph, as lists of symbolic inputs and outputs, or a callable over NumPy arrays,
+    PyTorch tensors or JAX arrays. A callable's inputs are its parameters, in their order; its shared arrays
+    are passed by name.
 
     Args:
         inputs: The symbolic inputs that are scattered along their first axis, or a callable.
-        outputs: For graphs None, a variable, a pair (variable, mode), or a list of those. For callables the mode of
-            the output, or a list of modes. Modes are "avg", "sum", "prod", "min", "max", "gather", and None for
-            the master's own value.
+        outputs: For graphs None, a variable, a pair (variable, mode), or a list of those. For callables the
+            mode of the output, or a list of modes. Modes are "avg", "sum", "prod", "min", "max", "gather",
+            and None for the master's own value.
         bcast_inputs: The symbolic inputs that every worker gets whole; for callables their names.
-        updates: Changes of shared variables: for graphs (variable, expression) or (variable, expression, mode), for
-            callables variables or (variable, mode). Each worker changes its own copy; the mode says how the changes
-            of slices become one.
+        updates: Changes of shared variables: for graphs (variable, expression) or (variable, expression,
+            mode), for callables variables or (variable, mode). Each worker changes its own copy; the mode
+            says how the changes of slices become one.
         givens: Replacements in the graph.
         sliceable_shareds: Shared variables that hold data: calls choose rows of them with `batch_s`.
         shareds: For callables: shared arrays that are passed by name, modules and parameters that it uses.
         framework: For callables: "numpy", "torch" or "jax"; by default what it shares and is.
-        weighted: Whether averages weigh each worker and slice by its rows, so that they are means over all rows.
+        weighted: Whether averages weigh each worker and slice by its rows: they are means over all rows then.
         name: What to call it.
         **options: For graphs: passed on to `pytensor.function`.
 
@@ -385,7 +388,7 @@ def _of_callable(
         parts_of(one)
     arrays = [one for one in every if isinstance(one, Shared)]
     output_modes, is_single = outputs.parse_modes(modes)
-    names = callables.input_names(target, arrays)
+    names = callables.input_names(target, [one.name for one in arrays])
     wrong = [one for one in broadcast if one not in names]
     if wrong:
         raise ValueError(f"bcast_inputs: expected names out of {names}, received {wrong[0]!r}")

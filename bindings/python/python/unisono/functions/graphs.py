@@ -42,7 +42,8 @@ def make(
     for position, one in enumerate(sliceables):
         if not any(one is used for used in shareds):
             raise ValueError(
-                f"sliceable_shareds: expected variables that the function uses, received {one} at position {position}"
+                f"sliceable_shareds: expected variables that the function uses, received {one} at position "
+                f"{position}"
             )
     definition = Definition(
         name or "function",
@@ -64,7 +65,8 @@ def _updates(updates: Any) -> list[tuple[Any, Any, str]]:
     for position, one in enumerate(listed):
         if not isinstance(one, tuple) or len(one) not in (2, 3):
             raise TypeError(
-                f"update {position}: expected (variable, expression) or (variable, expression, mode), received {one!r}"
+                f"update {position}: expected (variable, expression) or (variable, expression, mode), "
+                f"received {one!r}"
             )
         variable, expression, mode = one if len(one) == 3 else (*one, "avg")
         if not is_shared(variable):

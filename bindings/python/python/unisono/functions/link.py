@@ -1,13 +1,13 @@
 """What the master and its workers tell each other: short messages in memory that all of them see, in step.
 
-Every rank has two blocks in the arena, which it uses in turns. It writes a message into one of them, all meet, and then
-everybody can read everybody's. What is said before the next meeting goes into the other block, so that nobody writes what
-somebody may still be reading.
+Every rank has two blocks in the arena, which it uses in turns. It writes a message into one of them, all
+meet, and then everybody can read everybody's. What is said before the next meeting goes into the other
+block, so that nobody writes what somebody may still be reading.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,9 +29,9 @@ class Link:
         self.rank: int = self.group.rank
         self.size: int = self.group.size
         self.timeout = timeout
-        self.arena = np.asarray(world.arena())
+        self.arena: Any = np.asarray(world.arena())
         self._start = self.arena.__array_interface__["data"][0]
-        self._bytes = memoryview(self.arena)
+        self._bytes = memoryview(cast(Any, self.arena))
         self._blocks = np.asarray(world.empty([2 * _BLOCK], "uint8"))
         self._long: list[Any] = [None, None]
         self._turn = 0

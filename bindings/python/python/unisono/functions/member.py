@@ -14,8 +14,8 @@ from unisono.functions.variables import Registry
 class Task(Protocol):
     """Something that every rank does, in three steps.
 
-    `prepare` works alone and may fail; what it returns is shown to all. `problem` looks at what all have shown and
-    says, on every rank alike, why the rest cannot be done. `finish` moves data between the ranks.
+    `prepare` works alone and may fail; what it returns is shown to all. `problem` looks at what all have
+    shown and says, on every rank alike, why the rest cannot be done. `finish` moves data between the ranks.
     """
 
     operation: str

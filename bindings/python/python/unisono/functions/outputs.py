@@ -39,7 +39,8 @@ def check_average(dtype: Any, position: int) -> None:
     """Fails for an average that would not be a number of its own type."""
     if np.dtype(dtype).kind not in "fcV":
         raise TypeError(
-            f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', received "
+            f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', "
+            "received "
             f"{np.dtype(dtype).name}; use 'sum', or cast the output"
         )
 

@@ -14,6 +14,7 @@ import warnings
 from typing import Any
 
 from unisono import _native
+from unisono.errors import PeerLost, Timeout
 from unisono.functions.batch import Place
 from unisono.functions.distribution import Distribute, pack
 from unisono.functions.errors import Inactive
@@ -30,7 +31,10 @@ _BOOT = (
 _FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
 """What a surrounding job may have set, and workers must not obey."""
 
-_GRACE = 2.0
+LOST = (PeerLost, Timeout)
+"""After these there are no workers left to speak to."""
+
+_GRACE = 5.0
 """Seconds that workers get to end by themselves."""
 
 
@@ -46,6 +50,7 @@ class Pool:
         self._undistributed: list[tuple[int, Definition]] = []
         self._sent: set[int] = set()
         self._lent: list[Any] = []
+        self._refused: dict[int, Exception] = {}
         self._lock = threading.RLock()
         self._pid = os.getpid()
         try:
@@ -90,15 +95,45 @@ class Pool:
         self._undistributed.append((number, definition))
         return number
 
-    def distribute(self) -> bool:
-        """Sends the workers what they do not have; says whether there was anything."""
-        if not self._undistributed:
-            return False
-        packed = pack(self._undistributed, self.member.variables, self._sent)
+    def distribute(self) -> None:
+        """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
+        pending, self._undistributed = self._undistributed, []
+        if not pending:
+            return
+        try:
+            self._send(pending)
+        except LOST:
+            raise
+        except Exception as error:
+            if len(pending) == 1:
+                self._refused[pending[0][0]] = error
+                raise
+            self._send_each(pending)
+
+    def _send_each(self, pending: list[tuple[int, Definition]]) -> None:
+        """Finds out which functions cannot be sent."""
+        first: Exception | None = None
+        for one in pending:
+            try:
+                self._send([one])
+            except LOST:
+                raise
+            except Exception as error:
+                self._refused[one[0]] = error
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _send(self, pending: list[tuple[int, Definition]]) -> None:
+        packed = pack(pending, self.member.variables, self._sent)
         self._tell(Distribute(self.member, packed), ("distribute", packed))
-        self._undistributed.clear()
         self._sent.update(self.member.variables.objects)
-        return True
+
+    def check_sent(self, number: int) -> None:
+        """Fails if the workers could not take a function."""
+        self.distribute()
+        if number in self._refused:
+            raise self._refused[number]
 
     def lend(self, array: Any) -> Place:
         """Copies an array to where workers can read it during the next command."""
@@ -107,8 +142,7 @@ class Pool:
         return place, array.dtype.str, array.shape
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
-        """Has every rank do a task; the workers get the functions that they lack first."""
-        self.distribute()
+        """Has every rank do a task."""
         return self._tell(task, command)
 
     def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
@@ -142,14 +176,14 @@ class Pool:
     def _end_processes(self, grace: float) -> None:
         deadline = time.monotonic() + grace
         for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in self._processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            # Closed before, it would have told a worker that is still tidying up to end at once.
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 _pool: Pool | None = None
@@ -203,9 +237,9 @@ def fork(
 
 
 def close() -> None:
-    """Ends the workers; also called when the program ends. Functions and data made before cannot be used after it.
+    """Ends the workers; also called when the program ends.
 
-    Without workers it only warns.
+    Functions and data made before cannot be used after it. Without workers it only warns.
     """
     global _pool
     closing, _pool = _pool, None
@@ -213,6 +247,11 @@ def close() -> None:
         warnings.warn("close: there are no workers to close; call fork() first", stacklevel=2)
         return
     closing.close()
+
+
+def is_active() -> bool:
+    """Whether there are workers."""
+    return _pool is not None
 
 
 def active(what: str) -> Pool:
@@ -227,7 +266,7 @@ def distribute() -> None:
 
     Raises:
         RuntimeError: There are no workers.
-        unisono.functions.WorkerError: A worker cannot take a function; nothing is lost, and the next call tries again.
+        unisono.functions.WorkerError: A worker cannot take a function. All others can be used.
     """
     active("distribute()").distribute()
 

@@ -11,8 +11,8 @@ import numpy as np
 class Shared:
     """An array of which the master and every worker have their own copy.
 
-    A function that names it in `shareds` gets its value as the argument of that name, and changes it by returning
-    `updated`. The master moves it with `broadcast`, `scatter`, `all_reduce` and the like.
+    A function that names it in `shareds` gets its value as the argument of that name, and changes it by
+    returning `updated`. The master moves it with `broadcast`, `scatter`, `all_reduce` and the like.
 
     Example:
         >>> from unisono import functions
@@ -96,11 +96,10 @@ class _Copy:
 
     def set(self, array: Any) -> None:
         held = self._shared.value
-        if isinstance(held, np.ndarray) and held.shape == array.shape and held.dtype == array.dtype:
-            if held.flags.writeable:
-                held[...] = array
-                return
-        self._shared.value = np.array(array, dtype=np.asarray(held).dtype)
+        if isinstance(held, np.ndarray) and held.shape == array.shape and held.flags.writeable:
+            held[...] = array
+        else:
+            self._shared.value = np.array(array, dtype=np.asarray(held).dtype)
 
     def raw(self) -> Any:
         return self._shared.value

@@ -44,7 +44,7 @@ class Compiled:
     """Whether outputs belong to nobody else."""
 
     def __init__(self, graph: Graph) -> None:
-        self.function = pytensor.function(
+        self.function: Any = pytensor.function(
             graph.inputs,
             graph.outputs,
             updates=graph.updates,

@@ -75,7 +75,7 @@ def is_found(thing: Any) -> bool:
 
 
 def parts(thing: Any) -> Iterable[Any]:
-    """The tensors that can be moved: a module's parameters and buffers, a tensor itself, none of an optimizer."""
+    """The tensors that can be moved: a module's parameters and buffers, a tensor itself, no optimizer's."""
     if isinstance(thing, torch.nn.Module):
         return [*thing.parameters(), *thing.buffers()]
     return [] if isinstance(thing, torch.optim.Optimizer) else [thing]
