@@ -27,6 +27,13 @@ def workers(request):
     functions.close()
 
 
+@pytest.fixture(scope="module")
+def pair():
+    """Two workers for all tests of a file."""
+    yield functions.fork(2)
+    functions.close()
+
+
 @pytest.fixture(params=["pytensor", "numpy", "torch", "jax"])
 def kind(request):
     """Makes the functions of the demonstrations with one library."""

@@ -5,8 +5,8 @@ import pytest
 
 pytensor = pytest.importorskip("pytensor")
 
-from unisono import functions
-from unisono.functions import updates
+from unisono import functions  # noqa: E402
+from unisono.functions import updates  # noqa: E402
 
 P0 = [np.array([[1.0, -2.0, 3.0]]), np.array([0.5, -0.5])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import signal
@@ -32,14 +33,19 @@ def main(master: int, profile: bool) -> None:
     for name in ("RANK", "SIZE", "JOB", "RESTARTS"):
         # What user code starts or joins from here is not this rank of this job.
         os.environ.pop(f"UNISONO_{name}", None)
-    if not profile:
-        serve(member)
-        return
-    import cProfile
+    if profile:
+        import cProfile
 
-    profiler = cProfile.Profile()
-    profiler.runcall(serve, member)
-    profiler.dump_stats(f"synk_worker_{member.rank}.prof")
+        profiler = cProfile.Profile()
+        profiler.runcall(serve, member)
+        profiler.dump_stats(f"synk_worker_{member.rank}.prof")
+    else:
+        serve(member)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Taking large libraries down piece by piece takes seconds, and the master waits for it.
+    os._exit(0)
 
 
 def serve(member: Member) -> None:
@@ -57,10 +63,7 @@ def serve(member: Member) -> None:
             _obey(member, COMMANDS[command[0]], command[1:])
     except PeerLost:
         # Nobody is left to work for. The master says who was lost.
-        pass
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        return
 
 
 def _obey(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
