@@ -34,6 +34,8 @@ class Stage:
 CARGO = ["cargo", "test", "--no-fail-fast"]
 PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
+PACKAGES = ["unisono", "multiverso", "synkhronos"]
+
 LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock"]
 
 STAGES = [
@@ -44,7 +46,7 @@ STAGES = [
     # builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage("Python", [*PYTEST, "tests"], PACKAGE),
-    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono", "multiverso"], PACKAGE),
+    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", *PACKAGES], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "tests/python"]),
     Stage("installation", ["scripts/test-install"]),

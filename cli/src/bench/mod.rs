@@ -1,6 +1,7 @@
 //! `unisono bench`: measures with real processes, against what this machine's memory can do.
 
 mod collectives;
+mod functions;
 mod measure;
 mod rank;
 mod ranks;
@@ -30,6 +31,8 @@ enum What {
     Collectives(Collectives),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
+    /// Time calls of functions by a master and its workers on this host.
+    Functions(FunctionBench),
 }
 
 #[derive(Args)]
@@ -63,9 +66,23 @@ struct TableBench {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct FunctionBench {
+    /// How many processes work, the master included.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    workers: usize,
+    /// About how long to measure each figure, in seconds.
+    #[arg(long, value_name = "S", default_value = "3")]
+    seconds: f64,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
+        What::Functions(options) => functions::run(options, this_program),
     }
 }
