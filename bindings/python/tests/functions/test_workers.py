@@ -108,6 +108,78 @@ def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
     assert f(functions.data(-np.arange(3.0))) == -3
 
 
+def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
+    fork(2)
+    rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
+    functions.distribute()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        rest(functions.data(np.arange(2.0)))
+    with pytest.raises(RuntimeError, match=r"interrupted.*close"):
+        rest(functions.data(np.zeros(2)))
+    functions.close()
+    fork(2)
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+
+
+def test_a_call_has_the_deadline_that_fork_was_told(fork):
+    fork(2, timeout=0.5)
+    rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
+    with pytest.raises(uni.Timeout):
+        rest(functions.data(np.arange(2.0)))
+    with pytest.raises(uni.Timeout):
+        rest(functions.data(np.zeros(2)))
+
+
+def test_functions_do_not_call_functions(fork):
+    fork(2)
+    inner = functions.function(lambda x: x.sum(), "sum")
+    x = functions.data(np.ones(2))
+    called = []
+
+    def nested(rows):
+        # Only the master can try: workers have no such function.
+        if os.getpid() == master:
+            called.append(1)
+            here.inner(here.x)
+        return rows.sum()
+
+    master, here = os.getpid(), Here(inner, x)
+    outer = functions.function(nested, "sum")
+    with pytest.raises(RuntimeError, match="inside a function"):
+        outer(x)
+    assert called and inner(x) == 2
+
+
+class Here:
+    """Things that stay in the master."""
+
+    def __init__(self, inner, x):
+        self.inner, self.x = inner, x
+
+    def __reduce__(self):
+        return Here, (None, None)
+
+
+def test_threads_of_the_master_take_turns(fork):
+    fork(2)
+    total = functions.function(lambda x, s: x.sum() + s.sum(), "sum", bcast_inputs=["s"])
+    zero, wrong = functions.data(np.zeros(1)), []
+
+    def calls(number):
+        x = functions.data(np.full((50, 3), float(number)))
+        rows = list(range(number + 3))
+        wrong.extend(1 for _ in range(50) if total(x, zero, batch=rows) != 3 * number * len(rows))
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
 def test_an_interrupted_master_keeps_its_workers(fork):
     fork(2)
 

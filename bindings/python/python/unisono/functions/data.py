@@ -161,6 +161,7 @@ class Data:
         if size > self.alloc_size or self._memory is None:
             if not 1 <= oversize <= 2:
                 raise ValueError(f"oversize: expected a number from 1 to 2, received {oversize}")
+            self._pool.check_usable()
             count = int(size * oversize)
             link = self._pool.member.link
             # Free the old memory first: the new one may be the same, grown.

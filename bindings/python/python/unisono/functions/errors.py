@@ -27,11 +27,8 @@ class WorkerError(Error, RuntimeError):
 class Inactive(Error, RuntimeError):
     """A call that needs workers while there are none."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"Cannot call {what} on inactive workers: expected a call between fork() and close(); "
-            "call fork() first"
-        )
+    def __init__(self, what: str, advice: str = "call fork() first") -> None:
+        super().__init__(f"Cannot call {what} on inactive workers; {advice}")
 
 
 class Misfit(ValueError):

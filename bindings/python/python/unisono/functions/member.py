@@ -39,6 +39,8 @@ class Member:
         self.functions: dict[int, Any] = {}
         self.variables = Registry()
         self.kept: list[Any] = []
+        self.in_step = True
+        """Whether this rank is where the others expect it: between two commands."""
 
     @property
     def is_master(self) -> bool:
@@ -72,18 +74,16 @@ class Member:
         link.meet()
         everybody = [_read(link, rank) for rank in range(self.size)]
         failures = [one for one in everybody if isinstance(one, Failure)]
-        if own is not None and (self.is_master or not isinstance(own, Exception)):
-            raise own
-        if failures:
-            if self.is_master:
-                raise failures[0].exception(task.operation, len(failures) - 1)
-            return None
-        problem = task.problem(everybody)
-        if problem is not None:
-            if self.is_master:
-                raise problem
-            return None
-        return task.finish(everybody)
+        problem = own
+        if own is None and failures:
+            problem = failures[0].exception(task.operation, len(failures) - 1)
+        elif own is None:
+            problem = task.problem(everybody)
+        result = task.finish(everybody) if problem is None else None
+        self.in_step = True
+        if problem is not None and (self.is_master or not isinstance(problem, Exception)):
+            raise problem
+        return result
 
 
 def _read(link: Link, rank: int) -> Any:

@@ -14,7 +14,7 @@ import warnings
 from typing import Any
 
 from unisono import _native
-from unisono.errors import PeerLost, Timeout
+from unisono.errors import Error, PeerLost, Timeout
 from unisono.functions.batch import Place
 from unisono.functions.distribution import Distribute, pack
 from unisono.functions.errors import Inactive
@@ -46,18 +46,18 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._closing = False
         self._undistributed: list[tuple[int, Definition]] = []
         self._sent: set[int] = set()
-        self._lent: list[Any] = []
+        self._lent = _Lent()
         self._refused: dict[int, Exception] = {}
         self._lock = threading.RLock()
+        self._lost: BaseException | None = None
         self._pid = os.getpid()
         try:
             for rank in range(size):
                 if rank != master:
                     self._start(rank, master, profile, threads)
-            world = self._job.join(master, timeout or START_SECONDS)
+            world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, timeout or FOREVER), master)
         except BaseException:
             self._end_processes(0)
@@ -138,7 +138,7 @@ class Pool:
     def lend(self, array: Any) -> Place:
         """Copies an array to where workers can read it during the next command."""
         place = self.member.lend(array)
-        self._lent.append(self.member.kept.pop())
+        self._lent.memory.append(self.member.kept.pop())
         return place, array.dtype.str, array.shape
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
@@ -147,29 +147,47 @@ class Pool:
 
     def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
         if os.getpid() != self._pid:
-            raise Inactive("workers of a forked child's parent")
+            raise Inactive("anything in a forked child", "call only in the process that called fork()")
+        message = pickle.dumps(command, 5)
         member = self.member
         with self._lock:
+            self.check_usable()
+            if not member.in_step:
+                advice = "call the inner one before, or compute it here"
+                raise Inactive("a function inside a function", advice)
             member.kept.clear()
-            member.link.publish(pickle.dumps(command, 5))
-            member.link.meet()
+            member.in_step = False
             try:
+                member.link.publish(message)
+                member.link.meet()
                 return member.perform(task)
+            except BaseException as error:
+                if not member.in_step:
+                    self._lost = error
+                raise
             finally:
-                self._lent.clear()
+                self._lent.memory.clear()
+
+    def check_usable(self) -> None:
+        """Fails after a call that left the ranks at different places."""
+        if isinstance(self._lost, Error):
+            raise self._lost
+        if self._lost is not None:
+            raise Inactive("anything after an interrupted call", "call close() and then fork() again")
 
     def close(self) -> None:
         """Ends the workers."""
         if os.getpid() != self._pid:
             return
-        try:
-            member = self.member
-            member.link.publish(pickle.dumps(None, 5))
-            member.link.meet(_GRACE)
-            grace = _GRACE
-        except Exception:
-            # Somebody was lost, or is stuck: there is nothing left to say.
-            grace = 0.0
+        grace = 0.0
+        if self.member.in_step:
+            try:
+                self.member.link.publish(pickle.dumps(None, 5))
+                self.member.link.meet(_GRACE)
+                grace = _GRACE
+            except Error:
+                # Somebody was lost, or is stuck: there is nothing left to say.
+                pass
         self._end_processes(grace)
         self.member.link.world.shutdown()
 
@@ -184,6 +202,13 @@ class Pool:
             # Closed before, it would have told a worker that is still tidying up to end at once.
             assert process.stdin is not None
             process.stdin.close()
+
+
+class _Lent(threading.local):
+    """Memory that a thread's next command lends to the workers."""
+
+    def __init__(self) -> None:
+        self.memory: list[Any] = []
 
 
 _pool: Pool | None = None
@@ -258,6 +283,7 @@ def active(what: str) -> Pool:
     """The workers, or an error that names what needs them."""
     if _pool is None:
         raise Inactive(what)
+    _pool.check_usable()
     return _pool
 
 
