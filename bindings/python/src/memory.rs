@@ -31,7 +31,7 @@ enum Store {
 
 struct Arena {
     pointer: *mut u8,
-    _buffer: OwnProcess<ArenaBuffer>,
+    buffer: OwnProcess<ArenaBuffer>,
 }
 
 // SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
@@ -57,7 +57,7 @@ impl Memory {
 
     /// Memory in the job's arena.
     pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
-        let arena = Arena { pointer: buffer.as_mut_ptr(), _buffer: OwnProcess::new(buffer) };
+        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: OwnProcess::new(buffer) };
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
     }
 
@@ -102,6 +102,13 @@ impl Memory {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
+    }
+
+    /// Lets the operating system have arena memory when the last array over it is gone.
+    fn return_pages(&self) {
+        if let Store::Arena(arena) = &*self.store {
+            arena.buffer.return_pages();
+        }
     }
 
     /// NumPy's way in. It has no bfloat16 of its own: those travel as uint16 and are renamed by the caller.

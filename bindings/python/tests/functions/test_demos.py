@@ -1,5 +1,8 @@
 """The five demonstrations, on several numbers of workers, with every library."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 from kinds import rows
 
@@ -44,6 +47,22 @@ def test_the_life_of_data(workers):
     assert (x.data[0] == 7).all()
     total = functions.function(lambda x: x.sum(axis=0), "sum")
     np.testing.assert_allclose(total(x), x.data.sum(axis=0), rtol=1e-6)
+
+
+def shared_bytes():
+    """What the shared memory of all jobs that this process holds really takes."""
+    files = [path for path in Path("/proc/self/fd").iterdir() if "memfd:unisono" in os.path.realpath(path)]
+    return 512 * sum(path.stat().st_blocks for path in files)
+
+
+def test_memory_that_is_freed_is_free(workers):
+    before = shared_bytes()
+    x = functions.data(np.ones(8_000_000))
+    assert shared_bytes() > before + 60_000_000
+    x.free_memory()
+    assert shared_bytes() < before + 10_000_000
+    x.set_value(np.arange(5.0))
+    assert functions.function(lambda x: x.sum(), "sum")(x) == 10
 
 
 def test_shared_variables_round_trip(kind, workers):

@@ -15,6 +15,29 @@ def test_results_belong_to_the_caller(pair):
     assert f(x).tolist() == [2, 2, 2] and kept.tolist() == [1, 1, 1]
 
 
+def test_inputs_stay_the_callers(kind, pair):
+    """Neither the array of a call in the master alone nor the memory of Data is kept or changed."""
+    s = kind.shared(np.zeros(2, "float32"), "s")
+    if type(kind).__name__ == "Pytensor":
+        import pytensor.tensor as pt
+
+        x = pt.fvector("x")
+        f = functions.function([x], (x, "gather"), updates=[(s, x)])
+    else:
+        f = functions.function(
+            lambda x, s: functions.updated(x, s=x), "gather", updates=[s], **kind.options()
+        )
+    own = np.arange(2, dtype="float32")
+    output = f.as_theano(own)
+    own += 10
+    assert s.get_value().tolist() == [0, 1]
+    x = functions.data(np.arange(4, dtype="float32"))
+    output = f(x)
+    x[...] = 7
+    assert output.tolist() == [0, 1, 2, 3]
+    assert functions.gather(s, nd_up=0).tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("mode", ["avg", "sum", "max"])
 def test_updates_of_slices_start_from_the_original(kind, pair, mode):
     """Every slice sees the value from before the call; the results become one by the update's mode."""

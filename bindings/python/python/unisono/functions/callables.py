@@ -56,8 +56,9 @@ class Kernel:
 
     def argument(self, array: Any) -> Any:
         """What the callable gets for an input: all ranks see that memory, so nobody writes to it."""
-        array.flags.writeable = False
-        return array
+        view = array.view()
+        view.flags.writeable = False
+        return view
 
     def value(self, shared: Shared) -> Any:
         """What the callable gets for a shared array."""

@@ -146,6 +146,11 @@ class Data:
 
     def free_memory(self) -> None:
         """Gives the memory back; the array is empty then. It is the only way to have less."""
+        if self._memory is not None:
+            self._memory.base.return_pages()
+        self._drop()
+
+    def _drop(self) -> None:
         self._memory, self.alloc_size = None, 0
         self.data = np.empty((0,) * self._ndim, self._dtype)
 
@@ -164,8 +169,8 @@ class Data:
             self._pool.check_usable()
             count = int(size * oversize)
             link = self._pool.member.link
-            # Free the old memory first: the new one may be the same, grown.
-            self.free_memory()
+            # Give the old memory back first: the new one may be the same, grown.
+            self._drop()
             self._memory = link.allocate(count * self._dtype.itemsize)
             self._offset, self.alloc_size = link.offset_of(self._memory), count
         self.data = np.ndarray(shape, self._dtype, self._memory)

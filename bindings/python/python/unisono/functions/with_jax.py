@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from unisono.functions.callables import Callable, Kernel
@@ -24,9 +25,14 @@ class JaxKernel(Kernel):
 
         self._compiled = jax.jit(traced)
 
+    def argument(self, array: Any) -> Any:
+        """A copy: JAX may keep what it is given, and the memory of inputs changes between calls."""
+        return jnp.array(array)
+
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
         """Runs the compiled form."""
-        outputs, values = self._compiled(*arguments, **shareds)
+        # The master may change inputs and variables as soon as this returns.
+        outputs, values = jax.block_until_ready(self._compiled(*arguments, **shareds))
         return Updated(outputs, values) if values else outputs
 
     def stored(self, value: Any) -> Any:
