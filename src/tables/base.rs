@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::clock::{Clock, Verdict};
 use super::description::Description;
+use super::founding::Making;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::queue::Queue;
@@ -48,20 +49,22 @@ pub(crate) struct Base {
 impl Base {
     /// The common part of a table whose memory was found; its clock begins at `clock`.
     pub(super) fn new(
-        tables: &Tables,
+        making: &Making,
         description: Description,
         extent: Extent,
         clock: usize,
         add: AddOptions,
         options: &TableOptions,
     ) -> Base {
+        let tables = making.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency);
-        if tables.inner.restarted {
+        if !making.is_new() {
             tables.inner.worker.iter().for_each(|&worker| clock.return_to_life(worker));
         }
+        tables.inner.made.fetch_add(1, Ordering::Relaxed);
         Base {
             inner: tables.inner.clone(),
-            number: tables.inner.made.fetch_add(1, Ordering::Relaxed) as u32,
+            number: Header::of(&extent).number(),
             pieces: pieces(tables, &description),
             description,
             extent,
@@ -262,8 +265,8 @@ impl Drop for Base {
             self.clock.finish(worker);
             drop(rounds);
         }
-        if self.header().detach() {
-            let seat = &self.inner.seat;
+        let seat = &self.inner.seat;
+        if self.header().detach(seat.index) {
             for piece in seat.find_common(self.pieces).iter().chain([&self.extent]) {
                 // Nobody is left who could be told of an error; the memory ends with the job.
                 let _ = seat.free_common(piece);

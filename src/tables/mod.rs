@@ -17,6 +17,7 @@ mod founding;
 mod header;
 mod hold;
 mod init;
+mod joining;
 mod key_value;
 mod layout;
 mod listing;

@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::Base;
 use crate::tables::description::{Description, TableKind};
+use crate::tables::founding::Making;
 use crate::tables::listing::Listed;
-use crate::tables::make::{check_consistency, together};
-use crate::tables::{AddOptions, Consistency, TableOptions, Tables, founding};
+use crate::tables::make::check_consistency;
+use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
 use crate::world::Group;
 
@@ -103,7 +104,8 @@ impl<W: WorkerHalf> CustomTable<W> {
         tables.check_one_host("user-defined")?;
         let shards = check_consistency(consistency, TableKind::Custom, DType::U8, tables.workers())
             .and_then(|()| Shards::new(&server, tables.workers(), tables.servers()));
-        let shards = together(tables, shards)?;
+        let making = Making::begin(tables, Some(name), TableKind::Custom);
+        let shards = making.together(shards)?;
         let description = Description {
             name: name.into(),
             kind: TableKind::Custom,
@@ -115,11 +117,11 @@ impl<W: WorkerHalf> CustomTable<W> {
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
         };
         let prepare = |extent: &_| shards.prepare(extent, &server);
-        let extent = founding::found(tables, &description, shards.total, prepare)?;
+        let extent = making.found(&description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
-        let base = Arc::new(Base::new(tables, description, extent, shards.clock, add, &options));
+        let base = Arc::new(Base::new(&making, description, extent, shards.clock, add, &options));
         tables.inner.list.add(Listed::Custom(Arc::downgrade(&base)));
-        tables.all_have_it()?;
+        making.all_have_it()?;
         let (server, worker) = (Arc::new(server), Arc::new(worker));
         Ok(CustomTable { base, shards: Arc::new(shards), server, worker, group: tables.group.clone() })
     }
