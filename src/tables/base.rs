@@ -14,7 +14,7 @@ use super::remote::Verb;
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
@@ -58,8 +58,10 @@ impl Base {
     ) -> Base {
         let tables = making.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency);
-        if !making.is_new() {
-            tables.inner.worker.iter().for_each(|&worker| clock.return_to_life(worker));
+        if let (false, Some(worker)) = (making.is_new(), tables.inner.worker) {
+            let rounds = clock.has_rounds().then(|| tables.inner.seat.hold(&clock.round().lock));
+            clock.return_to_life(worker);
+            drop(rounds);
         }
         tables.inner.made.fetch_add(1, Ordering::Relaxed);
         Base {
@@ -90,6 +92,12 @@ impl Base {
     /// The caller's worker id.
     pub(super) fn worker(&self, group: &Group, operation: &str) -> Result<usize> {
         group.check_open(operation)?;
+        if self.inner.is_closed() {
+            let (expected, received) =
+                ("a call before close()", "one after it, when other hosts may be gone");
+            let error = Error::usage(operation, expected, received, "close tables when all work is done");
+            return Err(error.at_rank(self.inner.rank));
+        }
         self.inner.worker.ok_or_else(|| {
             Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
                 .at_rank(self.inner.rank)
@@ -153,25 +161,58 @@ impl Base {
         }
     }
 
+    /// How a worker's process ended, if it did.
+    fn lost(&self, worker: usize) -> Option<Lost> {
+        let rank = self.inner.roles.workers[worker];
+        match self.is_near(worker) {
+            true => self.inner.seat.dead(rank),
+            false => self.inner.transport().lost(rank),
+        }
+    }
+
+    fn is_near(&self, worker: usize) -> bool {
+        self.inner.hosts[self.inner.roles.workers[worker]] == self.host()
+    }
+
     /// Fails if there is no sense in waiting for these workers any longer.
     fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
         call.check_interrupt()?;
-        let seat = &self.inner.seat;
-        let rank = |worker: usize| self.inner.roles.workers[worker];
-        let dead: Vec<usize> =
-            workers.iter().copied().filter(|&worker| seat.dead(rank(worker)).is_some()).collect();
+        let dead = workers.iter().filter_map(|&worker| Some((worker, self.lost(worker)?)));
+        let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
         match self.description.consistency {
             // A bound on staleness does not hold back those who are alive.
             Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
-            _ if !dead.is_empty() => {
-                return Err(call.lost(dead.iter().filter_map(|&worker| seat.dead(rank(worker))).collect()));
+            Consistency::Bsp { backup } if backup > 0 => {
+                let _guard = self.hold(call, &self.clock.round().lock)?;
+                // The others may have buried some of them already; these are not among those who are waited for.
+                if self.clock.buried() + dead.len() > backup && !dead.is_empty() {
+                    return Err(call.lost(lost));
+                }
+                dead.iter().for_each(|&worker| self.clock.bury(worker));
+                // Whoever applied the last add may have died before it closed the round.
+                self.clock.settle();
             }
+            _ if !dead.is_empty() => return Err(call.lost(lost)),
             _ => {}
         }
         if call.remaining().is_zero() {
-            return Err(call.timeout(seat.all_missing(workers.iter().map(|&worker| rank(worker)))));
+            let (near, far): (Vec<usize>, Vec<usize>) =
+                workers.iter().partition(|&&worker| self.is_near(worker));
+            let rank = |&worker: &usize| self.inner.roles.workers[worker];
+            let mut missing = self.inner.seat.all_missing(near.iter().map(rank));
+            missing.extend(far.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            return Err(call.timeout(missing));
         }
         Ok(())
+    }
+
+    /// Looks at those who keep a request of another host waiting: an error is its answer.
+    pub(super) fn check_parked(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
+        let workers = match verb {
+            Verb::Add | Verb::KeyAdd => self.clock.add_waits_for(worker),
+            _ => self.clock.get_waits_for(worker),
+        };
+        if workers.is_empty() { Ok(()) } else { self.check(call, &workers) }
     }
 
     /// Whether a get of this worker would be answered now.
@@ -206,7 +247,7 @@ impl Base {
         if !self.clock.has_rounds() {
             self.wait(call, || self.clock.add_waits_for(worker))?;
             write()?;
-            self.clock.added(worker, true);
+            self.clock.added(worker);
             return Ok(());
         }
         let round = &self.clock.round().lock;
@@ -222,13 +263,13 @@ impl Base {
             progress.sleep_while(progress.load(), NAP.min(call.remaining()));
             self.check(call, &[])?;
         };
-        let mut accepted = Accepted { base: self, armed: verdict == Verdict::Apply };
+        let mut accepted = Accepted { base: self, worker, armed: verdict == Verdict::Apply };
         if verdict == Verdict::Apply {
             write()?;
         }
         let _guard = self.hold(call, round)?;
         accepted.armed = false;
-        self.clock.added(worker, verdict == Verdict::Apply);
+        self.clock.added(worker);
         Ok(())
     }
 
@@ -240,6 +281,7 @@ impl Base {
 /// A place in the open round: given back when its add fails, so that the round can be completed by others.
 struct Accepted<'a> {
     base: &'a Base,
+    worker: usize,
     armed: bool,
 }
 
@@ -248,7 +290,7 @@ impl Drop for Accepted<'_> {
         if self.armed {
             let clock = &self.base.clock;
             let guard = self.base.inner.seat.hold(&clock.round().lock);
-            clock.withdraw();
+            clock.withdraw(self.worker);
             drop(guard);
         }
     }

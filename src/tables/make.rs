@@ -12,6 +12,7 @@ use super::placement::Placement;
 use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::Rule;
+use super::views::Views;
 use super::{AddOptions, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::DType;
@@ -132,6 +133,13 @@ impl Table {
         let Wish { kind, rows, cols, dtype, pipelined } = wish;
         let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;
+        if averages && !making.is_new() {
+            return Err(Error::unsupported(
+                "table",
+                format!("{description} after a restart: this rank's copy ended with its process"),
+                "start the whole job again from a checkpoint, or use another consistency",
+            ));
+        }
         let (row_bytes, state_row_bytes) = (description.row_bytes(), cols * rule.state_dtype().size());
         let layout = Layout::new(Shape {
             rows: if averages { 0 } else { placement.rows_on(tables.host()) },
@@ -160,6 +168,7 @@ impl Table {
             storage: Storage { extent, layout, seat, rule },
             replica,
             packers: Mutex::default(),
+            views: Views::default(),
         });
         // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
         if tables.inner.has_far_ranks() {

@@ -42,6 +42,7 @@ mod tables;
 mod typed;
 mod updater;
 mod versions;
+mod views;
 
 pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;

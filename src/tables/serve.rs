@@ -6,6 +6,7 @@ use super::listing::List;
 use super::picks::Pick;
 use super::remote::{Request, RowList, Store, Verb};
 use super::updater::UpdateContext;
+use super::views::Numbers;
 use crate::error::{Error, Result};
 use crate::transport::Call;
 
@@ -18,6 +19,12 @@ impl Store for List {
             Verb::Add => table.may_add(worker),
             _ => true,
         })
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let table = self.find(request.table)?;
+        let call = table.call(&self.group, "a request from another host");
+        table.check_parked(&call, table.caller(request)?, request.verb)
     }
 
     fn run(&self, request: &Request) -> Result<Vec<u8>> {
@@ -80,13 +87,18 @@ impl Core {
     fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
         let reader = self.reader(worker, buffer)?;
         let picks = self.asked_for(request)?.unwrap_or_default();
-        let mut out = Vec::new();
+        let numbers = Numbers::from_bytes(&request.payload)?;
+        let arrived = self.views.confirm(reader, numbers);
+        arrived.iter().for_each(|seen| self.storage.saw(reader, seen));
+        let (mut out, mut seen) = (Vec::new(), Vec::new());
         self.get_here(call, worker, || {
-            self.storage.get_changed(call, reader, picks, |pick, row| {
+            seen = self.storage.get_changed(call, reader, picks, |pick, row| {
                 out.extend_from_slice(&pick.position.to_ne_bytes());
                 out.extend_from_slice(row);
-            })
+            })?;
+            Ok(())
         })?;
+        self.views.tell(reader, numbers, seen);
         Ok(out)
     }
 

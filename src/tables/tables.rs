@@ -12,8 +12,8 @@ use super::listing::{List, Open};
 use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
-use crate::transport::Interrupt;
 use crate::transport::arena::Seat;
+use crate::transport::{Interrupt, Transport};
 use crate::world::{Group, World};
 
 /// The tables of a world, seen from one rank. A handle is cheap to clone.
@@ -81,7 +81,7 @@ impl Tables {
             None => Tables::agree_on_roles(&group, &seat, &hosts, role)?,
         };
         let (nonce, roles) = (joining.nonce(), joining.roles());
-        let roles = Roles::new(&roles)?;
+        let roles = Roles::new(&roles).inspect_err(|_| joining.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
         let inner = Inner {
             roles,
@@ -196,8 +196,10 @@ impl Tables {
         flushed.and(finished).and(self.flush())
     }
 
-    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. It happens by
-    /// itself when the last handle is dropped; programs whose handles may outlive the world call it before the world's end.
+    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. They may have work
+    /// for much longer than a call's deadline: it counts anew with each of their requests. So what fails is a wait for others
+    /// from whom nothing was heard for that long. It happens by itself when the last handle is dropped; programs whose handles
+    /// may outlive the world call it before the world's end.
     pub fn close(&self) -> Result<()> {
         // Whatever went wrong here, the others wait for this rank's goodbye.
         let finished = self.finish();
@@ -259,6 +261,15 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.list.group.core.common.transport
+    }
+
+    /// Whether the way to other hosts was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Whether this is the process that joined, and not a forked child of it.

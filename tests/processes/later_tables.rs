@@ -175,3 +175,100 @@ fn a_rank_killed_while_it_makes_a_table_is_lost_for_everybody() {
         assert!(ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);
     }
 }
+
+/// A counter of which the victim's first process never comes back.
+struct Deadly {
+    signal: Option<std::path::PathBuf>,
+}
+
+impl ServerHalf for Deadly {
+    fn name(&self) -> &str {
+        "deadly"
+    }
+    fn bytes(&self, _server: usize, _servers: usize) -> usize {
+        8
+    }
+    fn add(&self, memory: &mut [u8], _worker: usize, _request: &[u8]) -> Result<()> {
+        if let Some(signal) = &self.signal {
+            std::fs::write(signal, "inside").unwrap();
+            wait_for_death();
+        }
+        memory[0] += 1;
+        Ok(())
+    }
+    fn get(&self, memory: &mut [u8], _worker: usize, _request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        reply.push(memory[0]);
+        Ok(())
+    }
+}
+
+/// The last rank is killed when its add was accepted into a round and before it is applied. A round may do without it.
+pub fn in_a_round(world: &World) {
+    let signal = std::path::PathBuf::from(std::env::var("UNISONO_TEST_SIGNAL").unwrap());
+    let dies = world.rank() == 2 && world.restarts() == 0;
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let half = Deadly { signal: dies.then(|| signal.clone()) };
+    let table =
+        CustomTable::create(&tables, "rounds", half, Counter, Consistency::Bsp { backup: 1 }).unwrap();
+    while !dies && !signal.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for step in 0..20 {
+        table.add(&()).unwrap();
+        assert!(table.get(&()).unwrap() > step, "every round has adds");
+    }
+    tables.finish().unwrap();
+    eprintln!("went on");
+}
+
+#[test]
+fn a_worker_killed_in_a_round_holds_up_nobody() {
+    for comes_back in [false, true] {
+        let signal = std::env::temp_dir().join(format!("unisono-signal-{}-{comes_back}", std::process::id()));
+        let _ = std::fs::remove_file(&signal);
+        let environment = [("UNISONO_TEST_SIGNAL", signal.to_str().unwrap())];
+        let mut job = Job::start_restartable(3, "in a round", &environment, usize::from(comes_back));
+        job.wait_for_output(2, "between");
+        match comes_back {
+            true => {
+                job.kill_silently(2);
+                job.restart(2, 0);
+            }
+            false => job.kill(2),
+        }
+        for rank in 0..2 + usize::from(comes_back) {
+            let ending = job.end_of(rank);
+            assert!(
+                ending.status.success() && ending.output.contains("went on"),
+                "rank {rank}: {}",
+                ending.output
+            );
+        }
+        std::fs::remove_file(&signal).unwrap();
+    }
+}
+
+/// Copies belong to processes: one that takes the place of another has none.
+pub fn averages(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let options = TableOptions { consistency: Consistency::Average, ..named("copies") };
+    let table = ArrayTable::<f32>::create(&tables, 3, Some(&[1.0; 3]), options);
+    match (world.rank(), world.restarts()) {
+        (0, _) => table.map(drop).unwrap(),
+        (_, 0) => wait_for_death(),
+        _ => {
+            let error = table.map(drop).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+            assert!(error.to_string().contains("copy ended with its process"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_died_with_its_process_is_not_taken_for_zeros() {
+    let mut job = Job::start_restartable(2, "averages", &[], 1);
+    job.wait_for_output(1, "between");
+    job.kill_silently(1);
+    job.restart(1, 0);
+    job.all_succeed();
+}

@@ -40,6 +40,8 @@ fn rank() {
         "growing" => key_value::growing(&world),
         "come back" => tables::come_back(&world),
         "later tables" => later_tables::later(&world),
+        "in a round" => later_tables::in_a_round(&world),
+        "averages" => later_tables::averages(&world),
         "half made" => later_tables::half_made(&world),
         other => panic!("no scenario is called {other}"),
     }
