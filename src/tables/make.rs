@@ -7,7 +7,7 @@ use super::core::Core;
 use super::description::{Description, TableKind};
 use super::founding;
 use super::layout::{Layout, Shape};
-use super::listing::Listed;
+use super::listing::Open;
 use super::placement::Placement;
 use super::replica::Replica;
 use super::storage::Storage;
@@ -171,10 +171,7 @@ impl Table {
             packers: Mutex::default(),
         });
         // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
-        if tables.inner.has_far_ranks() {
-            tables.inner.list.keep(&core);
-        }
-        tables.inner.list.add(Listed::Table(Arc::downgrade(&core)));
+        tables.inner.enlist(Open::Table(core.clone()));
         let table = Table { core, group: tables.group.clone(), _end: Some(tables.end.clone()) };
         if !tables.inner.restarted {
             table.first_values(tables, master, &options.init)?;
