@@ -4,12 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, CustomTable, KeyType, KeyValueTable, Keys, MatrixTable, Requests,
-    Role, SavedShards, ServerHalf, SparseMatrixTable, TableOptions, Tables, UpdaterChoice, WorkerHalf,
+    AddOptions, ArrayTable, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role, SparseMatrixTable,
+    TableOptions, Tables, UpdaterChoice,
 };
 use unisono::testing::spawn_on_hosts;
-use unisono::{DType, Error, Kind, Result};
+use unisono::{DType, Kind};
 
+use crate::sums::sums;
 use crate::with_tables;
 
 /// A folder that is gone when the test ends.
@@ -96,114 +97,6 @@ fn keys_are_kept_with_their_state() {
             assert!(found.iter().all(|found| *found == expected[0]), "{what}");
         }
     }
-}
-
-/// Sums of numbers: number i belongs to server i mod the number of servers. If it is `dealt`, a checkpoint is of use to
-/// another number of servers too.
-struct Sums {
-    numbers: usize,
-    dealt: bool,
-}
-
-impl ServerHalf for Sums {
-    fn name(&self) -> &str {
-        if self.dealt { "sums that are dealt out anew" } else { "sums" }
-    }
-
-    fn bytes(&self, _server: usize, servers: usize) -> usize {
-        8 * self.numbers.div_ceil(servers)
-    }
-
-    fn add(&self, memory: &mut [u8], _worker: usize, request: &[u8]) -> Result<()> {
-        let sums: &mut [i64] = bytemuck::cast_slice_mut(memory);
-        let delta = request.chunks_exact(8).map(bytemuck::pod_read_unaligned::<i64>);
-        sums.iter_mut().zip(delta).for_each(|(sum, delta)| *sum += delta);
-        Ok(())
-    }
-
-    fn get(&self, memory: &mut [u8], _worker: usize, _request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
-        reply.extend_from_slice(memory);
-        Ok(())
-    }
-
-    fn save(&self, memory: &[u8], _server: usize, _servers: usize) -> Result<Vec<u8>> {
-        match self.numbers {
-            13 => Err(Error::usage("save", "luck", "13 numbers", "take another number")),
-            _ => Ok(memory.to_vec()),
-        }
-    }
-
-    fn load(&self, memory: &mut [u8], server: usize, servers: usize, saved: &SavedShards) -> Result<()> {
-        if !self.dealt {
-            return Plain.load(memory, server, servers, saved);
-        }
-        let sums: &mut [i64] = bytemuck::cast_slice_mut(memory);
-        assert!(sums.iter().all(|&sum| sum == 0), "it is a fresh one");
-        for old in 0..saved.servers() {
-            let numbers = (old..self.numbers).step_by(saved.servers());
-            for (number, sum) in numbers.zip(saved.shard(old)?.chunks_exact(8)) {
-                if number % servers == server {
-                    sums[number / servers] = bytemuck::pod_read_unaligned(sum);
-                }
-            }
-        }
-        assert!(saved.shard(saved.servers()).is_err());
-        Ok(())
-    }
-}
-
-/// What a half does that says nothing of checkpoints.
-struct Plain;
-
-impl ServerHalf for Plain {
-    fn name(&self) -> &str {
-        "plain"
-    }
-
-    fn bytes(&self, _server: usize, _servers: usize) -> usize {
-        0
-    }
-
-    fn add(&self, _memory: &mut [u8], _worker: usize, _request: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn get(&self, _memory: &mut [u8], _worker: usize, _request: &[u8], _reply: &mut Vec<u8>) -> Result<()> {
-        Ok(())
-    }
-}
-
-struct Dealer {
-    numbers: usize,
-}
-
-impl WorkerHalf for Dealer {
-    type Delta = [i64];
-    type Query = ();
-    type Answer = Vec<i64>;
-
-    fn split_add(&self, delta: &[i64], servers: usize) -> Result<Requests> {
-        let of = |server: usize| delta.iter().skip(server).step_by(servers);
-        let bytes = |server: usize| of(server).flat_map(|number| number.to_ne_bytes()).collect();
-        Ok((0..servers).map(|server| (server, bytes(server))).collect())
-    }
-
-    fn split_get(&self, _: &(), servers: usize) -> Result<Requests> {
-        Ok((0..servers).map(|server| (server, Vec::new())).collect())
-    }
-
-    fn merge(&self, _: &(), replies: Requests) -> Result<Vec<i64>> {
-        let servers = replies.len();
-        let sum = |number: usize| {
-            bytemuck::pod_read_unaligned(&replies[number % servers].1[8 * (number / servers)..][..8])
-        };
-        Ok((0..self.numbers).map(sum).collect())
-    }
-}
-
-fn sums(tables: &Tables, name: &str, numbers: usize, dealt: bool) -> CustomTable<Dealer> {
-    let half = Sums { numbers, dealt };
-    CustomTable::create(tables, name, half, Dealer { numbers }, Consistency::Async).unwrap()
 }
 
 #[test]

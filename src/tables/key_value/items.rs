@@ -1,7 +1,5 @@
 //! All keys of a table with their values, in the order of the keys.
 
-use std::ops::Range;
-
 use super::core::Core;
 use super::keys::{Key, KeyType, OwnedKeys};
 use crate::error::Result;
@@ -17,17 +15,17 @@ pub struct Items {
 }
 
 impl Core {
-    /// All keys that are here, and for each of these ranges its bytes of all entries, part by part.
+    /// All keys that are here, and of all entries these columns: where each begins, and its bytes.
     pub(super) fn columns_here(
         &self,
         call: &Call,
-        ranges: &[Range<usize>],
+        columns: &[(usize, usize)],
     ) -> Result<(OwnedKeys, Vec<Vec<u8>>)> {
         let mut keys = match self.form.shape.keys {
             KeyType::Int => OwnedKeys::Int(Vec::new()),
             KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
         };
-        let mut columns = vec![Vec::new(); ranges.len()];
+        let mut contents = vec![Vec::new(); columns.len()];
         for part in 0..self.form.parts {
             let part = self.part(call, part)?;
             for entry in 0..part.len() {
@@ -36,18 +34,18 @@ impl Core {
                     (Key::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
                     _ => unreachable!("all keys of a table have one type"),
                 }
-                for (range, column) in ranges.iter().zip(&mut columns) {
-                    column.extend_from_slice(&part.entry(entry)[range.clone()]);
+                for (&(start, bytes), content) in columns.iter().zip(&mut contents) {
+                    content.extend_from_slice(&part.entry(entry)[start..][..bytes]);
                 }
             }
         }
-        Ok((keys, columns))
+        Ok((keys, contents))
     }
 
     /// Copies all that is here, in no order.
     pub(super) fn items_here(&self, call: &Call) -> Result<Items> {
         let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
-        let (keys, mut columns) = self.columns_here(call, &[start..start + bytes])?;
+        let (keys, mut columns) = self.columns_here(call, &[(start, bytes)])?;
         Ok(Items { keys, values: columns.pop().unwrap_or_default() })
     }
 }

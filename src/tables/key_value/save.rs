@@ -1,7 +1,5 @@
 //! How key-value tables are saved and loaded: their keys, and for each key its values, its state and its count of adds.
 
-use std::ops::Range;
-
 use super::core::Core;
 use super::homes::Target;
 use super::keys::{KeyType, Keys, OwnedKeys};
@@ -34,10 +32,6 @@ impl Column {
     fn bytes(&self) -> usize {
         self.width * self.dtype.size()
     }
-
-    fn range(&self) -> Range<usize> {
-        self.start..self.start + self.bytes()
-    }
 }
 
 impl Core {
@@ -66,8 +60,8 @@ impl Core {
     fn everything(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
         let call = self.base.call(&tables.group, "save");
         let columns = self.columns();
-        let ranges: Vec<Range<usize>> = columns.iter().map(Column::range).collect();
-        let (keys, bytes) = self.columns_here(&call, &ranges)?;
+        let places: Vec<_> = columns.iter().map(|column| (column.start, column.bytes())).collect();
+        let (keys, bytes) = self.columns_here(&call, &places)?;
         let named = columns.into_iter().zip(bytes);
         Ok((keys, named.map(|(column, bytes)| (column.name, column.dtype, column.width, bytes)).collect()))
     }
@@ -169,7 +163,8 @@ impl Core {
             };
             let entry = part.entry_mut(entry);
             for (column, bytes) in columns {
-                entry[column.range()].copy_from_slice(&bytes[number * column.bytes()..][..column.bytes()]);
+                let row = &bytes[number * column.bytes()..][..column.bytes()];
+                entry[column.start..][..row.len()].copy_from_slice(row);
             }
         }
         Ok(())
