@@ -154,6 +154,11 @@ impl Core {
         send(remote, call, requests, wait)
     }
 
+    /// Forgets what adds have lost: the table becomes another one.
+    pub(super) fn forget_losses(&self) {
+        self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The part of a delta that is for one host, as it travels.
     fn pack(&self, host: usize, rows: Rows, picks: &[Pick], delta: &[u8]) -> (Vec<u8>, bool) {
         let bytes = self.description.row_bytes();

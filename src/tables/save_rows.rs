@@ -131,6 +131,7 @@ impl Core {
     fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, .. } = self.description;
         let call = self.call(&tables.group, "load");
+        self.forget_losses();
         if let Some(replica) = &self.replica {
             let row_bytes = self.description.row_bytes();
             return read_rows(checkpoint, &self.tensor_name("values"), 0..rows, row_bytes, |row, bytes| {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role, SparseMatrixTable,
-    TableOptions, Tables, UpdaterChoice,
+    AddOptions, ArrayTable, Compression, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role,
+    SparseMatrixTable, TableOptions, Tables, UpdaterChoice,
 };
 use unisono::testing::spawn_on_hosts;
 use unisono::{DType, Kind};
@@ -276,6 +276,35 @@ fn a_damaged_or_foreign_checkpoint_changes_nothing() {
         let _ = fs::remove_dir_all(&folder.0);
     }
     refuses("nothing there");
+}
+
+/// What adds lost on their way before a load has nothing to do with what is loaded.
+#[test]
+fn a_load_forgets_what_adds_have_lost() {
+    on_hosts(2, 2, |tables| {
+        let options = |name: &str| TableOptions { compression: Compression::TopK(0.1), ..named(name, "add") };
+        let rows = MatrixTable::<f32>::create(tables, (2, 10), None, options("rows")).unwrap();
+        let keys = KeyValueTable::create(tables, KeyType::Bytes, 10, DType::F32, options("keys")).unwrap();
+        tables.save("memory://losses").unwrap();
+        let small: Vec<f32> = (0..10).map(|at| if at == 0 { 1.0 } else { 0.5 }).collect();
+        let add = |delta: &[f32]| {
+            for row in [0, 1] {
+                rows.add_rows(&[row], delta, &AddOptions::default()).unwrap();
+            }
+            for name in [b"a", b"b", b"c", b"d"] {
+                keys.add(Keys::Bytes(&[name]), bytemuck::cast_slice(delta), &AddOptions::default()).unwrap();
+            }
+            tables.barrier().unwrap();
+        };
+        add(&small);
+        tables.load("memory://losses").unwrap();
+        add(&[0.0; 10]);
+        let mut values = [1f32; 20];
+        rows.get(&mut values).unwrap();
+        assert_eq!(values, [0.0; 20]);
+        assert!(keys.items().unwrap().values.iter().all(|&byte| byte == 0));
+        tables.barrier().unwrap();
+    });
 }
 
 #[test]

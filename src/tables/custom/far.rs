@@ -29,7 +29,7 @@ impl Core {
             let mut request = Request::new(self.number, worker as u32, verb);
             let sizes = parts().flat_map(|(server, part)| [*server as i64, part.len() as i64]);
             request.rows = RowList::List(sizes.collect());
-            request.payload = parts().flat_map(|(_, part)| part).copied().collect();
+            parts().for_each(|(_, part)| request.payload.extend_from_slice(part));
             asked.push((self.server_of(host)?, request, positions));
         }
         Ok(asked)

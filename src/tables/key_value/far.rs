@@ -145,6 +145,11 @@ impl Core {
         (request.payload, request.packed) = packer.pack(units, &part);
     }
 
+    /// Forgets what adds have lost: the table becomes another one.
+    pub(super) fn forget_losses(&self) {
+        *self.parcels.lock().unwrap_or_else(PoisonError::into_inner) = Parcels::default();
+    }
+
     /// How many keys the other hosts have.
     pub(super) fn len_far(&self, call: &Call) -> Result<usize> {
         let replies = self.ask_all(call, Verb::KeyLength)?;

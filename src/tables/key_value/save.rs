@@ -208,7 +208,10 @@ impl Saved for Core {
             return Err(self.base.misfit(format!("{count} keys")));
         }
         if !tables.leads_host() {
-            return Ok(Box::new(|| Ok(())));
+            return Ok(Box::new(|| {
+                self.forget_losses();
+                Ok(())
+            }));
         }
         let keys = self.saved_keys(checkpoint)?;
         let targets = keys.with(|keys| self.targets(keys));
@@ -220,6 +223,7 @@ impl Saved for Core {
             }
         }
         Ok(Box::new(move || {
+            self.forget_losses();
             let call = self.base.call(&tables.group, "load");
             keys.with(|keys| self.replace(&call, keys, &targets, &columns))
         }))

@@ -44,8 +44,13 @@ impl Core {
             Verb::KeyAdd => {
                 let delta = request.delta(self.description.dtype, bytes)?;
                 let options = AddOptions::from_bytes(&request.options)?;
-                self.add_here(call, worker, || self.write(call, worker, keys, &delta, &options))?;
-                Ok(Vec::new())
+                // The worker's own host has counted this add, so it counts here too, whatever becomes of it.
+                let mut outcome = Ok(());
+                self.add_here(call, worker, || {
+                    outcome = self.write(call, worker, keys, &delta, &options);
+                    Ok(())
+                })?;
+                outcome.map(|()| Vec::new())
             }
             Verb::KeyContains => Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect()),
             _ => Err(self.strange(request)),
