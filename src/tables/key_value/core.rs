@@ -64,7 +64,9 @@ impl Core {
         let (servers, server_parts) = (self.form.shape.servers, self.form.server_parts());
         let target = |position: usize| keys.at(position).target(position, servers, server_parts);
         let parts = self.form.parts;
-        let sorted = in_groups((0..keys.len()).map(target).collect(), parts, |target| target.part as usize);
+        let targets: Vec<Target> = (0..keys.len()).map(target).collect();
+        let (part, mut room) = (|target: &Target| target.part as usize, Vec::new());
+        let sorted = in_groups(targets.iter().copied(), parts, part, &mut room);
         let first = parts * (worker % self.form.shape.workers) / self.form.shape.workers;
         let cut = sorted.partition_point(|target| (target.part as usize) < first);
         let (before, after) = sorted.split_at(cut);
