@@ -81,7 +81,7 @@ impl Core {
     fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
         let mut request = Request::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return Some((request, Vec::new())) };
-        let picks = self.placement.picks(list, host);
+        let picks: Vec<Pick> = self.placement.picks(list, host).collect();
         if picks.is_empty() && !self.tells_everybody() {
             return None;
         }

@@ -8,6 +8,7 @@ use super::description::{Description, TableKind};
 use super::founding;
 use super::layout::{Layout, Shape};
 use super::listing::Open;
+use super::picks::Room;
 use super::placement::Placement;
 use super::replica::Replica;
 use super::storage::Storage;
@@ -166,7 +167,7 @@ impl Table {
         let core = Arc::new(Core {
             base,
             placement,
-            storage: Storage { extent, layout, seat, rule },
+            storage: Storage { extent, layout, seat, rule, room: Room::default() },
             replica,
             packers: Mutex::default(),
         });

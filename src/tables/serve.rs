@@ -73,7 +73,7 @@ impl Core {
         };
         let inside = |&row: &i64| row >= 0 && (row as u64) < self.description.rows as u64;
         let picks = match list.iter().all(inside) {
-            true => self.placement.picks(list, self.host()),
+            true => self.placement.picks(list, self.host()).collect(),
             false => Vec::new(),
         };
         match picks.len() == list.len() {
@@ -87,9 +87,9 @@ impl Core {
         let picks = self.asked_for(request)?;
         let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let mut out = vec![0; rows * bytes];
-        self.get_here(call, worker, || match picks {
+        self.get_here(call, worker, || match &picks {
             None => self.storage.get(call, worker, 0, &mut out),
-            Some(picks) => self.storage.get_list(call, worker, picks, &mut out),
+            Some(picks) => self.storage.get_list(call, worker, picks.iter().copied(), &mut out),
         })?;
         Ok(out)
     }
@@ -99,7 +99,7 @@ impl Core {
         let picks = self.asked_for(request)?.unwrap_or_default();
         let mut out = Vec::new();
         self.get_here(call, worker, || {
-            self.storage.get_changed(call, reader, picks, |pick, row| {
+            self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
                 out.extend_from_slice(&pick.position.to_ne_bytes());
                 out.extend_from_slice(row);
             })
@@ -114,8 +114,8 @@ impl Core {
         let delta = request.delta(self.description.dtype, rows * bytes)?;
         let options = AddOptions::from_bytes(&request.options)?.or(&self.add);
         let context = UpdateContext { worker, step: 0, options: &options };
-        self.add_here(call, worker, || match picks {
-            Some(picks) => self.storage.add_list(call, picks, &delta, &context),
+        self.add_here(call, worker, || match &picks {
+            Some(picks) => self.storage.add_list(call, picks.iter().copied(), &delta, &context),
             None => self.storage.add(call, 0, &delta, &context, &|row| {
                 delta[row * bytes..][..bytes].iter().all(|&byte| byte == 0)
             }),

@@ -74,7 +74,8 @@ impl Core {
         mut each: impl FnMut(&mut Part, Key, Target) -> Result<()>,
     ) -> Result<()> {
         let (parts, targets) = (self.form.parts, self.targets(keys));
-        let sorted = in_groups(targets, parts, |target: &Target| target.part as usize);
+        let (part, mut room) = (|target: &Target| target.part as usize, Vec::new());
+        let sorted = in_groups(targets.iter().copied(), parts, part, &mut room);
         let first = parts * (worker % self.form.shape.workers) / self.form.shape.workers;
         let cut = sorted.partition_point(|target| (target.part as usize) < first);
         let (before, after) = sorted.split_at(cut);
