@@ -89,8 +89,8 @@ impl Base {
         hold(&self.inner.seat, self.header(), call, lock)
     }
 
-    /// The caller's worker id.
-    pub(super) fn worker(&self, group: &Group, operation: &str) -> Result<usize> {
+    /// Refuses a call that comes too late.
+    pub(super) fn check_open(&self, group: &Group, operation: &str) -> Result<()> {
         group.check_open(operation)?;
         if self.inner.is_closed() {
             let (expected, received) =
@@ -98,6 +98,12 @@ impl Base {
             let error = Error::usage(operation, expected, received, "close tables when all work is done");
             return Err(error.at_rank(self.inner.rank));
         }
+        Ok(())
+    }
+
+    /// The caller's worker id.
+    pub(super) fn worker(&self, group: &Group, operation: &str) -> Result<usize> {
+        self.check_open(group, operation)?;
         self.inner.worker.ok_or_else(|| {
             Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
                 .at_rank(self.inner.rank)
@@ -175,7 +181,7 @@ impl Base {
     }
 
     /// Fails if there is no sense in waiting for these workers any longer.
-    fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
+    pub(super) fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
         call.check_interrupt()?;
         let dead = workers.iter().filter_map(|&worker| Some((worker, self.lost(worker)?)));
         let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
@@ -204,20 +210,6 @@ impl Base {
             return Err(call.timeout(missing));
         }
         Ok(())
-    }
-
-    /// Looks at those who keep a request of another host waiting: an error is its answer.
-    pub(super) fn check_parked(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
-        let workers = match verb {
-            Verb::Add | Verb::KeyAdd => self.clock.add_waits_for(worker),
-            _ => self.clock.get_waits_for(worker),
-        };
-        if workers.is_empty() { Ok(()) } else { self.check(call, &workers) }
-    }
-
-    /// Whether a get of this worker would be answered now.
-    pub(super) fn may_get(&self, worker: usize) -> bool {
-        self.clock.get_waits_for(worker).is_empty()
     }
 
     /// Whether an add of this worker would be applied or dropped now.

@@ -7,6 +7,7 @@ mod history;
 mod key_value;
 mod losses;
 mod rounds;
+mod sums;
 
 use unisono::World;
 use unisono::tables::{Role, Tables};
