@@ -106,10 +106,11 @@ class ParameterManager:
             self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
     def _agree(self) -> Layout:
-        if self._world.restarts and self._parameters is not None:
+        parameters = self._parameters
+        if self._world.restarts and parameters is not None:
             # The others are in the middle of their work; the table itself compares sizes.
-            return Layout.of(self._parameters)
-        return agree(self._parameters, self._world)
+            return Layout.of(parameters)
+        return agree(None if parameters is None else lambda: Layout.of(parameters), self._world)
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
@@ -278,12 +279,13 @@ class ParameterManager:
         self._remember_rounding(self._held)
 
     def _remember_rounding(self, flat: Values) -> None:
-        """A narrow parameter holds less than the table has; the difference is no change that it made."""
-        narrow = self._layout.narrow()
-        if narrow and self._parameters is not None:
-            views, values = self._layout.views(flat), self._parameters.read()
-            for place in narrow:
-                views[place][...] = values[place]
+        """A model that rounds what it is given has changed nothing by that."""
+        parameters, dtype = self._parameters, self._layout.dtype.name
+        if parameters is None or (parameters.in_place and set(self._layout.dtypes) == {dtype}):
+            return
+        for part, value in zip(self._layout.views(flat), parameters.read(), strict=True):
+            if value.dtype != dtype or not parameters.in_place:
+                part[...] = value
 
     def _together(self, values: list[Values]) -> zip[tuple[Values, Values, Values]]:
         return zip(values, self._layout.views(self._held), self._layout.views(self._passing), strict=True)
