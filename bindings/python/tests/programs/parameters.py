@@ -61,7 +61,7 @@ assert (weights == 5 * 101 * N).all(), weights
 manager.close()
 
 # Narrow types hold less than the table; the difference is no change that they made.
-narrow = np.zeros(1, np.float16)
+narrow = np.zeros(8, np.float16)
 manager = uni.ParameterManager([narrow], consistency="bsp")
 for _ in range(100):
     narrow += np.float16(0.001) if world.rank == 0 else 0
