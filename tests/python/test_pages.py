@@ -35,9 +35,9 @@ def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
     script = tmp_path / f"{page.stem}.py"
     script.write_text(program(page))
     for name in FRAMEWORKS:
-        if re.search(rf"^(import|from) {name}\b", script.read_text(), re.MULTILINE):
-            if importlib.util.find_spec(name) is None:
-                pytest.skip(f"{page.name} needs {name}, which is not installed")
+        used = re.search(rf"^(import|from) {name}\b", script.read_text(), re.MULTILINE)
+        if used and importlib.util.find_spec(name) is None:
+            pytest.skip(f"{page.name} needs {name}, which is not installed")
     launcher = [] if ranks == 1 else ["-m", "unisono", "run", "-n", str(ranks), "--"]
     command = [sys.executable, *launcher, str(script)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)

@@ -3,8 +3,8 @@
     python examples/frameworks/data.py cifar10 FOLDER
     unisono run -n 4 -- examples/frameworks/pytorch/resnet.py --data FOLDER
 
-The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others, 2015), section
-4.2. All workers share each batch: its size does not depend on their number.
+The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others, 2015),
+section 4.2. All workers share each batch: its size does not depend on their number.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="a folder with CIFAR-10's binary files")
     parser.add_argument("--depth", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=164)
-    parser.add_argument("--batch", type=int, default=128, help="photographs in a batch of all workers together")
+    parser.add_argument("--batch", type=int, default=128, help="photographs in a batch, of all workers")
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--most", type=float, default=1.0, help="the test error that must be reached")
     options = parser.parse_args()
@@ -81,8 +81,9 @@ def main() -> None:
     world = uni.init()
     torch.set_num_threads(1)
     data = cifar10(options.data)
-    mean, deviation = (one.view(1, 3, 1, 1) for one in torch.tensor([[0.491, 0.482, 0.447], [0.247, 0.243,
-    0.262]])) images, tests = ((torch.from_numpy(one) - mean) / deviation for one in (data.images, data.test_images))
+    mean = torch.tensor([0.491, 0.482, 0.447]).view(1, 3, 1, 1)
+    deviation = torch.tensor([0.247, 0.243, 0.262]).view(1, 3, 1, 1)
+    images, tests = ((torch.from_numpy(one) - mean) / deviation for one in (data.images, data.test_images))
     labels, answers = torch.from_numpy(data.labels), torch.from_numpy(data.test_labels)
 
     torch.manual_seed(world.rank)
@@ -109,7 +110,7 @@ def main() -> None:
 
 @torch.no_grad()
 def test(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, world: uni.World) -> float:
-    """The fraction of photographs that are taken for something else; each worker looks at its part of them."""
+    """The fraction of photographs that are taken for something else; each worker looks at its part."""
     broadcast_parameters(model)  # with one worker's statistics of batch normalization
     model.eval()
     mine = range(world.rank, len(images), world.size)
