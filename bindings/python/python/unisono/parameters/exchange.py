@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.parameters.background import Background
+from unisono.pending import Pending
 from unisono.tables import ArrayTable
 
 
@@ -34,11 +36,13 @@ class Exchange(Protocol):
             values: What this worker brings; becomes what it holds afterwards.
         """
 
-    def begin(self, values: Values) -> Waiting:
+    def begin(self, prepare: Callable[[], None], values: Values, settle: Callable[[], None]) -> Waiting:
         """Begins an exchange and lets the program go on.
 
         Args:
+            prepare: Called before it, to fill `values`.
             values: As for `run`; not to be touched before the exchange has ended.
+            settle: Called after it, unless it failed.
 
         Returns:
             What to wait for.
@@ -66,9 +70,16 @@ class ThroughTable:
             self.table.tick(timeout=self._timeout)
         self.table.get(out=values, timeout=self._timeout)
 
-    def begin(self, values: Values) -> Waiting:
-        """Adds and gets on a thread."""
-        return Background(lambda: self.run(values))
+    def begin(self, prepare: Callable[[], None], values: Values, settle: Callable[[], None]) -> Waiting:
+        """Does all of it on a thread."""
+        self.sent = False
+
+        def together() -> None:
+            prepare()
+            self.run(values)
+            settle()
+
+        return Background(together)
 
 
 class Averaging:
@@ -86,10 +97,23 @@ class Averaging:
         """Averages."""
         self._group.all_reduce(values, "avg", timeout=self._timeout)
 
-    def begin(self, values: Values) -> Waiting:
+    def begin(self, prepare: Callable[[], None], values: Values, settle: Callable[[], None]) -> Waiting:
         """Averages behind the other calls of the group, whose order must be the same on all workers."""
-        pending: Waiting = self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout)
-        return pending
+        prepare()
+        return _Settled(self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout), settle)
+
+
+class _Settled:
+    """A call under way, and what is to be done after it."""
+
+    def __init__(self, pending: Pending[Any], settle: Callable[[], None]) -> None:
+        self._pending = pending
+        self._settle = settle
+
+    def wait(self) -> None:
+        """Waits for the call's end, and does it."""
+        self._pending.wait()
+        self._settle()
 
 
 def table_of(first: Values | None, size: int, dtype: Any, **wishes: Any) -> ArrayTable:
