@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import numpy as np
 
 from unisono.parameters.adapter import Parameters, Values
 from unisono.parameters.exchange import Exchange, Waiting
 from unisono.parameters.layout import Layout
-
-# Elements at a time in passes over several arrays: together they fit a second-level cache.
-PIECE = 1 << 15
 
 
 class Keeper:
@@ -37,6 +36,7 @@ class Keeper:
         self._seen: Values | None = None
         self._waiting: Waiting | None = None
         self._rounds = not parameters.in_place or set(layout.dtypes) != {layout.dtype.name}
+        self._starts = [0, *accumulate(layout.sizes)][:-1]
         self._forget_rounding()
 
     @property
@@ -50,20 +50,23 @@ class Keeper:
         Args:
             values: The model's values.
         """
-        for value, base, passing in self._parts(values, self._base, self._passing):
-            if self._exchange.relative:
-                np.subtract(value, base, out=passing, casting="same_kind")
-            else:
-                np.copyto(passing, value)
+        base, passing, flat = self._base, self._passing, [value.reshape(-1) for value in values]
+
+        def fill(begin: int, end: int) -> None:
+            for value, place in self._overlaps(flat, begin, end):
+                if self._exchange.relative:
+                    np.subtract(value, base[place], out=passing[place], casting="same_kind")
+                else:
+                    np.copyto(passing[place], value)
+
         try:
-            self._exchange.run(self._passing)
-            write(self._parameters, self._layout.views(self._passing))
+            self._exchange.run(passing, fill)
+            write(self._parameters, self._layout.views(passing))
         except BaseException:
-            if self._exchange.sent:
-                for value, base in self._parts(values, self._base):
-                    base[...] = value
+            for value, place in self._overlaps(flat, 0, self._exchange.told):
+                base[place] = value
             raise
-        self._passing, self._base = self._base, self._passing
+        self._passing, self._base = base, passing
         self._forget_rounding()
 
     def begin(self, values: list[Values]) -> None:
@@ -75,19 +78,21 @@ class Keeper:
             values: The model's values.
         """
         seen = self._seen = self._buffer() if self._seen is None else self._seen
-        base, passing, relative = self._base, self._passing, self._exchange.relative
+        base, passing, flat = self._base, self._passing, [value.reshape(-1) for value in values]
 
-        def prepare() -> None:
-            for value, seen_part, base_part, passing_part in self._parts(values, seen, base, passing):
-                for one, now, before, change in _pieces(value, seen_part, base_part, passing_part):
-                    np.copyto(now, one)
-                    np.subtract(now, before, out=change) if relative else np.copyto(change, now)
+        def fill(begin: int, end: int) -> None:
+            for value, place in self._overlaps(flat, begin, end):
+                np.copyto(seen[place], value)
+                if self._exchange.relative:
+                    np.subtract(seen[place], base[place], out=passing[place])
+                else:
+                    np.copyto(passing[place], seen[place])
 
         def settle() -> None:
             # What brings the model from what it was to what the exchange has brought.
             np.subtract(passing, seen, out=seen)
 
-        self._waiting = self._exchange.begin(prepare, passing, settle)
+        self._waiting = self._exchange.begin(passing, fill, settle)
 
     def take(self, values: list[Values]) -> None:
         """Waits for the exchange under way, and gives the model what it has brought; its own changes stay.
@@ -100,8 +105,8 @@ class Keeper:
         try:
             waiting.wait()
         except BaseException:
-            if self._exchange.sent:
-                self._base, self._seen = self._seen, self._base
+            told = self._exchange.told
+            self._base[:told] = self._seen[:told]
             raise
         self._passing, self._base = self._base, self._passing
         if not self._rounds:
@@ -121,6 +126,16 @@ class Keeper:
             for value, base in self._parts(self._parameters.read(), self._base):
                 base[...] = value
 
+    def _overlaps(self, flat: list[Values], begin: int, end: int) -> Iterator[tuple[Values, slice]]:
+        """The parts of parameters that lie between two elements, and their places."""
+        first = bisect_right(self._starts, begin) - 1
+        for value, start in zip(flat[first:], self._starts[first:], strict=True):
+            low, high = max(begin, start), min(end, start + value.size)
+            if start >= end:
+                return
+            if low < high:
+                yield value[low - start : high - start], slice(low, high)
+
     def _parts(self, values: list[Values], *flat: Values) -> Iterator[tuple[Values, ...]]:
         """Each parameter with its part of each flat array."""
         return zip(values, *(self._layout.views(one) for one in flat), strict=True)
@@ -138,13 +153,3 @@ def write(parameters: Parameters, values: list[Values]) -> None:
             np.copyto(target, value, casting="same_kind")
     else:
         parameters.write(values)
-
-
-def _pieces(*arrays: Values) -> Iterator[list[Values]]:
-    """The same pieces of several arrays, as views."""
-    if not all(array.flags.c_contiguous for array in arrays):
-        yield list(arrays)
-        return
-    flat = [array.reshape(-1) for array in arrays]
-    for begin in range(0, flat[0].size, PIECE):
-        yield [array[begin : begin + PIECE] for array in flat]

@@ -10,7 +10,7 @@ import numpy as np
 
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Callables, Parameters, Values
-from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, table_of
+from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
 from unisono.parameters.keeper import Keeper, write
 from unisono.parameters.layout import Layout, agree
@@ -113,15 +113,16 @@ class ParameterManager:
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
+        self._padded = padded(self._layout.size, wishes["consistency"])
         first = self._buffer()
         if self._parameters is not None:
             for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
                 part[...] = value
         if self._mode == "delta":
-            table = table_of(first, self._layout.size, self._layout.dtype, name=name, **wishes)
+            table = table_of(first, name=name, **wishes)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
-                table.get(out=first)
+                table.get(out=first.reshape(table.shape))
                 self._steps.meet()  # before the first of them changes it
         else:
             if self._parameters is not None:
@@ -135,11 +136,11 @@ class ParameterManager:
 
     def _buffer(self) -> Values:
         """Memory for all parameters; where it is averaged, such that this copies nothing."""
-        size, dtype = self._layout.size, self._layout.dtype
         if self._mode == "average":
-            shared: Values = self._world.empty(size, dtype)
+            shared: Values = self._world.empty(self._layout.size, self._layout.dtype)
             return shared
-        return np.empty(size, dtype)
+        buffer: Values = np.zeros(self._padded, self._layout.dtype)
+        return buffer
 
     @property
     def model(self) -> Any:
@@ -148,7 +149,10 @@ class ParameterManager:
 
     @property
     def table(self) -> Any:
-        """The table that holds the parameters in mode "delta", or None."""
+        """The table that holds all parameters one after the other in mode "delta", or None.
+
+        It is an `ArrayTable`; for a large model a `MatrixTable`, whose last row may be longer than needed.
+        """
         return getattr(self._exchange, "table", None)
 
     def __repr__(self) -> str:
