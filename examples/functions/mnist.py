@@ -8,7 +8,7 @@ With --data master the images lie in the master's shared memory and every step n
 their own. With --data workers each worker keeps its part of the images. Both train on the same batches, and
 both learn exactly what one worker alone would, because workers count by their rows (weighted=True).
 
-A small part of MNIST lies in examples/tables. Give the whole with --images FOLDER, or with the variable
+A small part of MNIST lies in examples/data. Give the whole with --images FOLDER, or with the variable
 MNIST.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from unisono import functions
 
-SAMPLE = Path(__file__).resolve().parent.parent / "tables" / "mnist"
+SAMPLE = Path(__file__).resolve().parent.parent / "data" / "mnist"
 
 
 def read(folder: Path, name: str) -> np.ndarray:

@@ -10,6 +10,8 @@ os.environ.setdefault("PYTENSOR_FLAGS", "mode=FAST_COMPILE")
 
 from unisono import functions
 
+collect_ignore = ["programs"]
+
 
 @pytest.fixture
 def fork():

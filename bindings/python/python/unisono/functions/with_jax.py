@@ -32,7 +32,8 @@ class JaxKernel(Kernel):
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
         """Runs the compiled form."""
         # The master may change inputs and variables as soon as this returns.
-        outputs, values = jax.block_until_ready(self._compiled(*arguments, **shareds))
+        ready: Any = jax.block_until_ready
+        outputs, values = ready(self._compiled(*arguments, **shareds))
         return Updated(outputs, values) if values else outputs
 
     def stored(self, value: Any) -> Any:
