@@ -13,8 +13,8 @@ MNIST.
 """
 
 import argparse
-import gzip
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -24,22 +24,8 @@ import numpy as np
 
 from unisono import functions
 
-SAMPLE = Path(__file__).resolve().parent.parent / "data" / "mnist"
-
-
-def read(folder: Path, name: str) -> np.ndarray:
-    """One file in MNIST's own format: four bytes that say how many axes, their lengths, then bytes."""
-    path = folder / name
-    content = path.read_bytes() if path.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
-    axes = content[3]
-    shape = np.frombuffer(content, ">u4", count=axes, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
-def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images with values from 0 to 1, and their labels."""
-    images = read(folder, "train-images-idx3-ubyte") / np.float32(255)
-    return images.reshape(len(images), -1), read(folder, "train-labels-idx1-ubyte").astype("int64")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "frameworks"))
+from data import SAMPLE, mnist
 
 
 def torch_parts(model: str, hidden: int) -> tuple:
@@ -114,7 +100,8 @@ def perceptron(hidden: int, shared: object) -> list:
 
 def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float]:
     """Trains, and returns the loss of every step and the seconds that the steps took."""
-    images, labels = load(options.images)
+    digits = mnist(options.images)
+    images, labels = digits.images.reshape(-1, 784), digits.labels
     functions.fork(workers)
     in_workers = options.data == "workers"
     rule = ("nesterov_momentum", 0.01)

@@ -29,7 +29,8 @@ from unisono.functions.collectives import (
 )
 from unisono.functions.data import Data, data
 from unisono.functions.errors import WorkerError
-from unisono.functions.function import Function, function
+from unisono.functions.function import Function
+from unisono.functions.making import function
 from unisono.functions.pool import close, distribute, fork
 from unisono.functions.shared import Shared, shared, updated
 from unisono.functions.train import TrainFunction, make_train_function

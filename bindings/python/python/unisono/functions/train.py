@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono.functions.collectives import all_reduce
-from unisono.functions.function import function
+from unisono.functions.making import function
 
 
 class TrainFunction:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.callables import input_names
-from unisono.functions.function import function
+from unisono.functions.making import function
 from unisono.functions.rules import RULES, Rule
 from unisono.functions.shared import Shared, shared, updated
 from unisono.functions.train import TrainFunction
