@@ -23,6 +23,7 @@ from unisono.collectives import (
     scatter,
     send,
 )
+from unisono.devices import pick_device
 from unisono.errors import (
     Error,
     InternalError,
@@ -78,6 +79,7 @@ __all__ = [
     "init",
     "load",
     "normal",
+    "pick_device",
     "recv",
     "reduce",
     "reduce_scatter",
