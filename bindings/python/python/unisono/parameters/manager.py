@@ -1,0 +1,345 @@
+"""The manager: it keeps a model's parameters in step with those of the other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from unisono.errors import UsageError
+from unisono.parameters import passes
+from unisono.parameters.adapter import Callables, Parameters, Values
+from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, Waiting, table_of
+from unisono.parameters.gradients import reduce_gradients
+from unisono.parameters.layout import Layout, agree
+from unisono.parameters.recognise import recognise
+from unisono.parameters.step import Steps
+from unisono.world import world
+
+MODES = ("delta", "average", "gradients")
+
+
+class ParameterManager:
+    """Keeps the parameters of a model in step between workers. Every rank makes it.
+
+    With ``mode="delta"`` all parameters lie in one table. A sync adds what this worker has changed since its
+    last one, and takes what is then there: the changes of all workers add up. With ``mode="average"`` a sync
+    replaces everybody's parameters by their average. With ``mode="gradients"`` a sync combines gradients,
+    before the optimizer uses them. At the start the values of worker 0 win.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> weights = np.zeros(3, dtype="float32")
+        >>> manager = uni.ParameterManager([weights])
+        >>> weights += 1  # a step of training
+        >>> manager.sync()
+        True
+        >>> weights  # with more workers, the sum of their steps
+        array([1., 1., 1.], dtype=float32)
+        >>> manager
+        <unisono.ParameterManager of 1 parameter, 3 elements, delta, every 1>
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        mode: str = "delta",
+        every: int = 1,
+        background: bool = False,
+        name: str | None = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        op: str = "avg",
+        get: Callable[[], Sequence[Any]] | None = None,
+        set: Callable[[list[Values]], Any] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        """Makes the manager, together with all other ranks; the model then has the values of worker 0.
+
+        Args:
+            model: A PyTorch module, a Keras model, a JAX pytree or Flax module, a list of PyTensor shared
+                variables, a Lasagne network, a list or dictionary of NumPy arrays, or a `Parameters` of your
+                own.
+            mode: "delta", "average" or "gradients".
+            every: Only every so many calls of `sync` exchange anything.
+            background: Whether the exchange runs beside the next steps. What it brings is taken at the next
+                sync that exchanges; what the model changed meanwhile is kept.
+            name: The table's name, for checkpoints and restarts.
+            updater: What the table does with a change; see `ArrayTable`.
+            consistency: How far workers may drift apart: "async", "ssp:3", "bsp"; see `ArrayTable`.
+            op: What becomes of gradients: "avg" or "sum".
+            get: For anything else: a function that returns the parameters as a list of arrays.
+            set: And one that takes such a list and puts it into the model.
+            timeout: Seconds until a call gives up.
+            options: What else `ArrayTable` takes, such as ``compression="float16"``.
+
+        Raises:
+            UsageError: The model is unknown, has parameters that cannot be shared, or differs between
+                workers.
+        """
+        if mode not in MODES:
+            raise UsageError(f"ParameterManager: expected a mode of {', '.join(MODES)}, received {mode!r}")
+        if not isinstance(every, int) or every < 1:
+            raise UsageError(f"ParameterManager: expected every to be 1 or more, received {every!r}")
+        if mode == "delta" and str(consistency).startswith("average"):
+            raise UsageError(
+                'ParameterManager: expected "async", "ssp:3" or "bsp", received the consistency "average"; '
+                'use mode="average"'
+            )
+        self._world = world()
+        self._mode, self._every, self._timeout = mode, every, timeout
+        is_worker = self._world.worker_id is not None
+        self._parameters = _parameters(model, get, set) if is_worker else None
+        self._layout: Layout = self._agree()
+        self._steps = Steps(self._world, f"ParameterManager of {len(self._layout.names)} parameters", timeout)
+        self._background = background and mode != "gradients"
+        self._waiting: Waiting | None = None
+        self._op = op
+        self._calls = 0
+        self._exchange: Exchange | None = None
+        if mode != "gradients":
+            self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
+
+    def _agree(self) -> Layout:
+        if self._world.restarts and self._parameters is not None:
+            # The others are in the middle of their work; the table itself compares sizes.
+            return Layout.of(self._parameters)
+        return agree(self._parameters, self._world)
+
+    def _start(self, name: str | None, **wishes: Any) -> None:
+        """Makes the exchange and gives the model worker 0's values."""
+        layout, dtype = self._layout, self._layout.dtype
+        first = np.empty(layout.size, dtype)
+        if self._parameters is not None:
+            for part, value in zip(layout.views(first), self._parameters.read(), strict=True):
+                part[...] = value
+        if self._mode == "delta":
+            table = table_of(first, layout.size, dtype, name=name, **wishes)
+            self._exchange = ThroughTable(table, self._timeout)
+            if self._parameters is not None:
+                table.get(out=first)
+                self._steps.meet()  # before the first of them changes it
+        else:
+            self._exchange = Averaging(self._steps.workers, self._timeout)
+            if self._parameters is not None:
+                self._steps.workers.broadcast(first, timeout=self._timeout)
+        # What an exchange works on, and what the model held after the last one or when the running one began.
+        shared = self._mode == "average"
+        self._passing: Values = self._world.empty(layout.size, dtype) if shared else np.empty_like(first)
+        self._held: Values = first
+        self._write(first)
+        self._remember_rounding(first)
+
+    @property
+    def model(self) -> Any:
+        """The model, for frameworks whose models are replaced instead of changed."""
+        return getattr(self._parameters, "model", None)
+
+    @property
+    def table(self) -> Any:
+        """The table that holds the parameters in mode "delta", or None."""
+        return getattr(self._exchange, "table", None)
+
+    def __repr__(self) -> str:
+        count, size = len(self._layout.names), self._layout.size
+        beside = ", in the background" if self._background else ""
+        return (
+            f"<unisono.ParameterManager of {count} parameter{'s' * (count != 1)}, {size} elements, "
+            f"{self._mode}, every {self._every}{beside}>"
+        )
+
+    def sync(self, model: Any = None) -> bool:
+        """Exchanges with the other workers, every so many calls.
+
+        Args:
+            model: The model as it is now, for frameworks whose models are replaced instead of changed.
+
+        Returns:
+            Whether this call exchanged anything.
+
+        Raises:
+            UsageError: The world was shut down, the model has changed its shape, or workers are out of step.
+        """
+        self._steps.check("sync", self._parameters)
+        if model is not None:
+            self._replace(model)
+        self._calls += 1
+        if self._calls % self._every:
+            return False
+        if self._exchange is None:
+            self._reduce_gradients()
+        else:
+            self._in_step("sync")
+            if self._background:
+                self._hand_over()
+                self._waiting = self._exchange.begin(self._passing)
+            else:
+                self._foreground()
+        return True
+
+    def flush(self) -> None:
+        """Exchanges at once, however many calls of `sync` are missing, and waits for the result."""
+        self._steps.check("flush", self._parameters)
+        self._calls = 0
+        if self._exchange is None:
+            return
+        self._in_step("flush")
+        if self._waiting is not None:
+            self._hand_over()
+            self._waiting = self._exchange.begin(self._passing)
+            self._end_exchange()
+            self._write(self._passing)
+            self._take_over()
+        else:
+            self._foreground()
+
+    def close(self) -> None:
+        """Takes what an exchange under way brings, and ends the manager; the model keeps its values."""
+        if self._steps.closed:
+            return
+        try:
+            if self._steps.alive and self._exchange is not None:
+                self._in_step("close")
+                if self._waiting is not None:
+                    self._hand_over()
+        finally:
+            self._steps.closed = True
+            self._exchange = None
+
+    def __enter__(self) -> ParameterManager:  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            if not self._steps.closed:
+                self.flush()
+            self.close()
+        else:
+            # The others may not come to where this worker would wait for them.
+            self._steps.closed = True
+
+    def _foreground(self) -> None:
+        """One exchange, waited for."""
+        assert self._exchange is not None
+        values = self._read()
+        for value, held, passing in self._together(values):
+            if self._exchange.relative:
+                passes.change(value, held, passing)
+            else:
+                np.copyto(passing, value)
+        try:
+            self._exchange.run(self._passing)
+            self._write(self._passing)
+        except BaseException:
+            if self._exchange.sent:
+                for value, held, _ in self._together(values):
+                    held[...] = value
+            raise
+        self._take_over()
+
+    def _hand_over(self) -> None:
+        """Takes what an exchange under way brings; then `_passing` is what the next one needs."""
+        assert self._exchange is not None
+        values = self._read()
+        if self._waiting is None:
+            for value, held, passing in self._together(values):
+                passes.change(value, held, passing)
+                held[...] = value
+        else:
+            self._end_exchange()
+            for value, held, passing in self._together(values):
+                passes.carry(value, held, passing)
+            self._write(self._passing)
+            self._take_over()
+        if not self._exchange.relative:
+            np.copyto(self._passing, self._held)
+
+    def _end_exchange(self) -> None:
+        """Waits for the exchange under way; when it failed, its change is kept for the next one."""
+        assert self._exchange is not None and self._waiting is not None
+        waiting, self._waiting = self._waiting, None
+        try:
+            waiting.wait()
+        except BaseException:
+            if self._exchange.relative and not self._exchange.sent:
+                np.subtract(self._held, self._passing, out=self._held)
+            raise
+
+    def _take_over(self) -> None:
+        """What was passed is what the model holds."""
+        self._passing, self._held = self._held, self._passing
+        self._remember_rounding(self._held)
+
+    def _remember_rounding(self, flat: Values) -> None:
+        """A narrow parameter holds less than the table has; the difference is no change that it made."""
+        narrow = self._layout.narrow()
+        if narrow and self._parameters is not None:
+            views, values = self._layout.views(flat), self._parameters.read()
+            for place in narrow:
+                views[place][...] = values[place]
+
+    def _together(self, values: list[Values]) -> zip[tuple[Values, Values, Values]]:
+        return zip(values, self._layout.views(self._held), self._layout.views(self._passing), strict=True)
+
+    def _read(self) -> list[Values]:
+        assert self._parameters is not None
+        values = self._parameters.read()
+        self._steps.same_shapes(self._layout, values)
+        return values
+
+    def _write(self, flat: Values) -> None:
+        if self._parameters is None:
+            return
+        views = self._layout.views(flat)
+        if self._parameters.in_place:
+            for target, value in zip(self._parameters.read(), views, strict=True):
+                np.copyto(target, value, casting="same_kind")
+        else:
+            self._parameters.write(views)
+
+    def _replace(self, model: Any) -> None:
+        replace = getattr(self._parameters, "replace", None)
+        if replace is None:
+            raise UsageError(
+                f"rank {self._world.rank}: sync: expected no model, because this one is changed in place, "
+                "received one; call sync()"
+            )
+        replace(model)
+
+    def _reduce_gradients(self) -> None:
+        assert self._parameters is not None
+        own = getattr(self._parameters, "reduce_gradients", None)
+        gradients = getattr(self._parameters, "gradients", None)
+        if own is not None:
+            own(self._steps.workers, self._op)
+        elif gradients is not None:
+            reduce_gradients(self._layout.names, gradients(), self._steps.workers, self._op)
+        else:
+            raise UsageError(
+                f'rank {self._world.rank}: sync: expected a model that has gradients for mode "gradients", '
+                "received one that does not keep them; all_reduce them where they are computed"
+            )
+
+    def _in_step(self, action: str) -> None:
+        if self._exchange is not None and self._exchange.in_step:
+            self._steps.compare(action)
+
+
+def _parameters(
+    model: Any, get: Callable[[], Sequence[Any]] | None, set: Callable[[list[Values]], Any] | None
+) -> Parameters:
+    if get is None and set is None:
+        return recognise(model)
+    if model is not None or get is None or set is None:
+        raise UsageError(
+            "ParameterManager: expected a model, or both get= and set=, received something else; "
+            "pass one of them"
+        )
+    return Callables(get, set)
