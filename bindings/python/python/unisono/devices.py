@@ -12,7 +12,7 @@ from pathlib import Path
 from unisono.errors import UsageError
 from unisono.world import joined
 
-# One row for each launcher that `init` knows: rank, number of ranks, rank on this host, number of ranks there.
+# One row for each launcher that `init` knows: rank, number of ranks, rank on this host, number there.
 _LAUNCHERS = [
     ("UNISONO_RANK", "UNISONO_SIZE", "UNISONO_RANK", "UNISONO_SIZE"),
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -34,7 +34,8 @@ def pick_device() -> str:
     """Gives this worker an accelerator of its host; call it before the framework is imported.
 
     The i-th worker of a host gets its i-th device, and the framework then sees no other. More workers than
-    devices take turns. Without a device nothing is set, and one line on stderr says so. It may be called before `init` or after.
+    devices take turns. Without a device nothing is set, and one line on stderr says so. It may be called
+    before `init` or after.
 
     It sets CUDA_VISIBLE_DEVICES, out of those that CUDA_VISIBLE_DEVICES names already; CUDA_DEVICE_ORDER;
     ``device=cuda0`` in THEANO_FLAGS, if no device stands there; and XLA_PYTHON_CLIENT_MEM_FRACTION where
