@@ -37,9 +37,7 @@ class Weights:
     def write(self, values: list[Values]) -> None:
         """Copies values into the weights."""
         weights = self._attached().weights
-        copies = [
-            value.astype(now.dtype) for value, now in zip(values, self.read(), strict=True)
-        ]
+        copies = [value.astype(now.dtype) for value, now in zip(values, self.read(), strict=True)]
         for weight, copy in zip(weights, copies, strict=True):
             weight.assign(copy)
 

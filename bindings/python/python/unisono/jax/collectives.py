@@ -1,8 +1,7 @@
 """Collectives on JAX arrays and pytrees: outside `jit` at once, inside as ordered callbacks.
 
-Every rank makes the same calls in the same order. Inside `jit` that is kept by JAX: the callbacks are ordered,
-also from one jitted function to the next. They cannot be differentiated or vectorised: reduce what `grad`
-returned.
+Every rank makes the same calls in the same order. Inside `jit` JAX keeps it: the callbacks are ordered, also
+from one jitted function to the next. They cannot be differentiated: reduce what `grad` returned.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ Values = np.ndarray[Any, Any]
 _raised: list[Error] = []
 
 
-def all_reduce(
-    x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None
-) -> Any:
+def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None) -> Any:
     """Combines everybody's arrays, element by element; every rank gets the same bits.
 
     Args:
@@ -163,8 +160,8 @@ def _apply(host: Callable[[list[Values]], list[Values]], x: Any, shape: Callable
     """Runs `host` on the leaves of a tree: now, or when the jitted program comes to it."""
     leaves, tree = jax.tree_util.tree_flatten(x)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        results = [jax.ShapeDtypeStruct(shape(leaf), leaf.dtype) for leaf in leaves]
-        return tree.unflatten(io_callback(functools.partial(_guarded, host), results, leaves, ordered=True))
+        shapes = [jax.ShapeDtypeStruct(shape(leaf), leaf.dtype) for leaf in leaves]
+        return tree.unflatten(io_callback(functools.partial(_guarded, host), shapes, leaves, ordered=True))
     _settle()
     results = host([np.asarray(leaf) for leaf in leaves])
     return tree.unflatten([like(result, leaf) for result, leaf in zip(results, leaves, strict=True)])

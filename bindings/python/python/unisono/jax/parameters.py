@@ -104,8 +104,8 @@ class Tree:
         structure = self._flatten(model)[1]
         if structure != self._tree:
             raise UsageError(
-                f"sync: expected a tree of the structure that the manager was made with, {self._tree}, received "
-                f"{structure}; pass the same tree with new values"
+                f"sync: expected a tree of the structure that the manager was made with, {self._tree}, "
+                f"received {structure}; pass the same tree with new values"
             )
         self.model = model
 
