@@ -15,4 +15,3 @@ FLAGS = {"PYTENSOR_FLAGS": "linker=py,optimizer=fast_compile,floatX=float32"}
 def test_shared_variables(run_ranks, ranks):
     job = run_ranks(ranks, "theano_suite.py", str(ranks), **FLAGS).check()
     assert len(job.notes) == ranks
-

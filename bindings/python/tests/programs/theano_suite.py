@@ -108,7 +108,10 @@ def test_unisono():
     refused("'W' of shape (2, 2)", W.mv_sync)
     refused("'n' of type int64", unisono.pytensor.mv_shared, np.zeros(3, np.int64), name="n")
 
-    variables = {"W": theano.shared(np.full(3, float(world.rank))), "b": theano.shared(np.float32(world.rank))}
+    variables = {
+        "W": theano.shared(np.full(3, float(world.rank))),
+        "b": theano.shared(np.float32(world.rank)),
+    }
     manager = uni.ParameterManager(variables, consistency="bsp")
     for step in range(3):
         for variable in variables.values():
