@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ class Layout:
 
     @classmethod
     def of(cls, parameters: Parameters) -> Layout:
-        """The layout of a model's parameters.
+        """The layout of a model's parameters, for a table.
 
         Args:
             parameters: The model's parameters.
@@ -81,10 +82,6 @@ class Layout:
         parts = zip(ends - self.sizes, ends, self.shapes, strict=True)
         return [flat[begin:end].reshape(shape) for begin, end, shape in parts]
 
-    def narrow(self) -> list[int]:
-        """The places of parameters whose type is not the table's: they round what they get."""
-        return [place for place, dtype in enumerate(self.dtypes) if dtype != self.dtype.name]
-
     def difference(self, other: Layout) -> tuple[str, str, str] | None:
         """The first thing that differs from another layout.
 
@@ -107,11 +104,11 @@ class Layout:
         return f"{self.names[place]!r} of shape {self.shapes[place]} and type {self.dtypes[place]}"
 
 
-def agree(parameters: Parameters | None, group: Group) -> Layout:
+def agree(describe: Callable[[], Layout] | None, group: Group) -> Layout:
     """The layout that all workers have. Every rank calls it.
 
     Args:
-        parameters: This rank's parameters; None on a rank that is no worker.
+        describe: Makes this rank's layout; None on a rank that is no worker.
         group: All ranks.
 
     Returns:
@@ -122,31 +119,36 @@ def agree(parameters: Parameters | None, group: Group) -> Layout:
             rank.
     """
     description: dict[str, Any] = {}
-    if parameters is not None:
+    if describe is not None:
         try:
-            layout = Layout.of(parameters)
+            layout = describe()
             description = {"names": layout.names, "shapes": layout.shapes, "dtypes": layout.dtypes}
         except UsageError as error:
             description = {"error": str(error)}
+    found = _gather(description, group)
+    for rank, one in zip(group.members, found, strict=True):
+        if "error" in one:
+            raise UsageError(f"rank {rank}: {one['error']}")
+    layouts = {rank: _read(one) for rank, one in zip(group.members, found, strict=True) if one}
+    first = min(layouts)
+    for rank, layout in layouts.items():
+        difference = layouts[first].difference(layout)
+        if difference is not None:
+            name, expected, received = difference
+            raise UsageError(
+                f"parameters: expected the same parameters on all workers, received another {name!r}: "
+                f"rank {first} has {expected}, rank {rank} has {received}; build the same model everywhere"
+            )
+    return layouts[first]
+
+
+def _gather(description: dict[str, Any], group: Group) -> list[dict[str, Any]]:
+    """Everybody's description."""
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
     lengths = group.all_gather(np.array([text.size])).ravel()
     joined = group.all_gather(text, varied=True).tobytes()
     ends = np.cumsum(lengths)
-    found = [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-    for rank, one in enumerate(found):
-        if "error" in one:
-            raise UsageError(f"rank {rank}: {one['error']}")
-    layouts = {rank: _read(one) for rank, one in enumerate(found) if one}
-    first = min(layouts)
-    for rank, one in layouts.items():
-        difference = layouts[first].difference(one)
-        if difference is not None:
-            name, expected, received = difference
-            raise UsageError(
-                f"parameters: expected the same parameters on all workers, received another {name!r}: rank "
-                f"{first} has {expected}, rank {rank} has {received}; build the same model everywhere"
-            )
-    return layouts[first]
+    return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
 def _read(description: dict[str, Any]) -> Layout:

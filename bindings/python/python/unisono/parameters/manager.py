@@ -102,38 +102,46 @@ class ParameterManager:
         self._op = op
         self._calls = 0
         self._exchange: Exchange | None = None
-        if mode != "gradients":
-            self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
+        self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
     def _agree(self) -> Layout:
-        if self._world.restarts and self._parameters is not None:
+        parameters = self._parameters
+        if self._world.restarts and parameters is not None:
             # The others are in the middle of their work; the table itself compares sizes.
-            return Layout.of(self._parameters)
-        return agree(self._parameters, self._world)
+            return Layout.of(parameters)
+        return agree(None if parameters is None else lambda: Layout.of(parameters), self._world)
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
-        layout, dtype = self._layout, self._layout.dtype
-        first = np.empty(layout.size, dtype)
+        first = self._buffer()
         if self._parameters is not None:
-            for part, value in zip(layout.views(first), self._parameters.read(), strict=True):
+            for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
                 part[...] = value
         if self._mode == "delta":
-            table = table_of(first, layout.size, dtype, name=name, **wishes)
+            table = table_of(first, self._layout.size, self._layout.dtype, name=name, **wishes)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
                 table.get(out=first)
                 self._steps.meet()  # before the first of them changes it
         else:
-            self._exchange = Averaging(self._steps.workers, self._timeout)
             if self._parameters is not None:
                 self._steps.workers.broadcast(first, timeout=self._timeout)
-        # What an exchange works on, and what the model held after the last one or when the running one began.
-        shared = self._mode == "average"
-        self._passing: Values = self._world.empty(layout.size, dtype) if shared else np.empty_like(first)
-        self._held: Values = first
+            if self._mode == "average":
+                self._exchange = Averaging(self._steps.workers, self._timeout)
         self._write(first)
-        self._remember_rounding(first)
+        if self._exchange is not None:
+            # What an exchange works on, and what the model held after the last one or when the running one
+            # began.
+            self._passing, self._held = self._buffer(), first
+            self._remember_rounding(first)
+
+    def _buffer(self) -> Values:
+        """Memory for all parameters; where it is averaged, such that this copies nothing."""
+        size, dtype = self._layout.size, self._layout.dtype
+        if self._mode == "average":
+            shared: Values = self._world.empty(size, dtype)
+            return shared
+        return np.empty(size, dtype)
 
     @property
     def model(self) -> Any:
@@ -278,12 +286,13 @@ class ParameterManager:
         self._remember_rounding(self._held)
 
     def _remember_rounding(self, flat: Values) -> None:
-        """A narrow parameter holds less than the table has; the difference is no change that it made."""
-        narrow = self._layout.narrow()
-        if narrow and self._parameters is not None:
-            views, values = self._layout.views(flat), self._parameters.read()
-            for place in narrow:
-                views[place][...] = values[place]
+        """A model that rounds what it is given has changed nothing by that."""
+        parameters, dtype = self._parameters, self._layout.dtype.name
+        if parameters is None or (parameters.in_place and set(self._layout.dtypes) == {dtype}):
+            return
+        for part, value in zip(self._layout.views(flat), parameters.read(), strict=True):
+            if value.dtype != dtype or not parameters.in_place:
+                part[...] = value
 
     def _together(self, values: list[Values]) -> zip[tuple[Values, Values, Values]]:
         return zip(values, self._layout.views(self._held), self._layout.views(self._passing), strict=True)
