@@ -1,8 +1,11 @@
-"""Recognises handwritten digits by a convolutional network in PyTensor, and asserts how well.
+"""Recognises handwritten digits by a convolutional network in PyTensor, in one process.
 
-An argument names the folder with the whole of MNIST; without one a small sample of it is used.
+    python examples/frameworks/pytensor/cnn.py
+
+The same for many processes is cnn_unisono.py.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -10,15 +13,25 @@ import numpy as np
 import pytensor
 import pytensor.tensor as T
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-BATCH, EPOCHS, RATE = 30, 3, np.float32(0.2)
-KERNEL, FILTERS, SIDE = 5, 8, 24  # the side of what a filter makes of an image: 28 - 5 + 1
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch", type=int, default=30)
+parser.add_argument("--rate", type=float, default=0.2)
+parser.add_argument("--most", type=float, default=0.14, help="the test error that must be reached")
+options = parser.parse_args()
+
 pytensor.config.mode = "FAST_COMPILE"  # compiling would take longer than training
 
-images, labels, test_images, test_labels = mnist(*sys.argv[1:2])
-random = np.random.RandomState(1)
+data = mnist(options.data)
+images, labels = data.images, data.labels
+tests, answers = data.test_images, data.test_labels
+
+KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter makes an image of 24 by 24 out of one of 28 by 28
+random = np.random.default_rng(0)
 
 
 def parameter(name, *shape):
@@ -27,7 +40,7 @@ def parameter(name, *shape):
     return pytensor.shared(value, name=name, borrow=True)
 
 
-# Where each place under each filter lies: PyTensor has no convolution of batches, so it is a matrix product.
+# What lies under each filter at each place. PyTensor has no convolution of batches: it is a matrix product.
 corner, inside = np.indices((SIDE, SIDE)).reshape(2, -1, 1), np.indices((KERNEL, KERNEL)).reshape(2, 1, -1)
 rows, columns = corner + inside
 
@@ -40,17 +53,18 @@ pooled = maps.reshape((-1, SIDE // 2, 2, SIDE // 2, 2, FILTERS)).max(axis=(2, 4)
 probability = T.special.softmax(pooled.reshape((x.shape[0], -1)) @ W + b, axis=1)
 loss = -T.log(probability[T.arange(y.shape[0]), y]).mean()
 
+rate = np.float32(options.rate)
 parameters = [filters, W, b]
 gradients = T.grad(loss, parameters)
-updates = [(one, one - RATE * gradient) for one, gradient in zip(parameters, gradients, strict=True)]
+updates = [(one, one - rate * gradient) for one, gradient in zip(parameters, gradients, strict=True)]
 train = pytensor.function([x, y], loss, updates=updates)
-error = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
+mistakes = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
 
-batches = [slice(begin, begin + BATCH) for begin in range(0, len(images), BATCH)]
-for _ in range(EPOCHS):
+for epoch in range(options.epochs):
+    batches = random.permutation(len(images)).reshape(-1, options.batch)
     for batch in batches:
         train(images[batch], labels[batch])
+    error = float(mistakes(tests, answers))
+    print(f"epoch {epoch + 1}: test error {error:.1%}")
 
-wrong = error(test_images, test_labels)
-print(f"test error {wrong:.2%}")
-assert wrong < 0.14
+assert error <= options.most, f"a test error of {error:.1%} is more than {options.most:.0%}"

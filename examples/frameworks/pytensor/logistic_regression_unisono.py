@@ -1,8 +1,11 @@
-"""Recognises handwritten digits by logistic regression in PyTensor, and asserts how well.
+"""Recognises handwritten digits by logistic regression in PyTensor, in as many processes as you like.
 
-An argument names the folder with the whole of MNIST; without one a small sample of it is used.
+    unisono run -n 4 -- examples/frameworks/pytensor/logistic_regression_unisono.py
+
+It is logistic_regression.py with the lines that are marked.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -10,37 +13,55 @@ import numpy as np
 import pytensor
 import pytensor.tensor as T
 
-import unisono as uni  # UNISONO: the library
-from unisono.pytensor import mv_shared, sync_all_mv_shared_vars  # UNISONO: shared variables in step
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data import mnist
 
-BATCH, EPOCHS, RATE = 50, 6, np.float32(0.13)
+# UNISONO: import it
+import unisono as uni
+from unisono.pytensor import mv_shared, sync_all_mv_shared_vars
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
+parser.add_argument("--epochs", type=int, default=5)
+parser.add_argument("--batch", type=int, default=50)
+parser.add_argument("--rate", type=float, default=0.13)
+parser.add_argument("--most", type=float, default=0.17, help="the test error that must be reached")
+options = parser.parse_args()
+
+# UNISONO: join the other workers
+world = uni.init()
+
 pytensor.config.mode = "FAST_COMPILE"  # compiling would take longer than training
 
-world = uni.init()  # UNISONO: joins the other workers
-images, labels, test_images, test_labels = mnist(*sys.argv[1:2])
-images, test_images = images.reshape(-1, 784), test_images.reshape(-1, 784)
+data = mnist(options.data)
+images, labels = data.images.reshape(-1, 784), data.labels
+tests, answers = data.test_images.reshape(-1, 784), data.test_labels
 
 x, y = T.fmatrix("x"), T.lvector("y")
-W = mv_shared(np.zeros((784, 10), "float32"), name="W", borrow=True)  # UNISONO: instead of shared
-b = mv_shared(np.zeros(10, "float32"), name="b", borrow=True)  # UNISONO: instead of shared
+# UNISONO: variables that workers share, instead of pytensor.shared
+W = mv_shared(value=np.zeros((784, 10), "float32"), name="W", borrow=True)
+b = mv_shared(value=np.zeros(10, "float32"), name="b", borrow=True)
 probability = T.special.softmax(x @ W + b, axis=1)
 loss = -T.log(probability[T.arange(y.shape[0]), y]).mean()
-gradients = T.grad(loss, [W, b])
-updates = [(one, one - RATE * gradient) for one, gradient in zip([W, b], gradients, strict=True)]
+rate = np.float32(options.rate)
+updates = [(one, one - rate * T.grad(loss, one)) for one in (W, b)]
 train = pytensor.function([x, y], loss, updates=updates)
-error = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
+mistakes = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
 
-batches = [slice(begin, begin + BATCH) for begin in range(0, len(images), BATCH)]
-for _ in range(EPOCHS):
-    for batch in batches[world.rank :: world.size]:  # UNISONO: each worker has its own batches
+random = np.random.default_rng(0)
+for epoch in range(options.epochs):
+    batches = random.permutation(len(images)).reshape(-1, options.batch)
+    # UNISONO: each worker takes its part of the batches
+    for batch in batches[world.worker_id :: world.workers]:
         train(images[batch], labels[batch])
-        sync_all_mv_shared_vars()  # UNISONO: adds what this worker learned, takes what all did
+        # UNISONO: add what this step has changed, and take what the others have
+        sync_all_mv_shared_vars()
+    # UNISONO: wait for the others, and take their last changes
+    uni.barrier()
+    sync_all_mv_shared_vars()
+    error = float(mistakes(tests, answers))
+    # UNISONO: one worker speaks for all
+    if world.rank == 0:
+        print(f"epoch {epoch + 1}: test error {error:.1%}")
 
-uni.barrier()  # UNISONO: all have added everything
-sync_all_mv_shared_vars()  # UNISONO: and everybody has it
-wrong = error(test_images, test_labels)
-print(f"test error {wrong:.2%}")
-assert wrong < 0.17
+assert error <= options.most, f"a test error of {error:.1%} is more than {options.most:.0%}"
