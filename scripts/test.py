@@ -58,8 +58,12 @@ STAGES = [
 
 
 def environment() -> dict[str, str]:
-    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it."""
+    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it.
+
+    Keras would look for TensorFlow by itself, which is not among what is installed.
+    """
     return {
+        "KERAS_BACKEND": "jax",
         **os.environ,
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),

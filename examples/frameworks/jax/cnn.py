@@ -58,7 +58,7 @@ params = {
 
 random = np.random.default_rng(0)
 for epoch in range(options.epochs):
-    batches = random.permutation(len(images)).reshape(-1, options.batch)
+    batches = np.array_split(random.permutation(len(images)), len(images) // options.batch)
     for batch in batches:
         params = step(params, images[batch], labels[batch])
     error = float((scores(params, tests).argmax(axis=1) != answers).mean())

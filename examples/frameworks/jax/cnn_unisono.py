@@ -69,7 +69,7 @@ params = {
 
 random = np.random.default_rng(0)
 for epoch in range(options.epochs):
-    batches = random.permutation(len(images)).reshape(-1, options.batch)
+    batches = np.array_split(random.permutation(len(images)), len(images) // options.batch)
     for batch in batches:
         # UNISONO: each worker takes its part of the batch
         batch = np.array_split(batch, world.size)[world.rank]

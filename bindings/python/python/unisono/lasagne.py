@@ -5,13 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
-
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Callables, Parameters
-from unisono.pytensor import parameters_of as shared_variables
-
-Values = np.ndarray[Any, Any]
 
 
 def parameters_of(network: Any) -> Parameters:
@@ -24,8 +19,6 @@ def parameters_of(network: Any) -> Parameters:
     Returns:
         Its parameters.
     """
-    if hasattr(network, "get_all_params"):
-        return shared_variables(list(network.get_all_params()))
     if hasattr(network, "get_all_param_values") and hasattr(network, "set_all_param_values"):
         return Callables(network.get_all_param_values, network.set_all_param_values)
     lasagne = sys.modules.get("lasagne")
@@ -34,4 +27,6 @@ def parameters_of(network: Any) -> Parameters:
             "parameters: expected a Lasagne network, received "
             f"{type(network).__name__}, and Lasagne is not imported; pass its output layer"
         )
+    from unisono.pytensor import parameters_of as shared_variables
+
     return shared_variables(lasagne.layers.get_all_params(network))

@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Mapping
@@ -21,9 +22,27 @@ from typing import Any
 
 import numpy as np
 
-from unisono.errors import Unsupported, UsageError
+from unisono.errors import UsageError
 from unisono.tables import ArrayTable
 from unisono.world import joined, world
+
+
+def _framework() -> Any:
+    """The one that the program has imported, else the one that is installed."""
+    names = ("pytensor", "theano")
+    for name in names:
+        if name in sys.modules:
+            return sys.modules[name]
+    for name in names:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    raise ImportError(
+        "unisono.pytensor needs PyTensor or Theano, and neither is installed; pip install pytensor"
+    )
+
+
+framework = _framework()
+"""PyTensor or Theano."""
 
 Values = np.ndarray[Any, Any]
 
@@ -42,7 +61,7 @@ def mv_shared(*args: Any, consistency: str = "async", **options: Any) -> Any:
     Returns:
         The shared variable itself, for graphs, updates and givens. It has one method more, `mv_sync`.
     """
-    variable = framework().shared(*args, **options)
+    variable = framework.shared(*args, **options)
     return keep(SyncedVariable(variable, consistency=consistency), mv_shared)
 
 
@@ -162,27 +181,6 @@ def keep(variable: SyncedVariable, maker: Any) -> Any:
     maker.shared_vars.append(variable)
     variable._svobj.mv_sync = variable.mv_sync
     return variable._svobj
-
-
-def framework() -> Any:
-    """PyTensor or Theano: the one that the program has imported, else the one that is installed.
-
-    Returns:
-        The module.
-
-    Raises:
-        Unsupported: Neither is installed.
-    """
-    names = ("pytensor", "theano")
-    for name in names:
-        if name in sys.modules:
-            return sys.modules[name]
-    for name in names:
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    raise Unsupported("mv_shared needs PyTensor or Theano, and neither is installed; pip install pytensor")
 
 
 class SharedVariables:

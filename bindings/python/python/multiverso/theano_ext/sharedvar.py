@@ -57,7 +57,7 @@ def mv_shared(*args: Any, **options: Any) -> Any:
     Returns:
         The shared variable itself; it has one method more, `mv_sync`.
     """
-    return keep(MVSharedVariable(framework().shared(*args, **options)), mv_shared)
+    return keep(MVSharedVariable(framework.shared(*args, **options)), mv_shared)
 
 
 mv_shared.shared_vars = []  # type: ignore[attr-defined]
