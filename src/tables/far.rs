@@ -7,19 +7,54 @@ use super::core::Core;
 use super::description::TableKind;
 use super::picks::Pick;
 use super::remote::compress::{Packer, Units};
-use super::remote::{Request, RowList, Verb};
+use super::remote::{Remote, Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
 use crate::error::{Error, Result};
+use crate::memory::DType;
 use crate::transport::Call;
 
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
     pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
         let Some(remote) = self.inner.remote() else { return Ok(()) };
-        self.inner.server_hosts().filter(|&host| host != self.host()).try_for_each(|host| {
-            let server = self.inner.host_server(host).expect("a host of servers has one");
-            remote.post(call, server, Request::new(self.number, worker as u32, verb))
+        self.other_server_hosts().try_for_each(|host| {
+            remote.post(call, self.server_of(host)?, Request::new(self.number, worker as u32, verb))
         })
+    }
+
+    /// The other hosts that have servers.
+    pub(super) fn other_server_hosts(&self) -> impl Iterator<Item = usize> + '_ {
+        self.inner.server_hosts().filter(|&host| host != self.host())
+    }
+
+    /// The rank that answers for another host.
+    pub(super) fn server_of(&self, host: usize) -> Result<usize> {
+        let server = self.inner.host_server(host);
+        server.ok_or_else(|| Error::internal("table", "a host with shards and without a server"))
+    }
+
+    /// Whether this rank's host has servers.
+    pub(super) fn has_servers(&self) -> bool {
+        self.inner.host_server(self.host()).is_some()
+    }
+
+    /// Whether every host must hear of every call: those that count rounds would fall out of step.
+    pub(super) fn tells_everybody(&self) -> bool {
+        matches!(self.description.consistency, Consistency::Bsp { .. })
+    }
+
+    /// How another host may pack what it answers to a get.
+    pub(super) fn reply_form(&self) -> Option<(DType, Compression)> {
+        let packs = self.compression != Compression::None && self.description.dtype.is_float();
+        packs.then_some((self.description.dtype, self.compression))
+    }
+}
+
+/// Sends requests: waits for their answers, or not even for them to be applied.
+pub(super) fn send(remote: &Remote, call: &Call, requests: Vec<(usize, Request)>, wait: bool) -> Result<()> {
+    match wait {
+        true => remote.call_all(call, requests).map(|_| ()),
+        false => requests.into_iter().try_for_each(|(server, request)| remote.post(call, server, request)),
     }
 }
 
@@ -31,7 +66,7 @@ impl Core {
             Consistency::Bsp { .. } => {
                 self.placement.on_host(self.host()).any(|segment| segment.end > segment.first)
             }
-            _ => self.inner.host_server(self.host()).is_some(),
+            _ => self.has_servers(),
         }
     }
 
@@ -41,18 +76,13 @@ impl Core {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    fn server(&self, host: usize) -> Result<usize> {
-        let server = self.inner.host_server(host);
-        server.ok_or_else(|| Error::internal("table", "a host with rows and without a server"))
-    }
-
     /// A request for the part of these rows that a host holds, and where they stand in the caller's list. `None` where
     /// there is nothing to ask. With rounds every host must hear of every call.
     fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
         let mut request = Request::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return Some((request, Vec::new())) };
-        let picks = self.placement.picks(list, host);
-        if picks.is_empty() && !matches!(self.description.consistency, Consistency::Bsp { .. }) {
+        let picks: Vec<Pick> = self.placement.picks(list, host).collect();
+        if picks.is_empty() && !self.tells_everybody() {
             return None;
         }
         request.rows = RowList::List(picks.iter().map(|pick| list[pick.position as usize]).collect());
@@ -66,10 +96,8 @@ impl Core {
         let mut requests = Vec::new();
         for host in self.other_hosts() {
             if let Some((mut request, picks)) = self.ask(host, worker, Verb::Get, rows) {
-                if self.compression != Compression::None && self.description.dtype.is_float() {
-                    request.reply = Some((self.description.dtype, self.compression));
-                }
-                requests.push((self.server(host)?, request));
+                request.reply = self.reply_form();
+                requests.push((self.server_of(host)?, request));
                 asked.push((host, picks));
             }
         }
@@ -121,14 +149,14 @@ impl Core {
             let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
             request.options = options.to_bytes().to_vec();
             (request.payload, request.packed) = self.pack(host, rows, &picks, delta);
-            requests.push((self.server(host)?, request));
+            requests.push((self.server_of(host)?, request));
         }
-        match wait {
-            true => remote.call_all(call, requests).map(|_| ()),
-            false => {
-                requests.into_iter().try_for_each(|(server, request)| remote.post(call, server, request))
-            }
-        }
+        send(remote, call, requests, wait)
+    }
+
+    /// Forgets what adds have lost: the table becomes another one.
+    pub(super) fn forget_losses(&self) {
+        self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The part of a delta that is for one host, as it travels.
@@ -179,7 +207,7 @@ impl Core {
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
             if let Some((request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
-                requests.push((self.server(host)?, request));
+                requests.push((self.server_of(host)?, request));
                 asked.push(picks);
             }
         }

@@ -45,7 +45,7 @@ mod versions;
 pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;
 pub use consistency::Consistency;
-pub use custom::{CustomTable, Requests, ServerHalf, WorkerHalf};
+pub use custom::{CustomTable, Requests, SavedShards, ServerHalf, WorkerHalf};
 pub use description::TableKind;
 pub use init::Init;
 pub use key_value::{Items, KeyType, KeyValueTable, Keys, OwnedKeys};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::layout::Layout;
-use super::picks::{Pick, Stripes, by_stripe};
+use super::picks::{Pick, Room, Stripes};
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
 use crate::error::Result;
@@ -25,6 +25,7 @@ pub(super) struct Storage {
     pub layout: Layout,
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
+    pub room: Room,
 }
 
 /// How many planes of state an add handles without asking for memory.
@@ -102,9 +103,15 @@ impl Storage {
     }
 
     /// Copies a list of rows; each goes to its position.
-    pub fn get_list(&self, call: &Call, worker: usize, picks: Vec<Pick>, out: &mut [u8]) -> Result<()> {
+    pub fn get_list(
+        &self,
+        call: &Call,
+        worker: usize,
+        picks: impl Iterator<Item = Pick> + Clone,
+        out: &mut [u8],
+    ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        by_stripe(picks, self.stripes_from(worker), |group| {
+        self.room.by_stripe(picks, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
             let ahead = |pick: &Pick| self.expect(pick, start);
@@ -161,13 +168,13 @@ impl Storage {
     pub fn add_list(
         &self,
         call: &Call,
-        picks: Vec<Pick>,
+        picks: impl Iterator<Item = Pick> + Clone,
         delta: &[u8],
         context: &UpdateContext,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
-        by_stripe(picks, self.stripes_from(context.worker), |group| {
+        self.room.by_stripe(picks, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let ahead = |pick: &Pick| self.expect(pick, delta.as_ptr());
             group.each(ahead, |pick| {
@@ -246,11 +253,11 @@ impl Storage {
         &self,
         call: &Call,
         reader: usize,
-        picks: Vec<Pick>,
+        picks: impl Iterator<Item = Pick> + Clone,
         mut take: impl FnMut(Pick, &[u8]),
     ) -> Result<()> {
         let versions = self.versions().expect("a sparse matrix has versions");
-        by_stripe(picks, self.stripes_from(0), |group| {
+        self.room.by_stripe(picks, self.stripes_from(0), |group| {
             let _guard = self.lock(call, group.stripe)?;
             group.each(
                 |_| {},

@@ -213,18 +213,6 @@ impl Tables {
         self.inner.hosts[self.inner.rank]
     }
 
-    /// Refuses tables of a kind that is not served between hosts.
-    pub(super) fn check_one_host(&self, kind: &str) -> Result<()> {
-        if !self.inner.has_far_ranks() {
-            return Ok(());
-        }
-        Err(Error::unsupported(
-            "table",
-            format!("a {kind} table whose workers and servers are on several hosts"),
-            "give all of them places on one host, or use a matrix",
-        ))
-    }
-
     /// Whether this rank makes what its host's ranks share.
     pub(super) fn leads_host(&self) -> bool {
         self.inner.hosts.iter().position(|&host| host == self.host()) == Some(self.inner.rank)
@@ -250,6 +238,11 @@ impl Inner {
     /// Whether this is the process that joined, and not a forked child of it.
     pub fn is_here(&self) -> bool {
         self.list.group.core.common.origin.is_here()
+    }
+
+    /// Notes a table that this rank has made.
+    pub fn enlist(&self, table: Open) {
+        self.list.add(table, self.has_far_ranks());
     }
 
     /// Whether workers and servers are on several hosts.
@@ -295,11 +288,11 @@ impl End {
         if inner.has_far_ranks() {
             let servers: Vec<usize> =
                 inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();
-            let callers =
-                if servers.contains(&inner.rank) { inner.roles.workers.clone() } else { Vec::new() };
-            let mine = if inner.worker.is_some() { servers } else { Vec::new() };
+            // Ranks that are no workers may ask too: what keys a table has.
+            let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
             let far = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
-            let terms = Terms { context: group.core.context, callers: far(callers), servers: far(mine) };
+            let callers = far((0..callers).collect());
+            let terms = Terms { context: group.core.context, callers, servers: far(servers) };
             let remote = Remote::start(group.core.common.transport.clone(), terms, inner.list.clone())?;
             let _ = inner.remote.set(remote);
         }

@@ -1,4 +1,4 @@
-"""Runs the examples of frameworks: each plain script, and on 1, 2 and 4 workers the same with the marked lines.
+"""Runs the examples of frameworks: each plain script, and the same with the marked lines on 1, 2 and 4.
 
 The scripts assert themselves what they have learned.
 """
@@ -63,11 +63,11 @@ def test_only_marked_lines_differ(script: Path) -> None:
 
 
 def photographs(folder: Path, name: str, number: int, seed: int) -> None:
-    """Made-up photographs in CIFAR-10's format: a coarse pattern for each kind, and noise."""
+    """Made-up photographs in CIFAR-10's format: a colour for each kind, and noise."""
     random = np.random.default_rng(seed)
-    patterns = np.random.default_rng(0).integers(40, 216, (10, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
+    colours = np.random.default_rng(0).integers(40, 216, (10, 3, 1, 1))
     labels = np.arange(number) % 10
-    images = patterns[labels] + random.integers(-40, 40, (number, 3, 32, 32))
+    images = colours[labels] + random.integers(-40, 40, (number, 3, 32, 32))
     records = np.hstack([labels[:, None], images.reshape(number, -1)]).astype(np.uint8)
     (folder / f"{name}.gz").write_bytes(gzip.compress(records.tobytes(), 1))
 

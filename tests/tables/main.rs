@@ -6,6 +6,7 @@ mod custom;
 mod history;
 mod key_value;
 mod rounds;
+mod sums;
 
 use unisono::World;
 use unisono::tables::{Role, Tables};

@@ -3,8 +3,8 @@
     python examples/frameworks/data.py cifar10 FOLDER
     unisono run -n 4 -- examples/frameworks/pytorch/resnet.py --data FOLDER
 
-The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others, 2015),
-section 4.2. All workers share each batch: its size does not depend on their number.
+The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others,
+2015), section 4.2. All workers share each batch: its size does not depend on their number.
 """
 
 import argparse

@@ -127,7 +127,7 @@ impl<'a> Part<'a> {
 
     fn mixed(&self, entry: usize) -> u64 {
         match self.form.shape.keys {
-            KeyType::Int => self.key(entry).target(0, 1, 1).mixed,
+            KeyType::Int => self.key(entry).home(1).1,
             KeyType::Bytes => number(self.entry(entry), 0),
         }
     }
@@ -274,7 +274,7 @@ mod tests {
             let mut last = vec![None; core.form.parts];
             for key in 0..1000 {
                 table.add(Keys::Int(&[key]), &key.to_ne_bytes(), &AddOptions::default()).unwrap();
-                let target = Key::Int(key).target(0, 1, core.form.parts);
+                let target = core.homes.target(Key::Int(key), 0, core.form.parts).unwrap();
                 last[target.part as usize] = Some((key, target.mixed));
             }
             for (number, &last) in last.iter().enumerate() {

@@ -78,6 +78,11 @@ impl Remote {
         self.client.call_all(call, requests)
     }
 
+    /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
+        self.client.call_each(call, requests)
+    }
+
     /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
     /// while very much is under way to that server already.
     pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {

@@ -108,3 +108,19 @@ model_with_gradients = Model()
 assert uni.ParameterManager(model_with_gradients, mode="gradients").sync()
 np.testing.assert_allclose(model_with_gradients.slopes[0], (N - 1) / 2)
 np.testing.assert_allclose(model_with_gradients.slopes[1], (N + 1) / 2)
+
+# A large model lies in rows, is exchanged in pieces, and ends in the middle of a row.
+for background, consistency in itertools.product((False, True), ("async", "ssp:1", "bsp")):
+    large = [np.zeros((1000, 999), np.float32), np.zeros(100_001, np.float32), np.zeros((7, 5), np.float16).T]
+    manager = uni.ParameterManager(large, background=background, consistency=consistency)
+    for _ in range(3):
+        for place, value in enumerate(large):
+            value += place + 1
+        manager.sync()
+    manager.flush()
+    uni.barrier()
+    manager.flush()
+    for place, value in enumerate(large):
+        assert (value == 3 * N * (place + 1)).all(), (place, value)
+    manager.close()
+    uni.barrier()

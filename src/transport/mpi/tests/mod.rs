@@ -9,6 +9,8 @@ mod failures;
 mod hosts;
 mod jobs;
 mod tables;
+#[path = "../../../../examples/tables/user_defined.rs"]
+mod user_defined;
 
 use crate::testing::conformance;
 use crate::world::World;

@@ -1,11 +1,16 @@
-//! Toy tables between ranks that share no memory, over each MPI.
+//! Tables between ranks that share no memory, over each MPI: toys that try requests, and real ones of keys and of a user's own.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::failures::{leave_a_note, signal_rank_1};
 use super::jobs::{self, Job, installations};
+use super::user_defined;
+use crate::memory::DType;
 use crate::tables::remote::tests as toys;
+use crate::tables::{
+    AddOptions, Compression, Consistency, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
+};
 use crate::transport::Transport;
 use crate::world::World;
 
@@ -14,8 +19,41 @@ pub fn rank() {
     let world = World::init().unwrap();
     let transport = world.group().core.common.transport.clone();
     toys::every_rank(&transport);
+    keys(&world);
+    user_defined::run(&world).unwrap();
     // One write, so that the lines of several ranks do not mix.
     print!("{}", format_args!("tables are exact over {}\n", world.transport()));
+}
+
+/// Keys of both types, added by everybody in rounds, looked at by all.
+fn keys(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let numbers = KeyValueTable::create(&tables, KeyType::Int, 2, DType::I64, options).unwrap();
+    let options = TableOptions { compression: Compression::Int8, ..TableOptions::default() };
+    let words = KeyValueTable::create(&tables, KeyType::Bytes, 1, DType::F32, options).unwrap();
+    let (ranks, none) = (world.size() as i64, AddOptions::default());
+    let all: Vec<i64> = (-2000..2000).collect();
+    for round in 1..=3i64 {
+        let delta: Vec<i64> = all.iter().flat_map(|key| [*key, 1]).collect();
+        numbers.add(Keys::Int(&all), bytemuck::cast_slice(&delta), &none).unwrap();
+        let mut values = vec![0i64; 8000];
+        numbers.get(Keys::Int(&all), bytemuck::cast_slice_mut(&mut values)).unwrap();
+        let times = round * ranks;
+        let right = |(row, key): (&[i64], &i64)| row == [key * times, times];
+        assert!(values.chunks_exact(2).zip(&all).all(right), "round {round}");
+    }
+    let texts: Vec<String> = (0..100).map(|number| format!("word {number}")).collect();
+    let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+    words.add_soon(Keys::Bytes(&texts), bytemuck::cast_slice(&[1f32; 100]), &none).unwrap();
+    tables.barrier().unwrap();
+    assert_eq!((numbers.len().unwrap(), words.len().unwrap()), (4000, 100));
+    assert_eq!(numbers.items().unwrap().keys, OwnedKeys::Int(all));
+    assert_eq!(words.contains(Keys::Bytes(&[b"word 7", b"word"])).unwrap(), [true, false]);
+    let items = words.items().unwrap();
+    let values: &[[u8; 4]] = items.values.as_chunks().0;
+    assert!(values.iter().all(|&value| f32::from_ne_bytes(value) == ranks as f32));
+    tables.barrier().unwrap();
 }
 
 /// Rank 1 dies while the others wait for its answer.

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from unisono.errors import UsageError
-from unisono.parameters import passes
 from unisono.parameters.adapter import Callables, Parameters, Values
-from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, Waiting, table_of
+from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
 from unisono.parameters.gradients import reduce_gradients
+from unisono.parameters.keeper import Keeper, write
 from unisono.parameters.layout import Layout, agree
 from unisono.parameters.recognise import recognise
 from unisono.parameters.step import Steps
@@ -98,10 +98,10 @@ class ParameterManager:
         self._layout: Layout = self._agree()
         self._steps = Steps(self._world, f"ParameterManager of {len(self._layout.names)} parameters", timeout)
         self._background = background and mode != "gradients"
-        self._waiting: Waiting | None = None
         self._op = op
         self._calls = 0
         self._exchange: Exchange | None = None
+        self._keeper: Keeper | None = None
         self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
     def _agree(self) -> Layout:
@@ -113,35 +113,34 @@ class ParameterManager:
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
+        self._padded = padded(self._layout.size, wishes["consistency"])
         first = self._buffer()
         if self._parameters is not None:
             for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
                 part[...] = value
         if self._mode == "delta":
-            table = table_of(first, self._layout.size, self._layout.dtype, name=name, **wishes)
+            table = table_of(first, name=name, **wishes)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
-                table.get(out=first)
+                table.get(out=first.reshape(table.shape))
                 self._steps.meet()  # before the first of them changes it
         else:
             if self._parameters is not None:
                 self._steps.workers.broadcast(first, timeout=self._timeout)
             if self._mode == "average":
                 self._exchange = Averaging(self._steps.workers, self._timeout)
-        self._write(first)
-        if self._exchange is not None:
-            # What an exchange works on, and what the model held after the last one or when the running one
-            # began.
-            self._passing, self._held = self._buffer(), first
-            self._remember_rounding(first)
+        if self._parameters is not None:
+            write(self._parameters, self._layout.views(first))
+            if self._exchange is not None:
+                self._keeper = Keeper(self._parameters, self._layout, self._exchange, self._buffer, first)
 
     def _buffer(self) -> Values:
         """Memory for all parameters; where it is averaged, such that this copies nothing."""
-        size, dtype = self._layout.size, self._layout.dtype
         if self._mode == "average":
-            shared: Values = self._world.empty(size, dtype)
+            shared: Values = self._world.empty(self._layout.size, self._layout.dtype)
             return shared
-        return np.empty(size, dtype)
+        buffer: Values = np.zeros(self._padded, self._layout.dtype)
+        return buffer
 
     @property
     def model(self) -> Any:
@@ -150,7 +149,10 @@ class ParameterManager:
 
     @property
     def table(self) -> Any:
-        """The table that holds the parameters in mode "delta", or None."""
+        """The table that holds all parameters one after the other in mode "delta", or None.
+
+        It is an `ArrayTable`; for a large model a `MatrixTable`, whose last row may be longer than needed.
+        """
         return getattr(self._exchange, "table", None)
 
     def __repr__(self) -> str:
@@ -179,45 +181,45 @@ class ParameterManager:
         self._calls += 1
         if self._calls % self._every:
             return False
-        if self._exchange is None:
+        if self._keeper is None:
             self._reduce_gradients()
+            return True
+        values = self._read()
+        self._in_step("sync")
+        if self._keeper.busy:
+            self._keeper.take(values)
+            values = self._read()
+        if self._background:
+            self._keeper.begin(values)
         else:
-            self._in_step("sync")
-            if self._background:
-                self._hand_over()
-                self._waiting = self._exchange.begin(self._passing)
-            else:
-                self._foreground()
+            self._keeper.exchange(values)
         return True
 
     def flush(self) -> None:
         """Exchanges at once, however many calls of `sync` are missing, and waits for the result."""
         self._steps.check("flush", self._parameters)
         self._calls = 0
-        if self._exchange is None:
+        if self._keeper is None:
             return
+        values = self._read()
         self._in_step("flush")
-        if self._waiting is not None:
-            self._hand_over()
-            self._waiting = self._exchange.begin(self._passing)
-            self._end_exchange()
-            self._write(self._passing)
-            self._take_over()
-        else:
-            self._foreground()
+        if self._keeper.busy:
+            self._keeper.take(values)
+            values = self._read()
+        self._keeper.exchange(values)
 
     def close(self) -> None:
         """Takes what an exchange under way brings, and ends the manager; the model keeps its values."""
         if self._steps.closed:
             return
         try:
-            if self._steps.alive and self._exchange is not None:
+            if self._steps.alive and self._keeper is not None:
                 self._in_step("close")
-                if self._waiting is not None:
-                    self._hand_over()
+                if self._keeper.busy:
+                    self._keeper.take(self._read())
         finally:
             self._steps.closed = True
-            self._exchange = None
+            self._keeper = self._exchange = None
 
     def __enter__(self) -> ParameterManager:  # noqa: PYI034
         return self
@@ -233,85 +235,11 @@ class ParameterManager:
             # The others may not come to where this worker would wait for them.
             self._steps.closed = True
 
-    def _foreground(self) -> None:
-        """One exchange, waited for."""
-        assert self._exchange is not None
-        values = self._read()
-        for value, held, passing in self._together(values):
-            if self._exchange.relative:
-                passes.change(value, held, passing)
-            else:
-                np.copyto(passing, value)
-        try:
-            self._exchange.run(self._passing)
-            self._write(self._passing)
-        except BaseException:
-            if self._exchange.sent:
-                for value, held, _ in self._together(values):
-                    held[...] = value
-            raise
-        self._take_over()
-
-    def _hand_over(self) -> None:
-        """Takes what an exchange under way brings; then `_passing` is what the next one needs."""
-        assert self._exchange is not None
-        values = self._read()
-        if self._waiting is None:
-            for value, held, passing in self._together(values):
-                passes.change(value, held, passing)
-                held[...] = value
-        else:
-            self._end_exchange()
-            for value, held, passing in self._together(values):
-                passes.carry(value, held, passing)
-            self._write(self._passing)
-            self._take_over()
-        if not self._exchange.relative:
-            np.copyto(self._passing, self._held)
-
-    def _end_exchange(self) -> None:
-        """Waits for the exchange under way; when it failed, its change is kept for the next one."""
-        assert self._exchange is not None and self._waiting is not None
-        waiting, self._waiting = self._waiting, None
-        try:
-            waiting.wait()
-        except BaseException:
-            if self._exchange.relative and not self._exchange.sent:
-                np.subtract(self._held, self._passing, out=self._held)
-            raise
-
-    def _take_over(self) -> None:
-        """What was passed is what the model holds."""
-        self._passing, self._held = self._held, self._passing
-        self._remember_rounding(self._held)
-
-    def _remember_rounding(self, flat: Values) -> None:
-        """A model that rounds what it is given has changed nothing by that."""
-        parameters, dtype = self._parameters, self._layout.dtype.name
-        if parameters is None or (parameters.in_place and set(self._layout.dtypes) == {dtype}):
-            return
-        for part, value in zip(self._layout.views(flat), parameters.read(), strict=True):
-            if value.dtype != dtype or not parameters.in_place:
-                part[...] = value
-
-    def _together(self, values: list[Values]) -> zip[tuple[Values, Values, Values]]:
-        return zip(values, self._layout.views(self._held), self._layout.views(self._passing), strict=True)
-
     def _read(self) -> list[Values]:
         assert self._parameters is not None
         values = self._parameters.read()
         self._steps.same_shapes(self._layout, values)
         return values
-
-    def _write(self, flat: Values) -> None:
-        if self._parameters is None:
-            return
-        views = self._layout.views(flat)
-        if self._parameters.in_place:
-            for target, value in zip(self._parameters.read(), views, strict=True):
-                np.copyto(target, value, casting="same_kind")
-        else:
-            self._parameters.write(views)
 
     def _replace(self, model: Any) -> None:
         replace = getattr(self._parameters, "replace", None)
