@@ -23,7 +23,7 @@ import numpy as np
 import unisono as uni
 from multiverso.api import session
 from unisono.parameters import Parameters, recognise
-from unisono.parameters.layout import agree
+from unisono.parameters.layout import Layout, agree
 
 Values = np.ndarray[Any, Any]
 
@@ -107,7 +107,7 @@ class MVModelParamManager:
                 f"{len(masters)} of them: {masters}; pass multiverso.is_master_worker()"
             )
         if said[masters[0], 1] != 0:
-            agree(parameters, world)
+            agree(lambda: Layout.of(parameters), world)
             values = [np.array(value) for value in parameters.read()]
             for value in values:
                 world.broadcast(value, masters[0])
