@@ -16,7 +16,8 @@ use crate::transport::Call;
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
     pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
-        let Some(remote) = self.inner.remote() else { return Ok(()) };
+        // After the goodbye nobody listens, or tables of a later joining do.
+        let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
             remote.post(call, self.server_of(host)?, Request::new(self.number, worker as u32, verb))
         })
@@ -163,13 +164,7 @@ impl Core {
     fn pack(&self, host: usize, rows: Rows, picks: &[Pick], delta: &[u8]) -> (Vec<u8>, bool) {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
-            Rows::All => {
-                let segments = self.placement.on_host(host);
-                segments
-                    .flat_map(|segment| &delta[segment.first * bytes..segment.end * bytes])
-                    .copied()
-                    .collect()
-            }
+            Rows::All => self.part_of(host, delta).into_owned(),
             Rows::List(_) => picks
                 .iter()
                 .flat_map(|pick| &delta[pick.position as usize * bytes..][..bytes])
@@ -206,13 +201,15 @@ impl Core {
         let verb = Verb::GetChanged { buffer: buffer as u8 };
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            if let Some((request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
+            if let Some((mut request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
+                let numbers = self.views.ask(host, buffer);
+                request.payload = numbers.to_bytes();
                 requests.push((self.server_of(host)?, request));
-                asked.push(picks);
+                asked.push((host, numbers, picks));
             }
         }
         let bytes = self.description.row_bytes();
-        for (picks, reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((_, _, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             for entry in reply.chunks_exact(4 + bytes) {
                 let (index, row) = entry.split_at(4);
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
@@ -223,6 +220,7 @@ impl Core {
                 changed.push(list[pick.position as usize]);
             }
         }
+        asked.iter().for_each(|(host, numbers, _)| self.views.arrived(*host, buffer, *numbers));
         Ok(changed)
     }
 }

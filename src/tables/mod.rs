@@ -17,6 +17,7 @@ mod founding;
 mod header;
 mod hold;
 mod init;
+mod joining;
 mod key_value;
 mod layout;
 mod listing;
@@ -41,6 +42,7 @@ mod tables;
 mod typed;
 mod updater;
 mod versions;
+mod views;
 
 pub use crate::memory::{Real, State, TableElement};
 pub use add_options::AddOptions;

@@ -114,6 +114,7 @@ impl Tables {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn save(&self, target: &str) -> Result<()> {
+        let _series = self.inner.seat.place().stay.series();
         agree(self, self.flush().map(|()| "flushed".into()))?;
         let id = self.common_id()?;
         let tables = self.tables_of_all()?;
@@ -157,6 +158,7 @@ impl Tables {
     /// Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved; the numbers of
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
+        let _series = self.inner.seat.place().stay.series();
         agree(self, self.flush().map(|()| "flushed".into()))?;
         let tables = self.tables_of_all()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.

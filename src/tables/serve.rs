@@ -6,6 +6,7 @@ use super::listing::{List, Open};
 use super::picks::Pick;
 use super::remote::{Request, RowList, Store, Verb};
 use super::updater::UpdateContext;
+use super::views::Numbers;
 use super::{AddOptions, custom};
 use crate::error::{Error, Result};
 use crate::transport::Call;
@@ -13,12 +14,14 @@ use crate::transport::Call;
 impl Store for List {
     fn ready(&self, request: &Request) -> Result<bool> {
         let table = self.find(request.table)?;
-        let worker = table.caller(request)?;
-        Ok(match request.verb {
-            Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => table.may_get(worker),
-            Verb::Add | Verb::KeyAdd | custom::ADD => table.may_add(worker),
-            _ => true,
-        })
+        Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let table = self.find(request.table)?;
+        let workers = table.waits_for(table.caller(request)?, request.verb);
+        let call = table.call(&self.group, "a request from another host");
+        if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
     }
 
     fn run(&self, request: &Request) -> Result<Vec<u8>> {
@@ -45,6 +48,17 @@ impl Base {
         match worker < workers {
             true => Ok(worker),
             false => Err(Error::internal("table", format!("a request of worker {worker} of {workers}"))),
+        }
+    }
+
+    /// The workers that keep a request of this worker from being run now.
+    fn waits_for(&self, worker: usize, verb: Verb) -> Vec<usize> {
+        match verb {
+            Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => {
+                self.clock.get_waits_for(worker)
+            }
+            Verb::Add | Verb::KeyAdd | custom::ADD => self.clock.add_waits_for(worker),
+            _ => Vec::new(),
         }
     }
 
@@ -97,13 +111,18 @@ impl Core {
     fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
         let reader = self.reader(worker, buffer)?;
         let picks = self.asked_for(request)?.unwrap_or_default();
-        let mut out = Vec::new();
+        let numbers = Numbers::from_bytes(&request.payload)?;
+        let arrived = self.views.confirm(reader, numbers);
+        arrived.iter().for_each(|seen| self.storage.saw(reader, seen));
+        let (mut out, mut seen) = (Vec::new(), Vec::new());
         self.get_here(call, worker, || {
-            self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
+            seen = self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
                 out.extend_from_slice(&pick.position.to_ne_bytes());
                 out.extend_from_slice(row);
-            })
+            })?;
+            Ok(())
         })?;
+        self.views.tell(reader, numbers, seen);
         Ok(out)
     }
 

@@ -5,6 +5,7 @@ mod checkpoints;
 mod custom;
 mod history;
 mod key_value;
+mod losses;
 mod rounds;
 mod sums;
 

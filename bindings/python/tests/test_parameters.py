@@ -44,6 +44,11 @@ def test_a_worker_that_left_is_named(run_ranks):
     assert "PeerLost" in job.notes[0] and "rank 1" in job.notes[0], job.notes
 
 
+def test_a_killed_worker_is_started_again_and_goes_on(run_ranks):
+    job = run_ranks(2, "parameters_restart.py", restart=1).check()
+    assert job.notes == {0: "0", 1: "1"}
+
+
 def test_what_nobody_knows_is_explained():
     uni.init()
     with pytest.raises(uni.UsageError, match=r"PyTorch module.*received a dict of int, str.*get=lambda"):

@@ -10,11 +10,12 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::Base;
 use crate::tables::description::{Description, TableKind};
+use crate::tables::founding::Making;
 use crate::tables::listing::Open;
-use crate::tables::make::{check_consistency, together};
+use crate::tables::make::check_consistency;
 use crate::tables::remote::Verb;
 use crate::tables::tables::End;
-use crate::tables::{AddOptions, Consistency, TableOptions, Tables, founding};
+use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
 use crate::world::Group;
 
@@ -99,7 +100,8 @@ impl<W: WorkerHalf> CustomTable<W> {
         tables.group.check_open("table")?;
         let shards = check_consistency(consistency, TableKind::Custom, DType::U8, tables.workers())
             .and_then(|()| Shards::new(&server, tables));
-        let shards = together(tables, shards)?;
+        let making = Making::begin(tables, Some(name), TableKind::Custom);
+        let shards = making.together(shards)?;
         let description = Description {
             name: name.into(),
             kind: TableKind::Custom,
@@ -111,12 +113,12 @@ impl<W: WorkerHalf> CustomTable<W> {
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
         };
         let prepare = |extent: &_| shards.prepare(extent, &server);
-        let extent = founding::found(tables, &description, shards.total, prepare)?;
+        let extent = making.found(&description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
-        let base = Base::new(tables, description, extent, shards.clock, add, &options);
+        let base = Base::new(&making, description, extent, shards.clock, add, &options);
         let core = Arc::new(Core { base, shards, half: Arc::new(server) });
         tables.inner.enlist(Open::Custom(core.clone()));
-        tables.all_have_it()?;
+        making.all_have_it()?;
         let (group, end) = (tables.group.clone(), Some(tables.end.clone()));
         Ok(CustomTable { core, worker: Arc::new(worker), group, end })
     }

@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::{Base, pieces};
 use crate::tables::description::TableKind;
-use crate::tables::founding;
+use crate::tables::founding::Making;
 use crate::tables::listing::Open;
-use crate::tables::make::{Plan, Wish, together};
+use crate::tables::make::{Plan, Wish};
 use crate::tables::{TableOptions, Tables};
 
 /// Bytes of values for one key, at most.
@@ -42,8 +42,9 @@ impl KeyValueTable {
         let wish = Wish { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
         let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= LARGEST_ROW);
-        together(tables, if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
-        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
+        let making = Making::begin(tables, options.name.as_deref(), wish.kind);
+        making.together(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
+        let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
         let homes = Homes::new(tables);
         let form = Form::new(Shape {
             keys,
@@ -54,16 +55,16 @@ impl KeyValueTable {
             servers: homes.servers_here(),
         });
         let memory = Memory { seat: tables.inner.seat.clone(), name: pieces(tables, &description) };
-        let extent = founding::found(tables, &description, form.total, |extent| {
+        let extent = making.found(&description, form.total, |extent| {
             for part in 0..form.parts {
                 PartHeader::at(extent, form.header(part)).prepare(&memory, &form, part, extent.start);
             }
         })?;
-        let base = Base::new(tables, description, extent, form.clock, add, &options);
+        let base = Base::new(&making, description, extent, form.clock, add, &options);
         let parcels = Mutex::default();
         let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
         tables.inner.enlist(Open::KeyValue(core.clone()));
-        tables.all_have_it()?;
+        making.all_have_it()?;
         Ok(KeyValueTable { core, group: tables.group.clone(), _end: Some(tables.end.clone()) })
     }
 }

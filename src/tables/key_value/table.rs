@@ -183,7 +183,7 @@ impl KeyValueTable {
 
     /// Whether anybody has added to each of these keys. It waits for no other worker, and any rank may ask.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
-        self.group.check_open("contains")?;
+        self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
@@ -194,7 +194,7 @@ impl KeyValueTable {
 
     /// How many keys there are. It waits for no other worker, and any rank may ask.
     pub fn len(&self) -> Result<usize> {
-        self.group.check_open("len")?;
+        self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
         self.core.queue.drain(&call)?;
         Ok(self.core.len() + self.core.len_far(&call)?)
@@ -207,7 +207,7 @@ impl KeyValueTable {
 
     /// All keys and their values, sorted by key. Any rank may ask; what others add meanwhile may be there or not.
     pub fn items(&self) -> Result<Items> {
-        self.group.check_open("items")?;
+        self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
         let mut items = self.core.items_here(&call)?;

@@ -36,6 +36,12 @@ pub(crate) trait Store: Send + Sync {
     /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
     fn ready(&self, request: &Request) -> Result<bool>;
 
+    /// Asked now and then of a request that is not ready: an error is the answer, because there is no sense in waiting.
+    fn check(&self, request: &Request) -> Result<()> {
+        let _ = request;
+        Ok(())
+    }
+
     /// Runs a request that is ready; never waits for other workers.
     fn run(&self, request: &Request) -> Result<Vec<u8>>;
 }
@@ -95,7 +101,7 @@ impl Remote {
     }
 
     /// Ends in order: flushes, tells the servers that nothing more comes, and serves until every caller has said the same
-    /// or is gone. The thread has ended afterwards, whatever comes of it.
+    /// or is gone; the call's deadline counts from the last request. The thread has ended afterwards, whatever comes of it.
     pub fn close(&self, call: &Call) -> Result<()> {
         let flushed = self.client.flush(call);
         self.client.say_goodbye(call);

@@ -30,6 +30,7 @@ fn rank_main() {
         Ok("world") => world(),
         Ok("tables") => tables::rank(),
         Ok("killed server") => tables::killed(),
+        Ok("killed worker") => tables::killed_worker(),
         Ok(other) => panic!("no such case: {other}"),
         Err(_) => {}
     }

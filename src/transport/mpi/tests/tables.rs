@@ -9,7 +9,8 @@ use super::user_defined;
 use crate::memory::DType;
 use crate::tables::remote::tests as toys;
 use crate::tables::{
-    AddOptions, Compression, Consistency, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
+    AddOptions, ArrayTable, Compression, Consistency, KeyType, KeyValueTable, Keys, OwnedKeys, Role,
+    TableOptions, Tables,
 };
 use crate::transport::Transport;
 use crate::world::World;
@@ -62,7 +63,27 @@ pub fn killed() {
     let transport: Arc<dyn Transport> = mpi.clone();
     let (error, took) =
         toys::a_server_dies(&transport, || signal_rank_1(&mpi, rustix::process::Signal::KILL));
-    leave_a_note(&mpi, &error, Instant::now() - took);
+    leave_a_note(&*mpi, &error, Instant::now() - took);
+}
+
+/// Rank 1, a worker that holds no rows, dies while the others work in rounds with it.
+pub fn killed_worker() {
+    let world = World::init().unwrap();
+    let role = if world.rank() == 1 { Role::Worker } else { Role::Both };
+    let tables = Tables::join(&world, role).unwrap();
+    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let table = ArrayTable::<i64>::create(&tables, 10, None, options).unwrap();
+    for step in 0.. {
+        let began = Instant::now();
+        if world.rank() == 1 && step == 5 {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("the signal is sent");
+        }
+        if let Err(error) = table.add(&[1; 10]).and_then(|()| table.get(&mut [0; 10])) {
+            assert_eq!(step, 5, "{error}");
+            leave_a_note(&*world.group().core.common.transport, &error, began);
+        }
+    }
 }
 
 #[test]
@@ -85,9 +106,19 @@ fn tables_are_exact_over_mpi_alone_and_over_pretended_hosts() {
 
 #[test]
 fn a_killed_server_is_named() {
+    rank_1_is_named("killed server", "");
+}
+
+#[test]
+fn a_killed_worker_of_another_host_is_named() {
+    rank_1_is_named("killed worker", "mpi");
+}
+
+fn rank_1_is_named(case: &str, transport: &str) {
     for installation in installations() {
         let notes = jobs::folder("tables");
-        let end = Job::new(&installation, 3, "killed server").notes(&notes).run();
+        let job = Job::new(&installation, 3, case).notes(&notes).variable("UNISONO_TRANSPORT", transport);
+        let end = job.variable("UNISONO_TIMEOUT", "30").run();
         let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
         let noticed = ["0", "2"].map(read);
         let _ = std::fs::remove_dir_all(&notes);

@@ -20,6 +20,7 @@ class Parameters(Protocol):
 
     - `gradients() -> list[Values | None]`: views of the gradients that may be written, None where there is
       none.
+    - `add(values)`: adds to the parameters in place, faster than NumPy does.
     - `reduce_gradients(group, op)`: combines the gradients between workers in a way of its own.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """

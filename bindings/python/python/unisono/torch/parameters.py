@@ -36,6 +36,12 @@ class ModuleParameters:
         for one, value in zip(self._named.values(), values, strict=True):
             one.copy_(torch.from_numpy(value))
 
+    @torch.no_grad()
+    def add(self, values: list[Values]) -> None:
+        """Adds to the tensors, on as many threads as PyTorch has."""
+        for one, value in zip(self._named.values(), values, strict=True):
+            one.add_(torch.from_numpy(value))
+
     def reduce_gradients(self, group: Group, op: str) -> None:
         """Combines the gradients between workers."""
         reduce_gradients(self._named, group, op)

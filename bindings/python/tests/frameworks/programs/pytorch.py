@@ -83,6 +83,15 @@ def curves():
     equal(losses(model, lambda _: None, parts=True), alone)
     on_all_ranks(model)
 
+    # In the background, what the model changes meanwhile is kept.
+    model = torch.nn.Linear(300, 5)
+    with uni.ParameterManager(model, background=True, consistency="bsp") as beside:
+        first = model.weight.detach().clone()
+        for _ in range(4):
+            model.weight.data += 1
+            beside.sync()
+    equal(model.weight.detach(), first + 4 * N)
+
     # Plain gradient descent is linear: with a rate N times smaller, changes that add up are averages.
     model = network(seed=world.rank)
     plain = network()
