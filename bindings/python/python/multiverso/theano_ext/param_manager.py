@@ -16,6 +16,7 @@ Example:
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ class MVModelParamManager:
         self._manager = uni.ParameterManager(
             parameters, consistency=self._session.consistency, updater=self._session.updater
         )
+        # So that shutdown ends it too.
+        self._session.tables.append(weakref.ref(self._manager.table))
 
     def get_all_param_values(self) -> list[Values]:
         """The values of all parameters, always in the same order.
