@@ -12,6 +12,7 @@
 
 mod collectives;
 pub mod error;
+pub mod halo;
 pub mod launch;
 pub mod memory;
 pub mod tables;
