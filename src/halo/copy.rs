@@ -74,6 +74,12 @@ impl Common {
         common
     }
 
+    /// The same box, where one value stands for every element of the other array.
+    pub fn of_one_value(extents: &[usize], own: (&[usize], &[Line])) -> Common {
+        let still: Vec<Line> = extents.iter().map(|_| Line { start: 0, step: 0 }).collect();
+        Common::new(extents, own, (extents, &still))
+    }
+
     fn merged(self) -> Common {
         let mut merged = Common { extents: Vec::new(), ..self.clone() };
         (merged.own.strides, merged.other.strides) = (Vec::new(), Vec::new());
@@ -99,7 +105,7 @@ impl Common {
         }
         if merged.extents.is_empty() {
             merged.extents.push(1);
-            (merged.own.strides, merged.other.strides) = (vec![1], vec![1]);
+            (merged.own.strides, merged.other.strides) = (vec![1], vec![0]);
         }
         merged
     }
@@ -157,13 +163,10 @@ impl Common {
         unsafe { strided::add(&shape, dtype, other.as_ptr().add(from), own.as_mut_ptr().add(to)) };
     }
 
-    /// Fills the box of the own array with one value.
+    /// Fills the box of the own array with one value; see [`Common::of_one_value`].
     pub fn fill(&self, element: usize, own: &mut [u8], value: &[u8; 8]) {
-        let to = self.start(&self.own, element, own.len());
-        let nowhere = vec![0; self.extents.len()];
-        let shape = strided::Strided { extents: &self.extents, from: &nowhere, to: &self.own.strides };
-        // SAFETY: all of the box lies inside the slice; the value stands for every element.
-        unsafe { strided::copy(&shape, element, value.as_ptr(), own.as_mut_ptr().add(to)) };
+        debug_assert!(self.other.strides.iter().all(|&stride| stride == 0));
+        self.copy_in(element, own, &value[..element]);
     }
 }
 
@@ -202,8 +205,11 @@ mod tests {
         let seven = 7i32.to_ne_bytes();
         let mut value = [0; 8];
         value[..4].copy_from_slice(&seven);
-        common.fill(4, bytemuck::cast_slice_mut(&mut sums), &value);
+        let filled = Common::of_one_value(&[2, 3], (&[4, 6], &lines(&[1, 1])));
+        filled.fill(4, bytemuck::cast_slice_mut(&mut sums), &value);
         assert_eq!((sums[13], sums[9], sums[10]), (7, 7, 10));
+        let all = Common::of_one_value(&[4, 6], (&[4, 6], &lines(&[0, 0])));
+        assert_eq!(all.extents, [24], "all of an array is one row");
         let mut again = vec![0i32; 24];
         common.copy_in(4, bytemuck::cast_slice_mut(&mut again), bytemuck::cast_slice(&message));
         assert_eq!((again[13], again[9]), (13, 9));

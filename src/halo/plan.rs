@@ -162,7 +162,7 @@ impl Plan {
                 Origin::Part(..) => None,
             });
             if let Some(value) = constant {
-                self.fills.push((Common::in_message(&extents, (&shape, &target), 0), value));
+                self.fills.push((Common::of_one_value(&extents, (&shape, &target)), value));
                 continue;
             }
             let (peer, lines) = terms.origin(&choice, self.rank);
