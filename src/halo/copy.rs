@@ -19,7 +19,7 @@ pub(crate) struct Common {
 }
 
 /// One dimension of a box in one array.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Line {
     /// The first index.
     pub start: usize,
@@ -152,6 +152,15 @@ impl Common {
         let shape = self.shape(&self.other, &self.own);
         // SAFETY: as in `copy_out`.
         unsafe { strided::copy(&shape, element, other.as_ptr().add(from), own.as_mut_ptr().add(to)) };
+    }
+
+    /// Copies the box inside one array, in which both sides lie and do not meet.
+    pub fn copy_within(&self, element: usize, array: &mut [u8]) {
+        let from = self.start(&self.own, element, array.len());
+        let to = self.start(&self.other, element, array.len());
+        let (shape, array) = (self.shape(&self.own, &self.other), array.as_mut_ptr());
+        // SAFETY: all of the box lies inside the slice, and a plan copies from a rank's own part to what is around it.
+        unsafe { strided::copy(&shape, element, array.add(from), array.add(to)) };
     }
 
     /// Adds the box of the other array to the own one, whose elements are of the type in which such are summed.

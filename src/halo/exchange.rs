@@ -123,6 +123,11 @@ impl Exchange {
         self.group = self.group.with_timeout(timeout);
     }
 
+    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    pub fn skip_call(&self) {
+        self.group.skip_call();
+    }
+
     /// Gathers the needed region of one array.
     pub fn forward<T: Element>(&mut self, part: &[T], padded: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
@@ -134,8 +139,38 @@ impl Exchange {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         group.call(Verb::HaloForward, |call| {
-            let begun = self.send_parts(call, parts)?;
+            let begun = self.send(call, parts, |plan| &plan.sends)?;
             self.fill_own(parts, padded);
+            self.receive_padded(call, begun, padded)
+        })
+    }
+
+    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is copied.
+    pub fn refresh<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.refresh_fields(&mut [bytemuck::cast_slice_mut(padded)])
+    }
+
+    /// As [`Exchange::refresh`], for all fields.
+    pub fn refresh_fields(&mut self, padded: &mut [&mut [u8]]) -> Result<()> {
+        self.check_idle()?;
+        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
+        let plan = self.plan.clone();
+        let Some(within) = &plan.within else {
+            let expected = "a window whose padded arrays hold all of each part";
+            return Err(self.refuse(
+                expected,
+                "one that leaves some out",
+                "use forward with a part of its own",
+            ));
+        };
+        let (group, element) = (self.group.clone(), self.dtype.size());
+        group.call(Verb::HaloForward, |call| {
+            let begun = self.send(call, padded, |_| &within.sends)?;
+            for array in padded.iter_mut() {
+                within.local.iter().for_each(|common| common.copy_within(element, array));
+            }
+            self.fill_edges(padded);
             self.receive_padded(call, begun, padded)
         })
     }
@@ -146,7 +181,7 @@ impl Exchange {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         let begun = group.call(Verb::HaloForward, |call| {
-            let begun = self.send_parts(call, parts)?;
+            let begun = self.send(call, parts, |plan| &plan.sends)?;
             self.fill_own(parts, padded);
             Ok(begun)
         })?;
@@ -184,17 +219,24 @@ impl Exchange {
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
     }
 
-    fn send_parts(&mut self, call: &Call, parts: &[&[u8]]) -> Result<Begun> {
+    /// Sends what others need, where `boxes` says that it lies in the arrays.
+    fn send<'a>(
+        &'a mut self,
+        call: &Call,
+        arrays: &[impl AsRef<[u8]>],
+        boxes: impl FnOnce(&'a Plan) -> &'a [Parcel],
+    ) -> Result<Begun> {
         let begun = Begun { verb: Verb::HaloForward, number: call.number };
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let (plan, element, fields) = (&*plan, dtype.size(), *fields);
+        let (plan, element, fields) = (&**plan, dtype.size(), *fields);
+        let boxes = boxes(plan);
         let bytes = |parcels: &[Parcel], at: Option<usize>| {
             at.map_or(0, |at| parcels[at].elements * element * fields)
         };
         let lengths = |lane: usize| (bytes(&plan.sends, sends[lane]), bytes(&plan.receives, receives[lane]));
         wire.send(group, call, (begun, *dtype, self.fingerprint), lengths, |lane, room| {
             if let Some(at) = sends[lane] {
-                pack(&plan.sends[at], element, parts, room);
+                pack(&boxes[at], element, arrays, room);
             }
         })?;
         Ok(begun)
@@ -203,11 +245,16 @@ impl Exchange {
     /// Copies what this rank has itself, and fills what is beyond the edges.
     fn fill_own(&self, parts: &[&[u8]], padded: &mut [&mut [u8]]) {
         let element = self.dtype.size();
-        for (part, padded) in parts.iter().zip(padded) {
+        for (part, padded) in parts.iter().zip(padded.iter_mut()) {
             self.plan.local.iter().for_each(|common| common.copy_out(element, part, padded));
-            for (common, value) in &self.plan.fills {
-                common.fill(element, padded, &value_of(self.dtype, *value));
-            }
+        }
+        self.fill_edges(padded);
+    }
+
+    fn fill_edges(&self, padded: &mut [&mut [u8]]) {
+        for (common, value) in &self.plan.fills {
+            let value = value_of(self.dtype, *value);
+            padded.iter_mut().for_each(|array| common.fill(self.dtype.size(), array, &value));
         }
     }
 
@@ -283,8 +330,8 @@ impl Drop for Exchange {
 }
 
 /// Packs the boxes of a parcel, one field after the other.
-pub(super) fn pack(parcel: &Parcel, element: usize, arrays: &[&[u8]], room: &mut [u8]) {
+pub(super) fn pack(parcel: &Parcel, element: usize, arrays: &[impl AsRef<[u8]>], room: &mut [u8]) {
     for (array, room) in arrays.iter().zip(room.chunks_exact_mut(parcel.elements * element)) {
-        parcel.boxes.iter().for_each(|common| common.copy_out(element, array, room));
+        parcel.boxes.iter().for_each(|common| common.copy_out(element, array.as_ref(), room));
     }
 }

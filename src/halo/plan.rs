@@ -19,6 +19,13 @@ pub(crate) struct Parcel {
     pub boxes: Vec<Common>,
 }
 
+/// The same moves for arrays that lie in their padded form already.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Within {
+    pub local: Vec<Common>,
+    pub sends: Vec<Parcel>,
+}
+
 /// Who has what before and after, and the moves of one rank. A plan is made once, without a message, and used again and
 /// again; [`Exchange`](super::Exchange) carries it out.
 ///
@@ -45,6 +52,8 @@ pub struct Plan {
     pub(super) fills: Vec<(Common, f64)>,
     pub(super) sends: Vec<Parcel>,
     pub(super) receives: Vec<Parcel>,
+    /// Only where a rank needs all that it has.
+    pub(super) within: Option<Within>,
 }
 
 /// What all ranks of a plan have in common.
@@ -144,7 +153,9 @@ impl Plan {
             fills: Vec::new(),
             sends: Vec::new(),
             receives: Vec::new(),
+            within: None,
         };
+        plan.within = plan.inset().map(|_| Within::default());
         plan.receive(terms);
         plan.send(terms);
         Ok(plan)
@@ -152,7 +163,7 @@ impl Plan {
 
     /// Cuts what this rank needs, and notes where each box comes from.
     fn receive(&mut self, terms: &Terms) {
-        let shape = self.needed.shape();
+        let (shape, insets) = (self.needed.shape(), self.inset());
         for choice in products(&terms.cuts(self.rank)) {
             let extents: Vec<usize> = choice.iter().map(|segment| segment.length).collect();
             let target: Vec<Line> = choice.iter().map(|segment| Line::from(segment.at)).collect();
@@ -169,6 +180,11 @@ impl Plan {
             if peer == self.rank {
                 let own = self.own.shape();
                 self.local.push(Common::new(&extents, (&own, &lines), (&shape, &target)));
+                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within)
+                    && lines != target
+                {
+                    within.local.push(Common::new(&extents, (&shape, &lines), (&shape, &target)));
+                }
             } else {
                 let parcel = parcel_of(&mut self.receives, peer);
                 let common = Common::in_message(&extents, (&shape, &target), parcel.elements);
@@ -180,7 +196,7 @@ impl Plan {
 
     /// Does the same for every other rank, and notes what it has from this one, in the same order.
     fn send(&mut self, terms: &Terms) {
-        let own = self.own.shape();
+        let (own, padded, insets) = (self.own.shape(), self.needed.shape(), self.inset());
         for peer in (0..terms.source.grid().size()).filter(|&peer| peer != self.rank) {
             for choice in products(&terms.cuts_from(peer, self.rank)) {
                 let extents: Vec<usize> = choice.iter().map(|segment| segment.length).collect();
@@ -188,8 +204,20 @@ impl Plan {
                 let parcel = parcel_of(&mut self.sends, peer);
                 let common = Common::in_message(&extents, (&own, &lines), parcel.elements);
                 parcel.push(common);
+                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within) {
+                    let parcel = parcel_of(&mut within.sends, peer);
+                    let common = Common::in_message(&extents, (&padded, &lines), parcel.elements);
+                    parcel.push(common);
+                }
             }
         }
+    }
+
+    /// Where this rank's part begins in the padded array, if all of it is there.
+    fn inset(&self) -> Option<Vec<usize>> {
+        let inside = self.own.intersect(&self.needed) == self.own;
+        let starts = self.own.start().into_iter().zip(self.needed.start());
+        inside.then(|| starts.map(|(own, needed)| (own - needed) as usize).collect())
     }
 
     /// This rank.
@@ -238,6 +266,12 @@ impl Parcel {
         self.elements += common.elements();
         self.boxes.push(common);
     }
+}
+
+/// Lines of a part as lines of the padded array that it lies in.
+fn inset(insets: &Option<Vec<usize>>, lines: &[Line]) -> Option<Vec<Line>> {
+    let moved = |(line, inset): (&Line, &usize)| Line { start: line.start + inset, ..*line };
+    Some(lines.iter().zip(insets.as_ref()?).map(moved).collect())
 }
 
 fn parcel_of(parcels: &mut Vec<Parcel>, peer: usize) -> &mut Parcel {

@@ -34,7 +34,9 @@ pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: 
             }
             None => Origin::Constant(edges.value(position)),
         };
-        if !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
+        // A segment never crosses the array's edge: what a part has itself stays whole.
+        let at_edge = position == 0 || position == length as i64;
+        if at_edge || !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
             segments.push(Segment { at, length: 1, origin });
         }
     }
@@ -88,7 +90,7 @@ mod tests {
             [(0, 2, 99, 0, 0), (2, 3, 0, 0, 1), (5, 2, 1, 0, 1)]
         );
         assert_eq!(cuts(-2..2, &[3, 3], Boundary::Periodic), [(0, 2, 1, 1, 1), (2, 2, 0, 0, 1)]);
-        assert_eq!(cuts(-3..2, &[4], Boundary::Reflect), [(0, 4, 0, 3, -1), (4, 1, 0, 1, 1)]);
+        assert_eq!(cuts(-3..2, &[4], Boundary::Reflect), [(0, 3, 0, 3, -1), (3, 2, 0, 0, 1)]);
         assert_eq!(cuts(2..8, &[2, 0, 3], Boundary::Replicate), [(0, 3, 2, 0, 1), (3, 3, 2, 2, 0)]);
         assert_eq!(cuts(1..1, &[2, 2], Boundary::Zero), []);
     }

@@ -1,6 +1,7 @@
 //! `unisono bench`: measures with real processes, against what this machine's memory can do.
 
 mod collectives;
+mod halo;
 mod measure;
 mod rank;
 mod ranks;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use halo::Array;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
@@ -30,6 +32,8 @@ enum What {
     Collectives(Collectives),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
+    /// Time halos of an array that is divided between processes on this host.
+    Halo(HaloBench),
 }
 
 #[derive(Args)]
@@ -63,9 +67,19 @@ struct TableBench {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct HaloBench {
+    #[command(flatten)]
+    array: Array,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
+        What::Halo(options) => halo::run(options, this_program),
     }
 }

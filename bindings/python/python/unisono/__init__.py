@@ -35,6 +35,7 @@ from unisono.errors import (
     UsageError,
 )
 from unisono.group import Group
+from unisono.halo import GlobalArray, Grid, local_grid
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
@@ -52,6 +53,8 @@ from unisono.world import World, empty, init, shutdown, world
 __all__ = [
     "ArrayTable",
     "Error",
+    "GlobalArray",
+    "Grid",
     "Group",
     "InternalError",
     "IoError",
@@ -77,6 +80,7 @@ __all__ = [
     "gather",
     "init",
     "load",
+    "local_grid",
     "normal",
     "recv",
     "reduce",
