@@ -57,7 +57,7 @@ impl Region {
 
     /// How many indices there are.
     pub fn elements(&self) -> usize {
-        self.shape().iter().product()
+        self.ranges.iter().map(|(start, end)| (end - start) as usize).product()
     }
 
     /// Whether there are none.

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use unisono::halo::{Exchange, ExchangeOptions, Plan};
+use unisono::halo::{Exchange, ExchangeOptions, Plan, Region};
 use unisono::{DType, Result, World};
 
 use crate::bandwidth::Kernel;
@@ -24,20 +24,28 @@ pub(super) struct ExchangeCases {
     gradient: Vec<f32>,
 }
 
-/// A whole number that tells where an element is.
-fn value(index: &[i64]) -> f32 {
-    (index.iter().fold(0i64, |sum, at| (sum * 31 + at) % 65_521)) as f32
+/// The elements of a region: whole numbers that tell where each is, and zeroes outside the array.
+fn values(region: &Region, shape: &[usize]) -> Vec<f32> {
+    let last = shape.len() - 1;
+    let rows: Vec<_> = (0..last).map(|dimension| region.range(dimension)).collect();
+    let mut values = Vec::with_capacity(region.elements());
+    for row in Region::new(&rows).indices() {
+        let inside = row.iter().zip(shape).all(|(at, &extent)| (0..extent as i64).contains(at));
+        let start = row.iter().fold(0i64, |sum, at| (sum * 31 + at) % 65_521);
+        values.extend(region.range(last).map(|at| match inside && (0..shape[last] as i64).contains(&at) {
+            true => ((start * 31 + at) % 65_521) as f32,
+            false => 0.0,
+        }));
+    }
+    values
 }
 
 impl ExchangeCases {
     pub(super) const NAMES: [&str; 4] = ["copy", "forward", "copy_part", "adjoint"];
 
     pub(super) fn new(world: &World, plan: Plan) -> Result<ExchangeCases> {
-        let shape: Vec<i64> = plan.inputs().shape().iter().map(|&extent| extent as i64).collect();
-        let inside = |index: &[i64]| index.iter().zip(&shape).all(|(at, extent)| (0..*extent).contains(at));
-        let at = |index: Vec<i64>| if inside(&index) { value(&index) } else { 0.0 };
-        let part: Vec<f32> = plan.own().indices().map(at).collect();
-        let expected: Vec<f32> = plan.needed().indices().map(at).collect();
+        let shape = plan.inputs().shape();
+        let (part, expected) = (values(plan.own(), shape), values(plan.needed(), shape));
         let padded = vec![0.0; expected.len()];
         let mut gradient = vec![0.0; part.len()];
         let mut exchange = Exchange::new(world.group(), plan, ExchangeOptions::of(DType::F32))?;

@@ -56,7 +56,12 @@ impl Array {
         let (&[rows, columns], Some(first)) = (&self.grid[..], self.shape.len().checked_sub(2)) else {
             let received = format!("--grid {:?} --shape {:?}", self.grid, self.shape);
             let advice = "for example --grid 2,2 --shape 8,64,512,512";
-            return Err(Error::usage("bench halo", "two numbers, and two dimensions or more", received, advice));
+            return Err(Error::usage(
+                "bench halo",
+                "two numbers, and two dimensions or more",
+                received,
+                advice,
+            ));
         };
         let grid = Grid::new(&[("h", rows as i64), ("w", columns as i64)], self.ranks())?;
         let layout = Layout::new(&grid, &self.shape, &[("h", first), ("w", first + 1)])?;

@@ -67,7 +67,11 @@ pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
             time(figure.reference.minimum),
             100.0 * share,
             100.0 * by_median,
-            figure.wanted.map_or_else(String::new, |wanted| format!("≥ {:.0} % {}", 100.0 * wanted, verdict(wanted))),
+            figure.wanted.map_or_else(String::new, |wanted| format!(
+                "≥ {:.0} % {}",
+                100.0 * wanted,
+                verdict(wanted)
+            )),
         );
     }
     text
