@@ -145,7 +145,8 @@ impl Exchange {
         })
     }
 
-    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is copied.
+    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is touched, and the
+    /// constants beyond the edges stay as they are.
     pub fn refresh<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
         self.check_type::<T>()?;
         self.refresh_fields(&mut [bytemuck::cast_slice_mut(padded)])
@@ -170,7 +171,6 @@ impl Exchange {
             for array in padded.iter_mut() {
                 within.local.iter().for_each(|common| common.copy_within(element, array));
             }
-            self.fill_edges(padded);
             self.receive_padded(call, begun, padded)
         })
     }
@@ -248,13 +248,9 @@ impl Exchange {
         for (part, padded) in parts.iter().zip(padded.iter_mut()) {
             self.plan.local.iter().for_each(|common| common.copy_out(element, part, padded));
         }
-        self.fill_edges(padded);
-    }
-
-    fn fill_edges(&self, padded: &mut [&mut [u8]]) {
         for (common, value) in &self.plan.fills {
             let value = value_of(self.dtype, *value);
-            padded.iter_mut().for_each(|array| common.fill(self.dtype.size(), array, &value));
+            padded.iter_mut().for_each(|array| common.fill(element, array, &value));
         }
     }
 

@@ -4,6 +4,8 @@ use half::{bf16, f16};
 
 use super::DType;
 use super::numbers::{Number, Stored};
+use super::prefetch::prefetch;
+use super::stream::{settle, stream_piece};
 
 /// A box of indices, and how far apart the elements of neighbouring indices lie in the two arrays, counted in elements.
 /// Strides may be negative, or zero where one element stands for many.
@@ -16,6 +18,13 @@ pub(crate) struct Strided<'a> {
 
 /// From this many bytes in a row, the system's copy is best.
 const LONG: usize = 64;
+
+/// Boxes of so many bytes leave no room in the caches for what they replace: long rows of them are written past the caches.
+const LARGE: usize = 16 << 20;
+const STREAMED: usize = 512;
+
+/// Short rows lie far apart, in columns say: this many rows ahead are fetched from memory meanwhile.
+const AHEAD: isize = 24;
 
 impl Strided<'_> {
     /// Calls `row` with the offsets of the first elements of each row: of all dimensions but the last.
@@ -43,11 +52,23 @@ impl Strided<'_> {
         }
     }
 
+    /// From a row to the one that is to be fetched meanwhile; it may lie outside, where fetching does nothing.
+    fn ahead(&self) -> (isize, isize) {
+        let Some(rows) = self.extents.len().checked_sub(2) else { return (0, 0) };
+        (AHEAD.wrapping_mul(self.from[rows]), AHEAD.wrapping_mul(self.to[rows]))
+    }
+
     /// The length of a row and the strides inside it.
     fn row(&self) -> (usize, isize, isize) {
         let last = self.extents.len() - 1;
         (self.extents[last], self.from[last], self.to[last])
     }
+}
+
+/// Asks for the line at an address, wherever that is.
+#[inline(always)]
+fn soon<T>(place: *const T) {
+    prefetch(place.cast(), 1);
 }
 
 /// Copies a box of elements of so many bytes.
@@ -72,6 +93,9 @@ pub(crate) unsafe fn copy(shape: &Strided, element: usize, from: *const u8, to: 
                 24 => copy_rows::<24>(shape, element, from, to),
                 32 => copy_rows::<32>(shape, element, from, to),
                 _ if bytes < LONG => copy_elements(shape, element, from, to),
+                _ if bytes >= STREAMED && shape.extents.iter().product::<usize>() * element >= LARGE => {
+                    stream_long_rows(shape, element, from, to)
+                }
                 _ => copy_long_rows(shape, element, from, to),
             };
         }
@@ -83,13 +107,27 @@ pub(crate) unsafe fn copy(shape: &Strided, element: usize, from: *const u8, to: 
 /// As [`copy`], for rows of `BYTES` bytes.
 unsafe fn copy_rows<const BYTES: usize>(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
     let size = element as isize;
+    let (from_ahead, to_ahead) = shape.ahead();
     shape.rows(|source, target| {
+        soon(from.wrapping_offset((source + from_ahead) * size));
+        soon(to.wrapping_offset((target + to_ahead) * size));
         // SAFETY: the row lies inside the box.
         unsafe {
             let row = from.offset(source * size).cast::<[u8; BYTES]>().read_unaligned();
             to.offset(target * size).cast::<[u8; BYTES]>().write_unaligned(row);
         }
     });
+}
+
+/// # Safety
+/// As [`copy`], for rows without gaps.
+unsafe fn stream_long_rows(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    let (size, bytes) = (element as isize, shape.row().0 * element);
+    shape.rows(|source, target| {
+        // SAFETY: the row lies inside the box.
+        unsafe { stream_piece(from.offset(source * size), to.offset(target * size), bytes) };
+    });
+    settle();
 }
 
 /// # Safety
@@ -120,7 +158,10 @@ unsafe fn copy_elements(shape: &Strided, element: usize, from: *const u8, to: *m
 /// As [`copy`], for elements of type `T`.
 unsafe fn copy_each<T: Copy>(shape: &Strided, from: *const T, to: *mut T) {
     let (length, from_stride, to_stride) = shape.row();
+    let (from_ahead, to_ahead) = shape.ahead();
     shape.rows(|source, target| {
+        soon(from.wrapping_offset(source + from_ahead));
+        soon(to.wrapping_offset(target + to_ahead));
         for index in 0..length as isize {
             // SAFETY: the element lies inside the box.
             unsafe {
@@ -163,7 +204,10 @@ pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mu
 /// As [`add`].
 unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide) {
     let (length, from_stride, to_stride) = shape.row();
+    let (from_ahead, to_ahead) = shape.ahead();
     shape.rows(|source, target| {
+        soon(from.wrapping_offset(source + from_ahead));
+        soon(to.wrapping_offset(target + to_ahead));
         // SAFETY: all elements lie inside the box; one after the other, because they may be added to the same sum.
         unsafe {
             let (from, to) = (from.offset(source), to.offset(target));

@@ -53,10 +53,14 @@ fn check(group: &Group, case: &Case, direct: bool, name: &str) {
 /// The halos of an array that lies in its padded form already, where every rank's part is all there.
 fn refreshed(group: &Group, exchange: &mut Exchange, (part, padded): (&[f64], &[f64]), name: &str) {
     let (own, needed) = (exchange.plan().own().clone(), exchange.plan().needed().clone());
+    let shape = exchange.plan().inputs().shape().to_vec();
     let mut all_there = [i32::from(own.intersect(&needed) == own)];
     group.all_reduce(&mut all_there, ReduceOp::Min).unwrap();
     if all_there[0] == 1 {
-        let mut array = vec![f64::NAN; padded.len()];
+        // Other values everywhere but beyond the edges, where constants are.
+        let extent = |at: &[i64]| at.iter().zip(&shape).all(|(at, &length)| (0..length as i64).contains(at));
+        let old = |(index, value): (Vec<i64>, &f64)| if extent(&index) { f64::NAN } else { *value };
+        let mut array: Vec<f64> = needed.indices().zip(padded).map(old).collect();
         for (index, value) in own.indices().zip(part) {
             let inside: Vec<i64> = index.iter().zip(needed.start()).map(|(at, start)| at - start).collect();
             array[offset(&needed.shape(), &inside)] = *value;

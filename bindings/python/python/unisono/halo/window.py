@@ -111,7 +111,9 @@ class Window:
         return targets if isinstance(x, (list, tuple)) else targets[0]
 
     def refresh(self, padded: Any, *, timeout: float | None = None) -> Any:
-        """Brings the halos up to date of an array that is kept in its padded form: nothing else is copied.
+        """Brings the halos up to date of an array that is kept in its padded form: nothing else is touched.
+
+        Constants beyond the edges stay as `forward` has written them.
 
         Args:
             padded: As `forward` gives it, whose inner part this rank has changed since; or a list. It is
