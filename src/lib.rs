@@ -10,6 +10,10 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
+// Tests run an example, which knows the library by its name.
+#[cfg(test)]
+extern crate self as unisono;
+
 mod collectives;
 pub mod error;
 pub mod halo;

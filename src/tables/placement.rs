@@ -68,20 +68,15 @@ impl Placement {
     }
 
     /// Those of the listed rows that one host holds.
-    pub fn picks(&self, rows: &[i64], host: usize) -> Vec<Pick> {
-        let pick = |row: usize, position: usize| Pick { row: row as u32, position: position as u32 };
-        let numbered = rows.iter().enumerate();
-        if let [segment] = &self.segments[..] {
-            return match segment.host == host {
-                true => numbered.map(|(position, &row)| pick(row as usize, position)).collect(),
-                false => Vec::new(),
+    pub fn picks<'a>(&'a self, rows: &'a [i64], host: usize) -> impl Iterator<Item = Pick> + Clone + 'a {
+        let only = self.segments.len() == 1;
+        rows.iter().enumerate().filter_map(move |(position, &row)| {
+            let (holder, local) = match only {
+                true => (self.segments[0].host, row as usize),
+                false => self.locate(row as usize),
             };
-        }
-        let here = numbered.filter_map(|(position, &row)| {
-            let (holder, local) = self.locate(row as usize);
-            (holder == host).then(|| pick(local, position))
-        });
-        here.collect()
+            (holder == host).then_some(Pick { row: local as u32, position: position as u32 })
+        })
     }
 }
 
@@ -103,7 +98,7 @@ mod tests {
                 let local: Vec<usize> = rows.iter().map(|&row| placement.locate(row).1).collect();
                 assert_eq!(local, (0..rows.len()).collect::<Vec<_>>(), "{hosts:?}");
                 let list: Vec<i64> = (0..11).rev().collect();
-                let picks = placement.picks(&list, host);
+                let picks: Vec<Pick> = placement.picks(&list, host).collect();
                 assert_eq!(picks.len(), rows.len());
                 assert!(picks.iter().all(|pick| {
                     placement.locate(list[pick.position as usize] as usize) == (host, pick.row as usize)

@@ -114,15 +114,18 @@ impl World {
 
     /// A world of threads that pretend to be on several hosts, as evenly as possible: no two hosts share memory.
     pub(crate) fn threads_on_hosts(size: usize, hosts: usize) -> Result<Vec<World>> {
-        let placed = |rank: usize| rank * hosts / size;
+        World::threads_placed(&(0..size).map(|rank| rank * hosts / size).collect::<Vec<usize>>())
+    }
+
+    /// A world of threads that pretend to be on these hosts.
+    pub(crate) fn threads_placed(hosts: &[usize]) -> Result<Vec<World>> {
         let world = |transport| {
             let joined = Joined::local(transport);
-            let me = placed(joined.transport.rank());
-            let neighbours = (0..size).filter(|&rank| placed(rank) == me).collect();
-            let joined = Joined { hosts: (0..size).map(placed).collect(), neighbours, ..joined };
-            World::new(joined, "none", DEFAULT_TIMEOUT)
+            let me = hosts[joined.transport.rank()];
+            let neighbours = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
+            World::new(Joined { hosts: hosts.to_vec(), neighbours, ..joined }, "none", DEFAULT_TIMEOUT)
         };
-        Ok(local::create(size)?.into_iter().map(world).collect())
+        Ok(local::create(hosts.len())?.into_iter().map(world).collect())
     }
 
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {

@@ -4,6 +4,7 @@ mod endings;
 mod halo;
 mod harness;
 mod key_value;
+mod later_tables;
 mod mistakes;
 mod misuse;
 mod restarts;
@@ -41,6 +42,10 @@ fn rank() {
         "user defined" => user_defined::run(&world).unwrap(),
         "growing" => key_value::growing(&world),
         "come back" => tables::come_back(&world),
+        "later tables" => later_tables::later(&world),
+        "in a round" => later_tables::in_a_round(&world),
+        "averages" => later_tables::averages(&world),
+        "half made" => later_tables::half_made(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

@@ -16,6 +16,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/mpi/", "functions of a C library found at run time"),
     ("src/tables/storage.rs", "rows in shared memory, under their stripe's lock"),
     ("src/tables/versions.rs", "numbers in shared memory"),
+    ("src/tables/joining.rs", "the roles in shared memory"),
     ("src/tables/header.rs", "the first bytes of a table's memory"),
     ("src/tables/clock.rs", "counters in shared memory"),
     ("src/tables/key_value/memory.rs", "a map's memory, under its parts' locks"),

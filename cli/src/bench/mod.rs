@@ -1,6 +1,7 @@
 //! `unisono bench`: measures with real processes, against what this machine's memory can do.
 
 mod collectives;
+mod frameworks;
 mod halo;
 mod measure;
 mod rank;
@@ -34,6 +35,8 @@ enum What {
     Tables(TableBench),
     /// Time halos of an array that is divided between processes on this host.
     Halo(HaloBench),
+    /// Time a PyTorch model's parameters and gradients between processes on this host.
+    Frameworks(FrameworkBench),
 }
 
 #[derive(Args)]
@@ -76,10 +79,27 @@ struct HaloBench {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct FrameworkBench {
+    /// How many workers.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    workers: usize,
+    /// About how many parameters the model has.
+    #[arg(long, value_name = "N", default_value = "25000000", value_parser = crate::run::positive)]
+    parameters: usize,
+    /// About how long to measure each figure, in seconds.
+    #[arg(long, value_name = "S", default_value = "10")]
+    seconds: f64,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
         What::Halo(options) => halo::run(options, this_program),
+        What::Frameworks(options) => frameworks::run(options, this_program),
     }
 }

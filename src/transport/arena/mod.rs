@@ -32,13 +32,13 @@ pub(crate) use commons::Extent;
 pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
-pub(crate) use seat::{LOCATION_LIMIT, Seat};
-pub(crate) use stay::Fate;
+pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
+pub(crate) use stay::{Fate, Underway};
 
 use crate::error::{Error, Result};
 
 /// "UNISONO" and the version of the layout: processes with another layout refuse to share.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x03");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -58,6 +58,19 @@ impl Arena {
     /// Bytes to reserve for an arena with so many seats.
     pub fn bytes(seats: usize, heap_bytes: usize) -> usize {
         Layout::new(seats, heap_bytes).total()
+    }
+
+    /// Refuses more seats than an arena can have.
+    pub fn check_seats(seats: usize) -> Result<()> {
+        match seats <= MOST_SEATS {
+            true => Ok(()),
+            false => Err(Error::usage(
+                "init",
+                format!("at most {MOST_SEATS} ranks on one host"),
+                seats.to_string(),
+                "start fewer, or spread them over several hosts",
+            )),
+        }
     }
 
     /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.

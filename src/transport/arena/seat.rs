@@ -48,11 +48,16 @@ const NOT_IN_CHILDREN: &str =
 const ALL_AGAIN: &str = "what it had begun cannot be taken up; start the whole job again";
 const ONCE: &str = "a rank joins its job once; keep the world until the program ends";
 
-/// The bits of a token that name the seat, counted from 1.
-const SEAT_MASK: u32 = 0xfff;
+/// How many seats an arena has at most: a lock's word has room for no more.
+pub(crate) const MOST_SEATS: usize = 4096;
+
+/// The bits of a token that name the seat, counted from 1. Those above name its process; the highest bit is the lock's own.
+const SEAT_BITS: u32 = MOST_SEATS.ilog2() + 1;
+const PROCESS_MASK: u32 = (1 << (31 - SEAT_BITS)) - 1;
 
 fn token(seat: usize, incarnation: u32) -> u32 {
-    (seat as u32 + 1) & SEAT_MASK | (incarnation & 0x3ffff) << 12
+    debug_assert!(seat < MOST_SEATS);
+    (seat as u32 + 1) | (incarnation & PROCESS_MASK) << SEAT_BITS
 }
 
 /// Gives a lock back when it goes out of scope.
@@ -249,7 +254,7 @@ impl Seat {
 
     /// Whether the process behind a token is gone.
     pub fn is_dead(&self, token: u32) -> bool {
-        let seat = (token & SEAT_MASK) as usize - 1;
+        let seat = ((token & ((1 << SEAT_BITS) - 1)) as usize).wrapping_sub(1);
         if seat >= self.arena.seats() {
             return true;
         }
@@ -291,4 +296,20 @@ fn refusal(place: &Place, rank: usize, restarts: u32) -> Option<Error> {
         (Some(how), _) => (format!("a second start of rank {rank} (process {pid}: {how})"), ONCE),
     };
     Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_all_seats_differ_and_leave_the_lock_its_bit() {
+        let mut tokens: Vec<u32> = (0..MOST_SEATS)
+            .flat_map(|seat| [1, 2, PROCESS_MASK].map(|process| token(seat, process)))
+            .collect();
+        assert!(tokens.iter().all(|&token| token != 0 && token < 1 << 31));
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert_eq!(tokens.len(), 3 * MOST_SEATS);
+    }
 }

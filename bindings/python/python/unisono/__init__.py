@@ -9,6 +9,8 @@ Example:
     array([1., 1., 1., 1.], dtype=float32)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from unisono._native import __version__
 from unisono.collectives import (
     all_gather,
@@ -50,6 +52,9 @@ from unisono.tables import (
 )
 from unisono.world import World, empty, init, shutdown, world
 
+if TYPE_CHECKING:
+    from unisono.parameters import ParameterManager
+
 __all__ = [
     "ArrayTable",
     "Error",
@@ -62,6 +67,7 @@ __all__ = [
     "Lost",
     "MatrixTable",
     "Missing",
+    "ParameterManager",
     "PeerLost",
     "Pending",
     "SparseMatrixTable",
@@ -92,3 +98,12 @@ __all__ = [
     "uniform",
     "world",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What most programs do not need is imported when it is first used.
+    if name == "ParameterManager":
+        from unisono.parameters import ParameterManager
+
+        return ParameterManager
+    raise AttributeError(f"module 'unisono' has no attribute {name!r}")
