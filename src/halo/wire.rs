@@ -100,12 +100,12 @@ impl Wire {
         match &mut self.way {
             Way::Lanes { outbox, number, .. } => {
                 *number = number.wrapping_add(1);
-                for lane in 0..neighbours.len() {
+                for (lane, neighbour) in neighbours.iter().enumerate() {
                     let bytes = lengths(lane).0;
                     if bytes == 0 {
                         continue;
                     }
-                    let missing = |member: usize| neighbours[lane].member == member && !outbox.is_free(lane);
+                    let missing = |member: usize| neighbour.member == member && !outbox.is_free(lane);
                     wait(group, call, None, || outbox.is_free(lane), missing)?;
                     outbox.send(lane, *number, bytes, |room| pack(lane, room));
                 }

@@ -272,7 +272,10 @@ mod tests {
         })
     }
 
-    const SHAPES: [(&[usize], &[isize], &[isize], isize); 7] = [
+    /// Extents, strides of two arrays, and where the first begins.
+    type Shape = (&'static [usize], &'static [isize], &'static [isize], isize);
+
+    const SHAPES: [Shape; 7] = [
         (&[5], &[1], &[1], 0),
         (&[1000], &[1], &[1], 0),
         (&[3, 4], &[7, 1], &[4, 1], 0),
@@ -301,6 +304,19 @@ mod tests {
                 assert!(target == expected, "{shape:?} of {element} bytes");
             }
         }
+    }
+
+    #[test]
+    fn large_boxes_arrive_past_the_caches() {
+        let (rows, length, pitch) = (LARGE / 4 / 1000 + 1, 1000, 1003);
+        let source: Vec<u32> = (0..(rows * pitch) as u32).collect();
+        let mut target = vec![u32::MAX; rows * length];
+        let shape =
+            Strided { extents: &[rows, length], from: &[pitch as isize, 1], to: &[length as isize, 1] };
+        // SAFETY: both vectors have room for all rows.
+        unsafe { copy(&shape, 4, source.as_ptr().cast(), target.as_mut_ptr().cast()) };
+        let right = |(at, &value): (usize, &u32)| value == (at / length * pitch + at % length) as u32;
+        assert!(target.iter().enumerate().all(right));
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn views_have_halos_and_give_sums_back() {
                 assert_eq!(around, [15., 12., 13., 14., 3., 0., 1., 2., 7., 4., 5., 6., 11., 8., 9., 10.]);
             }
             // Each of the 16 elements stands in every one of the four padded parts.
-            assert_eq!(view.get_bprop_view(&vec![1.0; 16]).unwrap(), [4.0; 4]);
+            assert_eq!(view.get_bprop_view(&[1.0; 16]).unwrap(), [4.0; 4]);
         }
         assert_eq!(view.plan().needed().shape(), [4, 4]);
     });
