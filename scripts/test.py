@@ -38,14 +38,14 @@ DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
 FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
 
-LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock"]
+LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Loom tries every order in which threads can meet at a flag or a lock; it replaces the atomics, so it
-    # builds apart. The switch is not called "loom", because a dependency has a switch of that name.
+    # Loom tries every order in which threads can meet at a flag, a lock or a lane; it replaces the atomics,
+    # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage("Python", [*PYTEST, "--ignore", "tests/frameworks", "tests"], PACKAGE),
     # Docstrings of frameworks that are not installed cannot run.

@@ -37,6 +37,23 @@ pub(crate) struct World {
     restarts: usize,
 }
 
+impl World {
+    fn of(world: unisono::World) -> World {
+        World {
+            life: Arc::new(Life::new(world.rank())),
+            rank: world.rank(),
+            size: world.size(),
+            local_rank: world.local_rank(),
+            local_size: world.local_size(),
+            hosts: world.hosts().to_vec(),
+            transport: world.transport(),
+            launcher: world.launcher().to_owned(),
+            restarts: world.restarts(),
+            world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
+        }
+    }
+}
+
 #[pymethods]
 impl World {
     /// Finds the launcher and joins the others.
@@ -48,18 +65,14 @@ impl World {
         let world = made.map_err(|error| raise(py, error))?;
         world.set_locator(locate::where_is_main);
         remember_rank(world.rank());
-        Ok(World {
-            life: Arc::new(Life::new(world.rank())),
-            rank: world.rank(),
-            size: world.size(),
-            local_rank: world.local_rank(),
-            local_size: world.local_size(),
-            hosts: world.hosts().to_vec(),
-            transport: world.transport(),
-            launcher: world.launcher().to_owned(),
-            restarts: world.restarts(),
-            world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
-        })
+        Ok(World::of(world))
+    }
+
+    /// Worlds of ranks that are threads of this process, one for each.
+    #[staticmethod]
+    fn threads(py: Python<'_>, size: usize) -> PyResult<Vec<World>> {
+        let made = py.detach(|| guard("threads", || unisono::World::threads(size)));
+        Ok(made.map_err(|error| raise(py, error))?.into_iter().map(World::of).collect())
     }
 
     /// The group of everybody.

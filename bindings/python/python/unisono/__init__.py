@@ -38,6 +38,7 @@ from unisono.errors import (
     UsageError,
 )
 from unisono.group import Group
+from unisono.halo import GlobalArray, Grid, local_grid
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayTable",
     "Error",
+    "GlobalArray",
+    "Grid",
     "Group",
     "InternalError",
     "IoError",
@@ -84,6 +87,7 @@ __all__ = [
     "gather",
     "init",
     "load",
+    "local_grid",
     "normal",
     "pick_device",
     "recv",
