@@ -16,6 +16,7 @@ extern crate self as unisono;
 
 mod collectives;
 pub mod error;
+pub mod halo;
 pub mod launch;
 pub mod memory;
 pub mod tables;

@@ -38,8 +38,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(world: unisono::World) -> World {
-        world.set_locator(locate::where_is_main);
+    /// A world whose rank is a thread of this process.
+    fn of(world: unisono::World) -> World {
         World {
             life: Arc::new(Life::new(world.rank())),
             rank: world.rank(),
@@ -52,6 +52,12 @@ impl World {
             restarts: world.restarts(),
             world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
         }
+    }
+
+    /// A world whose rank is this process: others are told where its program is.
+    pub(crate) fn new(world: unisono::World) -> World {
+        world.set_locator(locate::where_is_main);
+        World::of(world)
     }
 }
 
@@ -66,6 +72,13 @@ impl World {
         let world = made.map_err(|error| raise(py, error))?;
         remember_rank(world.rank());
         Ok(World::new(world))
+    }
+
+    /// Worlds of ranks that are threads of this process, one for each.
+    #[staticmethod]
+    fn threads(py: Python<'_>, size: usize) -> PyResult<Vec<World>> {
+        let made = py.detach(|| guard("threads", || unisono::World::threads(size)));
+        Ok(made.map_err(|error| raise(py, error))?.into_iter().map(World::of).collect())
     }
 
     /// The group of everybody.

@@ -12,6 +12,7 @@ mod endpoint;
 pub(crate) mod flag;
 mod futex;
 mod heap;
+pub(crate) mod lanes;
 mod layout;
 pub(crate) mod lock;
 pub(crate) mod patience;
