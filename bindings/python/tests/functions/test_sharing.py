@@ -97,6 +97,14 @@ def test_counters_and_random_streams_survive_slices(pair):
     assert functions.gather(count).tolist() == [2, 2]
 
 
+def test_first_values_stay_the_callers(pair):
+    first = np.ones(2)
+    s = functions.shared(first, "s")
+    functions.function(lambda s: None, shareds=[s])
+    functions.all_reduce(s, "sum")
+    assert s.get_value().tolist() == [2, 2] and first.tolist() == [1, 1]
+
+
 def test_functions_added_later_share_variables(pair):
     s = functions.shared(np.zeros(2), "s")
     add = functions.function(lambda x, s: functions.updated(s=s + x.sum(axis=0)), updates=[s])

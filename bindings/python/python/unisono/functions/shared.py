@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,9 @@ class Shared:
     """
 
     def __init__(self, value: Any, name: str) -> None:
-        self.value = value if hasattr(value, "__array__") else np.asarray(value)
+        jax = sys.modules.get("jax")
+        # Collectives write in place: what the caller has stays as it is.
+        self.value = value if jax is not None and isinstance(value, jax.Array) else np.array(value)
         """This process's copy."""
         self.name = name
         """The argument that functions get it as."""
