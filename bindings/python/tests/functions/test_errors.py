@@ -243,6 +243,21 @@ def test_data(pair):
         huge.set_shape(1 << 50)
 
 
+def test_what_is_not_a_number(pair):
+    x = functions.data(np.arange(3.0))
+    for value in (np.array(["a"]), [None], np.zeros(2, "V4")):
+        with refuses(TypeError, "output 0", "numbers"):
+            functions.function(lambda x, value=value: value, "gather")(x)
+    with refuses(TypeError, "data 'names'", "numbers", "<U"):
+        functions.data(["one"], name="names")
+    names = functions.shared(["one"], "names")
+    functions.function(lambda names: None, shareds=[names])
+    with refuses(TypeError, "gather", "position 0", "numbers"):
+        functions.gather(names)
+    anything = functions.function(lambda x: "what", [None])
+    assert anything(x) == ["what"]
+
+
 def test_collectives(pair):
     s, t, stranger = (functions.shared(np.ones(2), name) for name in ("s", "t", "stranger"))
     whole = functions.shared(np.ones(2, int), "whole")

@@ -108,6 +108,14 @@ def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
     assert f(functions.data(-np.arange(3.0))) == -3
 
 
+def test_a_worker_that_wants_to_leave_stays(fork):
+    fork(2)
+    leave = functions.function(lambda x: sys.exit("enough") if x[0] else x.sum(), "sum")
+    with pytest.raises(functions.WorkerError, match="worker 1 raised SystemExit: enough"):
+        leave(functions.data(np.arange(2.0)))
+    assert leave(functions.data(np.zeros(2))) == 0
+
+
 def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
     fork(2)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
@@ -192,6 +200,16 @@ def test_an_interrupted_master_keeps_its_workers(fork):
     with pytest.raises(KeyboardInterrupt):
         f(functions.data(np.arange(2.0)))
     assert f(functions.data(np.ones(2))) == 2
+
+
+def test_a_missing_package_is_named(fork, monkeypatch):
+    fork(2)
+    functions.function(lambda x: x.sum(), "sum")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cloudpickle", None)
+        with pytest.raises(uni.Unsupported, match=r"cloudpickle.*unisono\[functions\]"):
+            functions.distribute()
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
 
 
 def test_what_cannot_be_sent_is_an_error_and_the_job_goes_on(fork):

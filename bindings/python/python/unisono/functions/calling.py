@@ -51,6 +51,9 @@ class Call:
         computed = function.run(arguments, chosen, count, self._slices)
         modes = definition.output_modes
         self._outputs = [(modes[at], at, np.asarray(computed[at])) for at in self._subset]
+        for mode, at, value in self._outputs:
+            if mode is not None:
+                outputs.check_type(value.dtype, f"{self.operation}: output {at}")
         if not self._outputs:
             return None
         return count, [self._show(mode, value) for mode, _, value in self._outputs]

@@ -15,6 +15,7 @@ from unisono.functions import batch as batches
 from unisono.functions.batch import Place, edges
 from unisono.functions.data import Data
 from unisono.functions.moving import MOVES
+from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
 from unisono.functions.variables import parts_of
 
@@ -272,6 +273,10 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
                 f"{getattr(part, 'name', None) or 'another one'} at position {position}"
             )
         numbers.append(number)
+        check_type(
+            np.asarray(pool.member.variables.variable(number).get()).dtype,
+            f"{operation}: position {position}",
+        )
     if len(set(numbers)) < len(numbers):
         raise ValueError("Redundant variables provided.")
     is_single = not is_list and len(parts) == 1 and parts[0] is shared_vars

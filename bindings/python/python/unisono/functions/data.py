@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.batch import Place
+from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
 
 
@@ -28,6 +29,7 @@ class Data:
     def __init__(self, pool: Pool, dtype: Any, ndim: int, minibatch: bool, name: str | None) -> None:
         self._pool = pool
         self._dtype = np.dtype(dtype)
+        check_type(self._dtype, f"data {name!r}" if name else "data")
         self._ndim = ndim
         self._memory: Any = None
         self._offset = 0

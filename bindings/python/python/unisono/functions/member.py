@@ -81,7 +81,7 @@ class Member:
             problem = task.problem(everybody)
         result = task.finish(everybody) if problem is None else None
         self.in_step = True
-        if problem is not None and (self.is_master or not isinstance(problem, Exception)):
+        if problem is not None and self.is_master:
             raise problem
         return result
 

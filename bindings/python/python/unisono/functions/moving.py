@@ -178,7 +178,7 @@ class Reduce(Move):
         if self._op == "avg":
             for at, variable in enumerate(self.variables):
                 kind = np.dtype(shown[0][at][0])
-                if kind.kind not in "fcV":
+                if kind.kind not in "fc":
                     return TypeError(
                         f"{self.operation}: expected floating point for op 'avg', received {kind.name} in "
                         f"{variable.name}; use 'sum'"

@@ -37,11 +37,20 @@ def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
 
 def check_average(dtype: Any, position: int) -> None:
     """Fails for an average that would not be a number of its own type."""
-    if np.dtype(dtype).kind not in "fcV":
+    if np.dtype(dtype).kind not in "fc":
         raise TypeError(
             f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', "
             "received "
             f"{np.dtype(dtype).name}; use 'sum', or cast the output"
+        )
+
+
+def check_type(dtype: Any, what: str) -> None:
+    """Fails for elements that are not plain numbers: shared memory holds nothing else."""
+    if np.dtype(dtype).kind not in "biufc":
+        raise TypeError(
+            f"{what}: expected numbers of a type that NumPy has, received {np.dtype(dtype)}; "
+            "convert them, for example to float32"
         )
 
 
