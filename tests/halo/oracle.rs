@@ -12,31 +12,29 @@ pub fn offset(shape: &[usize], index: &[i64]) -> usize {
     shape.iter().zip(index).fold(0, |at, (&extent, &index)| at * extent + index as usize)
 }
 
-/// Walks from a position into the array step by step, as the boundaries' definitions say.
-fn walk(mut position: i64, length: i64, edges: &Edges) -> Result<i64, f64> {
-    loop {
-        let edge = match position {
-            _ if (0..length).contains(&position) => return Ok(position),
-            _ if position < 0 => edges.before,
-            _ => edges.after,
-        };
-        position = match edge {
-            Boundary::Zero => return Err(0.0),
-            Boundary::Constant(value) => return Err(value),
-            Boundary::Replicate => return Ok(if position < 0 { 0 } else { length - 1 }),
-            _ if length == 1 => 0,
-            Boundary::Periodic => {
-                return Ok(((position % length) + length) % length);
+/// Walks from a position into the array, as the boundaries' definitions say; a constant stops it.
+fn walk(position: i64, length: i64, edges: &Edges) -> Result<i64, f64> {
+    if (0..length).contains(&position) {
+        return Ok(position);
+    }
+    let mut at = position;
+    match if position < 0 { edges.before } else { edges.after } {
+        Boundary::Zero => Err(0.0),
+        Boundary::Constant(value) => Err(value),
+        Boundary::Replicate => Ok(if position < 0 { 0 } else { length - 1 }),
+        Boundary::Periodic => {
+            while !(0..length).contains(&at) {
+                at += if at < 0 { length } else { -length };
             }
-            Boundary::Reflect => {
-                // Mirrored at the near edge until it is inside, both mirrors being of this kind.
-                let mut at = position;
-                while !(0..length).contains(&at) {
-                    at = if at < 0 { -at } else { 2 * (length - 1) - at };
-                }
-                return Ok(at);
+            Ok(at)
+        }
+        Boundary::Reflect if length == 1 => Ok(0),
+        Boundary::Reflect => {
+            while !(0..length).contains(&at) {
+                at = if at < 0 { -at } else { 2 * (length - 1) - at };
             }
-        };
+            Ok(at)
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use unisono::{DType, World};
 use crate::harness::Job;
 
 fn exchange(world: &World, shape: [usize; 3], direct: bool) -> Exchange {
-    let grid = Grid::new(&[("h", -1), ("w", 1 + i64::from(world.size() % 2 == 0))], world.size()).unwrap();
+    let grid =
+        Grid::new(&[("h", -1), ("w", 1 + i64::from(world.size().is_multiple_of(2)))], world.size()).unwrap();
     let layout = Layout::new(&grid, &shape, &[("h", 1), ("w", 2)]).unwrap();
     let window = Window { kernel: 5, padding: (2, 2), ..Window::IDENTITY };
     let edges = Edges::both(Boundary::Periodic);

@@ -29,9 +29,12 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-# A page whose program starts workers itself needs no launcher.
+# A page whose program only starts workers itself needs no launcher.
 CASES = [
-    (page, ranks) for page in PAGES for ranks in (1, 2) if ranks == 1 or "fork(2)" not in page.read_text()
+    (page, ranks)
+    for page in PAGES
+    for ranks in (1, 2)
+    if ranks == 1 or "uni.init()" in page.read_text() or "fork(2)" not in page.read_text()
 ]
 
 

@@ -154,6 +154,10 @@ def test_torch_tensors_stay_tensors():
             assert isinstance(padded, torch.Tensor) and padded.dtype == dtype
             back = window.adjoint(torch.ones(window.padded_shape, dtype=dtype))
             assert back.dtype == dtype and tuple(back.shape) == array.local_shape
+            whole = torch.arange(16).reshape(4, 4).to(dtype)
+            part = array.scatter(whole if grid.rank == 0 else torch.empty(0))
+            assert part.dtype == dtype and torch.equal(part, whole[array.region])
+            assert torch.equal(array.gather(part, root=None), whole)
 
     with uni.local_grid(h=2, w=1) as grid:
         grid.run(rank)

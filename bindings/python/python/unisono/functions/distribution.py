@@ -104,7 +104,6 @@ def _cloudpickle() -> Any:
     except ImportError as error:
         raise Unsupported(
             "distribute: expected the package cloudpickle, which sends functions by value, and it is not "
-            "installed; "
-            'pip install "unisono[functions]"'
+            "installed; pip install cloudpickle"
         ) from error
     return cloudpickle

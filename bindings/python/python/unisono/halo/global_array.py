@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -146,7 +147,7 @@ class GlobalArray:
         """Everybody gets its part of the array that the root has. Every rank calls it.
 
         Args:
-            x: The whole array, at the root; the others' is not looked at.
+            x: The whole array, at the root; elsewhere None, or any tensor to get a tensor.
             root: The rank that has it.
             timeout: Seconds until the call gives up.
 
@@ -165,8 +166,7 @@ class GlobalArray:
                 f"{received if here else 'another one there'}; pass the whole array on that rank"
             )
         name = _TYPES[int(code[0])]
-        dtype = bfloat16() if name == "bfloat16" and not hasattr(x, "new_empty") else name
-        source = x if here else np.empty((0,) * len(self.shape), dtype)
+        source = x if here else _nothing(x, len(self.shape), name)
         out = empty_like(source, self.local_shape)
         self._once("scatter", root, name, timeout).forward([source], [out], timeout)
         return out
@@ -314,6 +314,14 @@ class GlobalArray:
             # Whole arrays travel seldom: no room is kept in shared memory for them.
             self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, False, timeout)
         return self._exchanges[key]
+
+
+def _nothing(like: Any, dimensions: int, dtype: str) -> Any:
+    """An empty array of this type, from the library of `like`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.empty((0,) * dimensions, dtype=getattr(torch, dtype))
+    return np.empty((0,) * dimensions, bfloat16() if dtype == "bfloat16" else dtype)
 
 
 def _split(shape: tuple[int, ...], grid: Grid, split: Mapping[str, int] | None) -> dict[str, int]:
