@@ -14,7 +14,7 @@ mod progress;
 pub(crate) mod shm;
 mod signature;
 
-pub use arena::ArenaBuffer;
+pub use arena::{ArenaBuffer, WholeArena};
 
 pub(crate) use call::Call;
 pub use call::Interrupt;

@@ -14,6 +14,7 @@ mod header;
 mod heap;
 mod in_place;
 mod interrupt;
+mod job;
 mod key_value;
 mod locate;
 mod memory;
@@ -35,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     locate::watch(module)?;
     module.add_class::<world::World>()?;
+    module.add_class::<job::Job>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<tables::Tables>()?;
     module.add_class::<table::Table>()?;

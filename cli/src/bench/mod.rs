@@ -2,6 +2,7 @@
 
 mod collectives;
 mod frameworks;
+mod functions;
 mod halo;
 mod measure;
 mod rank;
@@ -37,6 +38,8 @@ enum What {
     Halo(HaloBench),
     /// Time a PyTorch model's parameters and gradients between processes on this host.
     Frameworks(FrameworkBench),
+    /// Time calls of functions by a master and its workers on this host.
+    Functions(FunctionBench),
 }
 
 #[derive(Args)]
@@ -95,11 +98,25 @@ struct FrameworkBench {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct FunctionBench {
+    /// How many processes work, the master included.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    workers: usize,
+    /// About how long to measure each figure, in seconds.
+    #[arg(long, value_name = "S", default_value = "3")]
+    seconds: f64,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
         What::Halo(options) => halo::run(options, this_program),
         What::Frameworks(options) => frameworks::run(options, this_program),
+        What::Functions(options) => functions::run(options, this_program),
     }
 }

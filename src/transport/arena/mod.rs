@@ -20,6 +20,7 @@ mod posts;
 mod ring;
 mod seat;
 mod stay;
+mod whole;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +35,7 @@ use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
 pub(crate) use stay::{Fate, Underway};
+pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
 

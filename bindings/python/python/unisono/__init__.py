@@ -25,6 +25,7 @@ from unisono.collectives import (
     scatter,
     send,
 )
+from unisono.devices import pick_device
 from unisono.errors import (
     Error,
     InternalError,
@@ -88,6 +89,7 @@ __all__ = [
     "load",
     "local_grid",
     "normal",
+    "pick_device",
     "recv",
     "reduce",
     "reduce_scatter",
