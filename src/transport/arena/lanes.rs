@@ -185,7 +185,7 @@ mod tests {
     fn a_lane_is_filled_and_emptied_in_turn_and_its_memory_comes_back() {
         let transports = local::create(2).unwrap();
         let (one, other) = (&transports[0].seat, &transports[1].seat);
-        let free = one.reserve(1).unwrap();
+        let free = one.reserve(4097).unwrap();
         one.give_back(free, 1);
         for _ in 0..3 {
             let mut outbox = Outbox::new(one, &[(1, 1000), (1, 0)]).unwrap();
@@ -198,7 +198,7 @@ mod tests {
             }
             outbox.send(0, 5, 1000, |bytes| bytes.fill(9));
             drop(outbox);
-            let beyond = one.reserve(1).unwrap();
+            let beyond = one.reserve(4097).unwrap();
             inbox.receive(0, 5, 1000, |bytes| assert!(bytes.iter().all(|&byte| byte == 9), "still there"));
             one.give_back(beyond, 1);
         }
