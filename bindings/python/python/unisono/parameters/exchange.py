@@ -25,6 +25,10 @@ Fill = Callable[[int, int], None]
 class Waiting(Protocol):
     """An exchange under way."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is known to have ended well, so that nothing is left to wait for."""
+
     def wait(self) -> Any:
         """Waits for its end and raises what went wrong."""
 
@@ -135,6 +139,8 @@ class Averaging:
 
 class _Settled:
     """A call under way, and what is to be done after it."""
+
+    ended = False
 
     def __init__(self, pending: Pending[Any], settle: Callable[[], None]) -> None:
         self._pending = pending
