@@ -133,10 +133,15 @@ def background(elements: int, seconds: float) -> None:
     # The whole step takes this long, with the optimizer's part.
     waiting = max(0.0, STEP_SECONDS - min(optimize() for _ in range(5)))
     # A plain step has the machine for itself; the other meets an exchange that the step before it has begun.
-    before = itertools.cycle((manager.flush, manager.sync))
-    in_turns(
-        "background", 4 * count, seconds, {"step": step, "step_and_sync": with_sync}, lambda: next(before)()
-    )
+    alone = itertools.cycle((True, False))
+
+    def prepare() -> None:
+        if next(alone):
+            manager.flush()
+        else:
+            manager.sync()
+
+    in_turns("background", 4 * count, seconds, {"step": step, "step_and_sync": with_sync}, prepare)
     manager.flush()
     uni.barrier()
     manager.flush()

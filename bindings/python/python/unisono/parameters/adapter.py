@@ -60,7 +60,7 @@ class Swapping(Protocol):
         """Notes what the parameters are; those that are changed from here on take nothing over."""
 
     def spare(self) -> list[Values | None]:
-        """Views of the memory beside the parameters, None where there is none. Called on any thread."""
+        """Views of the memory beside the parameters, None where there is none."""
 
     def take(self, places: Iterable[int]) -> list[int]:
         """Exchanges the memory of parameters with that beside them, and says which have done it.

@@ -80,7 +80,7 @@ class Keeper:
                     np.copyto(passing[place], value)
 
         try:
-            self._exchange.run(passing, fill)
+            self._exchange.run(passing, fill, lambda begin, end: None)
             write(self._parameters, self._layout.views(passing))
         except BaseException:
             for value, place in self._overlaps(flat, 0, self._exchange.told):
@@ -100,7 +100,7 @@ class Keeper:
         """
         seen = self._seen = self._buffer() if self._seen is None else self._seen
         base, passing, flat = self._base, self._passing, [value.reshape(-1) for value in values]
-        left = self._memory_left()
+        left, spare = self._memory_left(), self._swap.spare() if self._swap is not None else []
 
         def fill(begin: int, end: int) -> None:
             self._look(left, begin, end)
@@ -111,14 +111,13 @@ class Keeper:
                 else:
                     np.copyto(passing[place], seen[place])
 
-        def settle() -> None:
+        def settle(begin: int, end: int) -> None:
             # What brings the model from what it was to what the exchange has brought.
-            np.subtract(passing, seen, out=base)
-            self._forget_left()
-            if self._swap is not None:
-                for spare, value in zip(self._swap.spare(), self._layout.views(passing), strict=True):
-                    if spare is not None:
-                        np.copyto(spare, value)
+            part = slice(begin, end)
+            np.subtract(passing[part], seen[part], out=base[part])
+            self._put_beside(spare, passing, begin, end)
+            if end == passing.size:
+                self._forget_left()
 
         if self._swap is not None:
             self._swap.mark()
@@ -184,11 +183,20 @@ class Keeper:
         if begin < end and left:
             assert self._seen is not None
             for value, place in self._overlaps(left, begin, end):
-                change = value - self._seen[place]
-                if change.any():
+                # Bits are compared faster than numbers are subtracted, and what is no number equals itself.
+                bits = f"i{value.itemsize}"
+                if (value.view(bits) != self._seen[place].view(bits)).any():
+                    change = value - self._seen[place]
                     self._base[place] -= change
                     self._unseen.append((place, change))
             self._looked_up_to = end
+
+    def _put_beside(self, spare: list[Values | None], brought: Values, begin: int, end: int) -> None:
+        """Puts where the model can take it over what has come of the parameters that end in a part."""
+        for memory, start, size in zip(spare, self._starts, self._sizes, strict=False):
+            stop = start + size
+            if memory is not None and begin < stop <= end:
+                np.copyto(memory, brought[start:stop].reshape(memory.shape))
 
     def _forget_left(self) -> None:
         self._left.clear()

@@ -67,8 +67,9 @@ class ParameterManager:
                 own.
             mode: "delta", "average" or "gradients".
             every: Only every so many calls of `sync` exchange anything.
-            background: Whether the exchange runs beside the next steps. What it brings is taken at the next
-                sync that exchanges; what the model changed meanwhile is kept.
+            background: Whether the exchange runs beside the next steps. What it brings is taken before the
+                next step of a PyTorch optimizer, or else at the next sync that exchanges; what the model
+                changed meanwhile is kept.
             name: The table's name, for checkpoints and restarts.
             updater: What the table does with a change; see `ArrayTable`.
             consistency: How far workers may drift apart: "async", "ssp:3", "bsp"; see `ArrayTable`.

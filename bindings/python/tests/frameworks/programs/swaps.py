@@ -284,14 +284,16 @@ def models():
     kept = values(copied)
     body.step()
     assert all(torch.equal(one, before) for one, before in zip(copied.parameters(), kept, strict=True))
-    # A graph that needs the former values cannot go on, as after any change in place.
+    # A graph that remembers the former values has them, or cannot go on, as after any change in place.
     manager.sync()
-    ended(manager)
-    old = loss(model, 0, 0)
+    factor = torch.ones(3, requires_grad=True)
+    remembers = loss(model, 0, 0)
+    cannot = (parameters[3] * factor).sum()
     model.zero_grad()
-    assert hold(manager, parameters, head.step) == [False] * 2 + [True] * 2
+    assert hold(manager, parameters, head.step) == [False, False, False, True]
+    remembers.backward()
     try:
-        old.backward()
+        cannot.backward()
     except RuntimeError as error:
         assert "modified by an inplace operation" in str(error)
     else:
