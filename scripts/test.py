@@ -37,19 +37,20 @@ PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
 FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
+PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
-LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock"]
+LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Loom tries every order in which threads can meet at a flag or a lock; it replaces the atomics, so it
-    # builds apart. The switch is not called "loom", because a dependency has a switch of that name.
+    # Loom tries every order in which threads can meet at a flag, a lock or a lane; it replaces the atomics,
+    # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage("Python", [*PYTEST, "--ignore", "tests/frameworks", "tests"], PACKAGE),
     # Docstrings of frameworks that are not installed cannot run.
-    Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", "unisono", "multiverso"], PACKAGE),
+    Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "--ignore", FRAMEWORK_EXAMPLES, "tests/python"]),
     Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
@@ -58,8 +59,12 @@ STAGES = [
 
 
 def environment() -> dict[str, str]:
-    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it."""
+    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it.
+
+    Keras would look for TensorFlow by itself, which is not among what is installed.
+    """
     return {
+        "KERAS_BACKEND": "jax",
         **os.environ,
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),

@@ -4,12 +4,13 @@ use std::env;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::join::{Joined, alone, on_one_host, over_mpi};
-use super::launcher;
+use super::join::{Joined, alone, on_one_host, over_mpi, seated};
+use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
 use super::{Common, Group, World};
 use crate::error::{Error, Result};
+use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Interrupt, local};
 
@@ -83,6 +84,20 @@ impl World {
             world.size(),
             world.transport()
         ));
+        Ok(world)
+    }
+
+    /// Joins a job whose memory this process holds already, as the given rank.
+    pub(crate) fn join(arena: Arc<Arena>, rank: usize, options: InitOptions) -> Result<World> {
+        let timeout = match options.timeout {
+            Some(timeout) => timeout,
+            None => timeout_from_environment()?,
+        };
+        let mut world = World::new(seated(arena, rank, 0)?, OWN, timeout);
+        if let Some(interrupt) = options.interrupt {
+            world.group = world.group.with_interrupt(interrupt);
+        }
+        world.meet(Instant::now() + timeout)?;
         Ok(world)
     }
 

@@ -1,6 +1,7 @@
 //! Ranks as real processes: the conformance suite, and what happens when ranks die, stop, or disagree.
 
 mod endings;
+mod halo;
 mod harness;
 mod key_value;
 mod later_tables;
@@ -25,6 +26,8 @@ fn rank() {
         "conformance" => conformance::run(world.group()).unwrap(),
         "endless" => endings::endless(&world),
         "absent" => endings::absent(&world),
+        "halo" => halo::endless(&world),
+        "halo conformance" => halo::every_case(&world),
         "early" => endings::early(&world),
         "mismatch" => mistakes::mismatch(&world),
         "second init" => mistakes::second_init(&world),

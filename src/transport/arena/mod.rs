@@ -12,6 +12,7 @@ mod endpoint;
 pub(crate) mod flag;
 mod futex;
 mod heap;
+pub(crate) mod lanes;
 mod layout;
 pub(crate) mod lock;
 pub(crate) mod patience;
@@ -19,6 +20,7 @@ mod posts;
 mod ring;
 mod seat;
 mod stay;
+mod whole;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +35,7 @@ use layout::Layout;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
 pub(crate) use stay::{Fate, Underway};
+pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
 

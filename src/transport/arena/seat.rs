@@ -8,7 +8,7 @@ use super::heap::Heap;
 use super::lock::{Holders, Lock};
 use super::patience::Patience;
 use super::stay::Fate;
-use super::{Arena, Place, channel};
+use super::{Arena, Place, channel, lanes};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::{Verb, process};
 
@@ -27,8 +27,17 @@ struct Book {
     heap: Heap,
     /// Channels that this seat founded and left, while others may still be in them: where, and of how many members.
     retired: Vec<(usize, usize)>,
+    /// Lanes that this seat gave up while their receivers had not taken everything.
+    lingering: Vec<Lingering>,
     /// After a failed call nothing is used again: another rank may still be about to touch it.
     kept: bool,
+}
+
+/// Memory of lanes: where, how many bytes, and which lanes are to be taken up to which number first.
+struct Lingering {
+    start: usize,
+    bytes: usize,
+    lanes: Vec<(usize, u32)>,
 }
 
 /// How long a rank may take to say where it is in its program.
@@ -92,7 +101,7 @@ impl Seat {
         let (start, used) = (arena.layout.heap(index), place.stay.heap_used().min(arena.layout.heap_bytes));
         let heap = Heap::new(start + used, arena.layout.heap_bytes - used);
         let patience = Patience::for_ranks(arena.seats());
-        let book = Mutex::new(Book { heap, retired: Vec::new(), kept: false });
+        let book = Mutex::new(Book { heap, retired: Vec::new(), lingering: Vec::new(), kept: false });
         Ok(Seat { arena, index, ranks, patience, book })
     }
 
@@ -183,13 +192,20 @@ impl Seat {
     /// Takes whole pages from this seat's heap.
     pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
         let mut book = self.book();
-        let Book { heap, retired, kept } = &mut *book;
+        let Book { heap, retired, lingering, kept } = &mut *book;
         retired.retain(|&(base, members)| {
             let deserted = channel::is_deserted(&self.arena, base, members);
             if deserted && !*kept {
                 heap.give_back(base, channel::bytes(members));
             }
             !deserted
+        });
+        lingering.retain(|Lingering { start, bytes, lanes }| {
+            let over = lanes.iter().all(|&(lane, number)| lanes::is_taken(&self.arena, lane, number));
+            if over && !*kept {
+                heap.give_back(*start, *bytes);
+            }
+            !over
         });
         let taken = heap.take(bytes).ok_or_else(|| {
             Error::usage(
@@ -219,6 +235,12 @@ impl Seat {
     /// Takes note of a channel that this seat founded and left: its memory comes back when the others have left too.
     pub(super) fn retire(&self, base: usize, members: usize) {
         self.book().retired.push((base, members));
+    }
+
+    /// Takes note of lanes that were given up: their memory comes back when they are taken up to these numbers.
+    pub(super) fn linger(&self, start: usize, bytes: usize, lanes: Vec<(usize, u32)>) {
+        let bytes = bytes.saturating_add(4096);
+        self.book().lingering.push(Lingering { start, bytes, lanes });
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

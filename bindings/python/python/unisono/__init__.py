@@ -25,6 +25,7 @@ from unisono.collectives import (
     scatter,
     send,
 )
+from unisono.devices import pick_device
 from unisono.errors import (
     Error,
     InternalError,
@@ -37,6 +38,7 @@ from unisono.errors import (
     UsageError,
 )
 from unisono.group import Group
+from unisono.halo import GlobalArray, Grid, local_grid
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayTable",
     "Error",
+    "GlobalArray",
+    "Grid",
     "Group",
     "InternalError",
     "IoError",
@@ -83,7 +87,9 @@ __all__ = [
     "gather",
     "init",
     "load",
+    "local_grid",
     "normal",
+    "pick_device",
     "recv",
     "reduce",
     "reduce_scatter",

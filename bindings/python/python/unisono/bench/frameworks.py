@@ -176,7 +176,7 @@ def main() -> None:
     try:
         import torch
     except ImportError:
-        sys.exit("unisono: bench frameworks needs PyTorch: pip install unisono[torch]")
+        sys.exit("unisono: bench frameworks needs PyTorch: pip install torch")
     if options.check:
         return
     torch.set_num_threads(1)

@@ -11,10 +11,11 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.parameters.adapter import Arrays, Parameters
 
-# The package that a type comes from, and the module here that knows it.
+# The package that a type comes from, and the module here that knows it. The first one wins: a Keras model on
+# PyTorch is a module of PyTorch too.
 FRAMEWORKS = {
-    "torch": "unisono.torch",
     "keras": "unisono.keras",
+    "torch": "unisono.torch",
     "lasagne": "unisono.lasagne",
     "pytensor": "unisono.pytensor",
     "aesara": "unisono.pytensor",

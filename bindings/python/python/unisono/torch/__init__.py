@@ -13,7 +13,7 @@ Example:
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError("unisono.torch needs PyTorch: pip install unisono[torch]") from error
+    raise ImportError("unisono.torch needs PyTorch: pip install torch") from error
 
 from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.gradients import average_gradients
