@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,7 +20,8 @@ class Parameters(Protocol):
 
     - `gradients() -> list[Values | None]`: views of the gradients that may be written, None where there is
       none.
-    - `add(values)`: adds to the parameters in place, faster than NumPy does.
+    - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
+    - `swap`: a `Swapping`, if the parameters can take new values without a copy.
     - `reduce_gradients(group, op)`: combines the gradients between workers in a way of its own.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """
@@ -39,6 +40,33 @@ class Parameters(Protocol):
 
         Args:
             values: Arrays of the shapes that `read` gives, of float32 or float64.
+        """
+
+
+class Swapping(Protocol):
+    """Memory beside the parameters, which they take over when it holds newer values than their own."""
+
+    def watch(self, before: Callable[[list[int]], None]) -> None:
+        """Has a method called whenever some parameters are about to be changed by training.
+
+        Args:
+            before: Given their places. Nothing may need their former values any more.
+        """
+
+    def close(self) -> None:
+        """Ends `watch`."""
+
+    def mark(self) -> None:
+        """Notes what the parameters are; those that are changed from here on take nothing over."""
+
+    def spare(self) -> list[Values | None]:
+        """Views of the memory beside the parameters, None where there is none."""
+
+    def take(self, places: Iterable[int]) -> list[int]:
+        """Exchanges the memory of parameters with that beside them, and says which have done it.
+
+        Args:
+            places: Which parameters; those that cannot stay as they are.
         """
 
 

@@ -18,11 +18,16 @@ class Background:
     """
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
+        self._call: Callable[[], None] | None = call
         self._failure: BaseException | None = None
         # A daemon: a program that fails must not wait for an exchange that cannot end.
         self._thread = threading.Thread(target=self._run, name="unisono-sync", daemon=True)
         self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the call has ended, without an error, and holds on to nothing."""
+        return not self._thread.is_alive() and self._failure is None
 
     def wait(self) -> None:
         """Waits for the call's end and raises what it raised."""
@@ -31,7 +36,9 @@ class Background:
             raise self._failure
 
     def _run(self) -> None:
+        call, self._call = self._call, None
+        assert call is not None
         try:
-            self._call()
+            call()
         except BaseException as failure:
             self._failure = failure

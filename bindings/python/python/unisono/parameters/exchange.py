@@ -18,12 +18,16 @@ LARGE = 1 << 20
 ROW = 1 << 14
 ROWS_AT_A_TIME = 16
 
-Fill = Callable[[int, int], None]
-"""Fills a part of what is exchanged, from one element to another."""
+Part = Callable[[int, int], None]
+"""Does something with a part of what is exchanged, from one element to another."""
 
 
 class Waiting(Protocol):
     """An exchange under way."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known to have ended well, so that nothing is left to wait for."""
 
     def wait(self) -> Any:
         """Waits for its end and raises what went wrong."""
@@ -39,21 +43,22 @@ class Exchange(Protocol):
     told: int
     """How many elements, from the first, the others have of the last exchange, even if it then failed."""
 
-    def run(self, values: Values, fill: Fill) -> None:
+    def run(self, values: Values, fill: Part, settle: Part) -> None:
         """Exchanges.
 
         Args:
             values: What this worker brings; becomes what it holds afterwards.
             fill: Puts it there, part by part.
+            settle: Called for each part that has come.
         """
 
-    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
         """Begins an exchange and lets the program go on.
 
         Args:
             values: As for `run`; not to be touched before the exchange has ended.
             fill: As for `run`.
-            settle: Called after it, unless it failed.
+            settle: As for `run`.
 
         Returns:
             What to wait for.
@@ -72,19 +77,20 @@ class ThroughTable:
         self._counts_steps = table.consistency.startswith("ssp")
         self._timeout = timeout
 
-    def run(self, values: Values, fill: Fill) -> None:
+    def run(self, values: Values, fill: Part, settle: Part) -> None:
         """Adds and gets: in pieces where the table has rows, otherwise as a whole."""
         self.told = 0
         if isinstance(self.table, MatrixTable):
-            self._run_in_pieces(values, fill)
+            self._run_in_pieces(values, fill, settle)
         else:
             fill(0, values.size)
             self.table.add(values, timeout=self._timeout)
             self.told = values.size
             self._tick()
             self.table.get(out=values, timeout=self._timeout)
+            settle(0, values.size)
 
-    def _run_in_pieces(self, values: Values, fill: Fill) -> None:
+    def _run_in_pieces(self, values: Values, fill: Part, settle: Part) -> None:
         rows = values.reshape(-1, ROW)
         ids = np.arange(len(rows))
         for begin in range(0, len(rows), ROWS_AT_A_TIME):
@@ -94,21 +100,17 @@ class ThroughTable:
             self.table.add(rows[piece], ids[piece], timeout=self._timeout)
             self.told = end
             self.table.get(ids[piece], out=rows[piece], timeout=self._timeout)
+            settle(begin * ROW, end)
         self._tick()
 
     def _tick(self) -> None:
         if self._counts_steps:
             self.table.tick(timeout=self._timeout)
 
-    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
         """Does all of it on a thread."""
         self.told = 0
-
-        def together() -> None:
-            self.run(values, fill)
-            settle()
-
-        return Background(together)
+        return Background(lambda: self.run(values, fill, settle))
 
 
 class Averaging:
@@ -122,19 +124,23 @@ class Averaging:
         self._group = group
         self._timeout = timeout
 
-    def run(self, values: Values, fill: Fill) -> None:
+    def run(self, values: Values, fill: Part, settle: Part) -> None:
         """Averages."""
         fill(0, values.size)
         self._group.all_reduce(values, "avg", timeout=self._timeout)
+        settle(0, values.size)
 
-    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+    def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
         """Averages behind the other calls of the group, whose order must be the same on all workers."""
         fill(0, values.size)
-        return _Settled(self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout), settle)
+        pending = self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout)
+        return _Settled(pending, lambda: settle(0, values.size))
 
 
 class _Settled:
     """A call under way, and what is to be done after it."""
+
+    ended = False
 
     def __init__(self, pending: Pending[Any], settle: Callable[[], None]) -> None:
         self._pending = pending

@@ -67,8 +67,9 @@ class ParameterManager:
                 own.
             mode: "delta", "average" or "gradients".
             every: Only every so many calls of `sync` exchange anything.
-            background: Whether the exchange runs beside the next steps. What it brings is taken at the next
-                sync that exchanges; what the model changed meanwhile is kept.
+            background: Whether the exchange runs beside the next steps. What it brings is taken before the
+                next step of a PyTorch optimizer, or else at the next sync that exchanges; what the model
+                changed meanwhile is kept.
             name: The table's name, for checkpoints and restarts.
             updater: What the table does with a change; see `ArrayTable`.
             consistency: How far workers may drift apart: "async", "ssp:3", "bsp"; see `ArrayTable`.
@@ -133,6 +134,8 @@ class ParameterManager:
             write(self._parameters, self._layout.views(first))
             if self._exchange is not None:
                 self._keeper = Keeper(self._parameters, self._layout, self._exchange, self._buffer, first)
+                if self._background:
+                    self._keeper.swap()
 
     def _buffer(self) -> Values:
         """Memory for all parameters; where it is averaged, such that this copies nothing."""
@@ -218,7 +221,7 @@ class ParameterManager:
                 if self._keeper.busy:
                     self._keeper.take(self._read())
         finally:
-            self._steps.closed = True
+            self._let_go()
             self._keeper = self._exchange = None
 
     def __enter__(self) -> ParameterManager:  # noqa: PYI034
@@ -233,7 +236,12 @@ class ParameterManager:
             self.close()
         else:
             # The others may not come to where this worker would wait for them.
-            self._steps.closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._steps.closed = True
+        if self._keeper is not None:
+            self._keeper.close()
 
     def _read(self) -> list[Values]:
         assert self._parameters is not None

@@ -11,6 +11,7 @@ from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.torch.gradients import reduce_gradients
+from unisono.torch.swap import Swap
 
 
 class ModuleParameters:
@@ -20,6 +21,9 @@ class ModuleParameters:
         self._named = dict(named)
         # NumPy has no bfloat16, so such tensors are read as copies.
         self.in_place = all(one.dtype != torch.bfloat16 for one in self._named.values())
+        # Before the first array, because PyTorch does not tell memory that it shares from such it was given.
+        self.swap = Swap(self._named)
+        """What lets the tensors take new values without a copy."""
 
     def names(self) -> list[str]:
         """Their names in the module."""
@@ -37,10 +41,11 @@ class ModuleParameters:
             one.copy_(torch.from_numpy(value))
 
     @torch.no_grad()
-    def add(self, values: list[Values]) -> None:
+    def add(self, values: list[Values | None]) -> None:
         """Adds to the tensors, on as many threads as PyTorch has."""
         for one, value in zip(self._named.values(), values, strict=True):
-            one.add_(torch.from_numpy(value))
+            if value is not None:
+                one.add_(torch.from_numpy(value))
 
     def reduce_gradients(self, group: Group, op: str) -> None:
         """Combines the gradients between workers."""

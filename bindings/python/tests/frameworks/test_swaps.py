@@ -1,0 +1,12 @@
+"""PyTorch: what a manager in the background brings is taken over without a copy, and nothing is lost."""
+
+import pytest
+
+pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
+
+PARTS = ["naive", "settings", "changes", "failures", "models", "ends"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_it_equals_a_computation_without_it(run_framework, ranks):
+    run_framework(ranks, "swaps.py", *PARTS).check()
