@@ -1,0 +1,26 @@
+//! Layers, models, data sets and experiments: a YAML file that trains on one process or many.
+
+mod cost;
+mod initial;
+mod layers;
+mod models;
+mod number;
+mod product;
+mod random;
+mod rules;
+mod shape;
+mod threads;
+mod weight;
+
+pub use cost::Cost;
+pub use initial::Initial;
+pub use layers::{
+    Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected,
+    Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
+};
+pub use models::{Network, Phase, PretrainCost, Pretraining};
+pub use number::Number;
+pub use random::Stream;
+pub use rules::{Method, Rule, Schedule};
+pub use shape::{Shape, Window};
+pub use weight::{Spread, Weight};
