@@ -1,6 +1,8 @@
 //! Layers, models, data sets and experiments: a YAML file that trains on one process or many.
 
 mod cost;
+mod data;
+mod experiment;
 mod initial;
 mod layers;
 mod models;
@@ -13,6 +15,13 @@ mod threads;
 mod weight;
 
 pub use cost::Cost;
+pub use data::{
+    Array, Arrays, DataSet, Inputs, Picture, Source, Split, Targets, Values, decode_png, encode_png,
+    read_npy, write_npy,
+};
+pub use experiment::{
+    Experiment, LayerKind, LayerSpec, ModelKind, Node, NodeValue, Place, Precision, schema,
+};
 pub use initial::Initial;
 pub use layers::{
     Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected,
