@@ -10,6 +10,7 @@ mod number;
 mod product;
 mod random;
 mod rules;
+mod running;
 mod shape;
 mod threads;
 mod weight;
@@ -31,5 +32,9 @@ pub use models::{Network, Phase, PretrainCost, Pretraining};
 pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
+pub use running::{
+    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch, check_gradients, predict,
+    train,
+};
 pub use shape::{Shape, Window};
 pub use weight::{Spread, Weight};
