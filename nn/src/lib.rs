@@ -33,8 +33,8 @@ pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
-    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch, check_gradients, predict,
-    train,
+    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
+    check_gradients, predict, train,
 };
 pub use shape::{Shape, Window};
 pub use weight::{Spread, Weight};

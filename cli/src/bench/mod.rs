@@ -2,6 +2,7 @@
 
 mod collectives;
 mod measure;
+mod nn;
 mod rank;
 mod ranks;
 mod size;
@@ -28,6 +29,8 @@ pub(crate) struct Options {
 enum What {
     /// Time collectives between processes on this host.
     Collectives(Collectives),
+    /// Time training steps of convolutional networks in one process.
+    Nn(nn::Options),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
 }
@@ -66,6 +69,7 @@ struct TableBench {
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
+        What::Nn(options) => nn::run(options),
         What::Tables(options) => tables::run(options, this_program),
     }
 }

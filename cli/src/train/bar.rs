@@ -33,7 +33,12 @@ impl Watch for Bar {
         if progress.batch == 1 {
             self.bar.reset();
             self.bar.set_length(progress.batches as u64);
-            self.bar.set_prefix(format!("epoch {}/{} {}", progress.epoch + 1, progress.epochs, progress.phase.name()));
+            self.bar.set_prefix(format!(
+                "epoch {}/{} {}",
+                progress.epoch + 1,
+                progress.epochs,
+                progress.phase.name()
+            ));
             (self.loss, self.started, self.samples) = (None, Instant::now(), 0);
         }
         self.samples += progress.samples;
@@ -45,8 +50,12 @@ impl Watch for Bar {
     }
 
     fn epoch(&mut self, metrics: &EpochMetrics) {
-        let percent = |name: &str, value: Option<f64>| value.map_or(String::new(), |value| format!("  {name} {value:.2} %"));
-        let number = |name: &str, value: Option<f64>| value.map_or(String::new(), |value| format!("  {name} {value:.4}"));
+        let percent = |name: &str, value: Option<f64>| {
+            value.map_or(String::new(), |value| format!("  {name} {value:.2} %"))
+        };
+        let number = |name: &str, value: Option<f64>| {
+            value.map_or(String::new(), |value| format!("  {name} {value:.4}"))
+        };
         let line = format!(
             "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s",
             metrics.epoch,

@@ -9,6 +9,7 @@ mod batch_norm;
 mod columns;
 mod contrast;
 mod convolution;
+mod direct;
 mod dropout;
 mod fully_connected;
 mod local;

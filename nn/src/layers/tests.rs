@@ -188,3 +188,60 @@ fn prediction_of_batch_norm_uses_running_averages() {
     layer.fprop(&Pass::alone(2, false, 0), &[3.0, 7.0], &mut outputs);
     assert!((outputs[0] - shift).abs() < 1e-9 && (outputs[1] - (2.0 * scale + shift)).abs() < 1e-9);
 }
+
+#[test]
+fn convolutions_in_single_precision_equal_those_in_double() {
+    let mut seen = 0;
+    for (shape, maps, kernel, padding) in [
+        (Shape::new(3, 9, 16), 5, [5, 5], [2, 2]),
+        (Shape::new(1, 28, 28), 6, [5, 5], [0, 0]),
+        (Shape::new(4, 7, 13), 3, [3, 2], [1, 0]),
+        (Shape::new(2, 5, 8), 9, [1, 1], [0, 0]),
+        (Shape::new(2, 6, 9), 4, [2, 4], [0, 3]),
+        (Shape::new(2, 4, 3), 4, [2, 2], [0, 0]),
+    ] {
+        let window = window(kernel, [1, 1], padding);
+        let doubles = weight("weights", &[maps, shape.maps, kernel[0], kernel[1]], 1);
+        let bias = weight("bias", &[maps], 2);
+        let single = |weight: &Weight<f64>| {
+            let values = weight.values.iter().map(|value| *value as f32).collect();
+            Weight::new(weight.name, weight.shape.clone(), values, weight.rule.clone(), weight.spread)
+        };
+        let mut fast = Convolution::new("fast", shape, window, single(&doubles), Some(single(&bias)));
+        let mut exact = Convolution::new("exact", shape, window, doubles, Some(bias));
+        let batch = 5;
+        for threads in [1, 2] {
+            let inputs = values(3, batch * shape.size());
+            let error = values(4, batch * Layer::<f64>::output(&exact).size());
+            let mut outputs = vec![0.0; error.len()];
+            let mut input_error = vec![0.0; inputs.len()];
+            let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
+            exact.fprop(&pass, &inputs, &mut outputs);
+            exact.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error));
+            let narrow = |values: &[f64]| values.iter().map(|value| *value as f32).collect::<Vec<f32>>();
+            let mut fast_outputs = vec![f32::NAN; error.len()];
+            let mut fast_error = vec![f32::NAN; inputs.len()];
+            let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
+            fast.fprop(&pass, &narrow(&inputs), &mut fast_outputs);
+            let fast_copy = fast_outputs.clone();
+            fast.bprop(&pass, &narrow(&inputs), &fast_copy, &narrow(&error), Some(&mut fast_error));
+            let close = |one: &[f64], other: &[f32]| {
+                assert_eq!(one.len(), other.len());
+                for (one, other) in one.iter().zip(other) {
+                    assert!(
+                        (one - f64::from(*other)).abs() < 2e-4 * (1.0 + one.abs()),
+                        "{one} {other} {window:?}"
+                    );
+                    seen += 1;
+                }
+            };
+            let mut close = close;
+            close(&outputs, &fast_outputs);
+            close(&input_error, &fast_error);
+            for (exact, fast) in exact.weights().iter().zip(fast.weights()) {
+                close(&exact.gradient, &fast.gradient);
+            }
+        }
+    }
+    assert!(seen > 1000);
+}

@@ -56,7 +56,8 @@ pub(super) fn save<T: Number>(trainer: &mut Trainer<T>, path: &Path, progress: P
             tensors.push((format!("{name}/{memory}"), vec![values.len()], values.clone()));
         }
     }
-    let views: Vec<_> = tensors.iter().map(|(name, shape, values)| (name.clone(), shape.clone(), &values[..])).collect();
+    let views: Vec<_> =
+        tensors.iter().map(|(name, shape, values)| (name.clone(), shape.clone(), &values[..])).collect();
     let settings = serde_json::to_string(&Settings { progress, updates })
         .map_err(|error| Error::internal("write checkpoint", error.to_string()))?;
     write_whole(path, &pack(&views, &settings)?)
@@ -84,8 +85,10 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
     let bytes = std::fs::read(path)
         .map_err(|error| Error::io("read checkpoint", path.display().to_string(), error, advice))?;
     let (tensors, settings) = unpack(path, &bytes)?;
-    let no_settings = || Error::usage(&what, "a checkpoint of unisono train", "another safetensors file", advice);
-    let settings: Settings = settings.and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(no_settings)?;
+    let no_settings =
+        || Error::usage(&what, "a checkpoint of unisono train", "another safetensors file", advice);
+    let settings: Settings =
+        settings.and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(no_settings)?;
     let mut wrong = None;
     let mut expected = std::collections::BTreeSet::new();
     let mut check = |name: String, shape: &[usize], needed: bool| {
@@ -111,7 +114,9 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         }
     }
     let stranger = tensors.keys().find(|name| !expected.contains(*name));
-    if let Some(received) = wrong.or_else(|| stranger.map(|name| format!("`{name}`, which this model has not"))) {
+    if let Some(received) =
+        wrong.or_else(|| stranger.map(|name| format!("`{name}`, which this model has not")))
+    {
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };

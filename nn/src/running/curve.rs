@@ -48,11 +48,23 @@ pub(super) fn svg(title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
         let path: Vec<String> =
             line.iter().map(|(step, value)| format!("{:.1},{:.1}", x(*step), y(*value))).collect();
         let path = path.join(" ");
-        let _ = writeln!(text, "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{path}\"/>");
+        let _ = writeln!(
+            text,
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{path}\"/>"
+        );
         let top = 40.0 + 16.0 * number as f64;
-        let _ = writeln!(text, "<text x=\"{}\" y=\"{top}\" fill=\"{colour}\">{name}</text>", WIDTH - MARGIN - 70.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{top}\" fill=\"{colour}\">{name}</text>",
+            WIDTH - MARGIN - 70.0
+        );
     }
-    let _ = writeln!(text, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">batches</text>\n</svg>", WIDTH / 2.0, HEIGHT - 12.0);
+    let _ = writeln!(
+        text,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">batches</text>\n</svg>",
+        WIDTH / 2.0,
+        HEIGHT - 12.0
+    );
     text
 }
 
@@ -74,8 +86,12 @@ mod tests {
 
     #[test]
     fn curves_have_finite_points_whatever_the_losses() {
-        for losses in [vec![], vec![(1, 0.0)], vec![(1, 2.0), (2, 2.0)], (1..2000).map(|s| (s, 1.0 / s as f64)).collect()]
-        {
+        for losses in [
+            vec![],
+            vec![(1, 0.0)],
+            vec![(1, 2.0), (2, 2.0)],
+            (1..2000).map(|s| (s, 1.0 / s as f64)).collect(),
+        ] {
             let line = thinned(&losses, 300);
             assert!(line.len() <= 300);
             let text = svg("title", &[("loss", line)]);

@@ -61,7 +61,12 @@ impl Folder {
         let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
         if let Some((old, new)) = old.lines().zip(new.lines()).find(|(old, new)| old != new) {
             let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
-            return Err(Error::usage(format!("resume {name}"), format!("`{}`", old.trim()), format!("`{}`", new.trim()), advice));
+            return Err(Error::usage(
+                format!("resume {name}"),
+                format!("`{}`", old.trim()),
+                format!("`{}`", new.trim()),
+                advice,
+            ));
         }
         let newest = self.saved().pop();
         newest.ok_or_else(|| {
@@ -121,7 +126,8 @@ impl Folder {
         let mut lines = String::new();
         for row in &self.rows {
             table += &format!("{}\n", row.line());
-            let json = serde_json::to_string(row).map_err(|error| Error::internal("write metrics", error.to_string()))?;
+            let json = serde_json::to_string(row)
+                .map_err(|error| Error::internal("write metrics", error.to_string()))?;
             lines += &format!("{json}\n");
         }
         let batches: String = self.losses.iter().map(|(step, loss)| format!("{step},{loss}\n")).collect();

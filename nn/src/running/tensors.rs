@@ -107,9 +107,14 @@ mod tests {
     #[test]
     fn tensors_come_back_and_every_flipped_bit_is_seen() {
         let values = [0.1_f32, -2.5, 1e-30, 7.0];
-        let tensors = [("a/weights".to_string(), vec![2, 2], &values[..]), ("b".into(), vec![1], &values[..1])];
+        let tensors =
+            [("a/weights".to_string(), vec![2, 2], &values[..]), ("b".into(), vec![1], &values[..1])];
         let bytes = pack(&tensors, "settings").expect("they can be packed");
-        assert_eq!(bytes, pack(&tensors, "settings").expect("they can be packed"), "the same bytes each time");
+        assert_eq!(
+            bytes,
+            pack(&tensors, "settings").expect("they can be packed"),
+            "the same bytes each time"
+        );
         let path = Path::new("x.safetensors");
         let (found, settings) = unpack(path, &bytes).expect("they are whole");
         assert_eq!(settings.as_deref(), Some("settings"));
