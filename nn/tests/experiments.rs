@@ -70,10 +70,10 @@ model:
   last_layer_epochs: 1
   sparsity: 0.1
   layers:
-    - {type: local, name: filter1, maps: 3, kernel: 4, stride: 2, weights: {type: uniform, low: 0, high: 1}}
+    - {type: local, name: filter1, maps: 3, kernel: 4, stride: 2, weights: {type: uniform, low: -1, high: 1}}
     - {type: pooling, pool: l2, kernel: 3, stride: 1}
     - {type: contrast, kernel: 3}
-    - {type: local, name: filter2, maps: 3, kernel: 3, weights: {type: uniform, low: 0, high: 1}}
+    - {type: local, name: filter2, maps: 3, kernel: 3, weights: {type: uniform, low: -1, high: 1}}
     - {type: pooling, pool: l2, kernel: 3, stride: 1}
     - {type: contrast, kernel: 3}
     - {type: fully_connected, name: output, outputs: 2, bias: false, activation: logistic}

@@ -129,6 +129,10 @@ fn complete_value(node: &Node, kind: &'static Kind, what: &str) -> Result<Node> 
             wrong(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
         }
         Kind::NumberOr(_) if node.number().is_some() => Ok(node.clone()),
+        Kind::NumberOr(objects) if node.entries().is_empty() => {
+            let names: Vec<&str> = objects.iter().map(|object| object.name).collect();
+            wrong(&format!("a number, or a map with a `type` of {}", names.join(", ")), "change it")
+        }
         Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, what),
         Kind::Many(kind) => match &node.value {
             Value::List(items) => {

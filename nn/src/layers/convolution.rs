@@ -1,7 +1,6 @@
 //! Convolution: the same filters at every place, as matrix products over gathered columns.
 
-use super::columns::Columns;
-use super::direct::Direct;
+use super::columns::{Columns, apart};
 use super::{Layer, Pass, Reach};
 use crate::number::Number;
 use crate::product::{Form, Into, multiply};
@@ -19,74 +18,6 @@ pub struct Convolution<T> {
     output: Shape,
     weights: Weight<T>,
     bias: Option<Weight<T>>,
-    /// A faster way, in single precision.
-    direct: Option<Direct>,
-}
-
-/// Errors and frames of so many numbers are worked on together: they stay near the processor.
-const TOGETHER: usize = 1 << 16;
-
-impl Convolution<f32> {
-    fn fprop_directly(&self, direct: &Direct, threads: usize, inputs: &[f32], outputs: &mut [f32]) {
-        let (size, taps) = (self.columns.input.size(), self.columns.window.area());
-        let height = self.columns.height();
-        let weights = &self.weights.values;
-        let packed = direct.pack(|map, input, place| weights[map * height + input * taps + place]);
-        let bias = self.bias.as_ref().map(|bias| &bias.values[..]);
-        threads::samples(threads, outputs, self.output.size(), |first, outputs| {
-            let mut frame = vec![0.0; direct.frame()];
-            for (sample, output) in outputs.chunks_mut(self.output.size()).enumerate() {
-                direct.place(&inputs[(first + sample) * size..][..size], &mut frame);
-                direct.run(&frame, &packed, bias, output);
-            }
-        });
-    }
-
-    fn gradient_directly(
-        &self,
-        direct: &Direct,
-        threads: usize,
-        inputs: &[f32],
-        error: &[f32],
-        total: &mut [f32],
-    ) {
-        let (size, output) = (self.columns.input.size(), self.output.size());
-        let group = (TOGETHER / (direct.frame() + direct.widened())).max(1);
-        threads::sums(threads, error.len() / output, total, |samples, gradient| {
-            let mut frames = vec![0.0; group * direct.frame()];
-            let mut errors = vec![0.0; group * direct.widened()];
-            for first in samples.clone().step_by(group) {
-                let count = group.min(samples.end - first);
-                for one in 0..count {
-                    let sample = first + one;
-                    direct.place(&inputs[sample * size..][..size], &mut frames[one * direct.frame()..]);
-                    let widened = &mut errors[one * direct.widened()..][..direct.widened()];
-                    direct.widen(&error[sample * output..][..output], widened);
-                }
-                direct.add_gradient(&frames[..count * direct.frame()], &errors, gradient);
-            }
-        });
-    }
-
-    fn error_directly(&self, back: &Direct, threads: usize, error: &[f32], input_error: &mut [f32]) {
-        let (size, taps) = (self.columns.input.size(), self.columns.window.area());
-        let height = self.columns.height();
-        let weights = &self.weights.values;
-        // Filters turned around, with inputs and outputs exchanged.
-        let packed = back.pack(|input, map, place| weights[map * height + input * taps + taps - 1 - place]);
-        threads::samples(threads, input_error, size, |first, input_error| {
-            let mut frame = vec![0.0; back.frame()];
-            for (sample, image) in input_error.chunks_mut(size).enumerate() {
-                back.place(&error[(first + sample) * self.output.size()..][..self.output.size()], &mut frame);
-                back.run(&frame, &packed, None, image);
-            }
-        });
-    }
-}
-
-/// The same layer, where it computes in single precision.
-fn single<T: Number>(layer: &Convolution<T>) -> Option<&Convolution<f32>> {
-    (layer as &dyn std::any::Any).downcast_ref()
 }
 
 impl<T: Number> Convolution<T> {
@@ -106,8 +37,41 @@ impl<T: Number> Convolution<T> {
         assert_eq!(maps * columns.height(), weights.values.len(), "a filter for each output map");
         assert!(bias.as_ref().is_none_or(|bias| bias.values.len() == maps));
         let output = Shape::new(maps, columns.outputs[0], columns.outputs[1]);
-        let direct = if T::NAME == "f32" { Direct::new(input, maps, window) } else { None };
-        Convolution { name: name.into(), columns, output, weights, bias, direct }
+        Convolution { name: name.into(), columns, output, weights, bias }
+    }
+
+    /// The convolution that gives the error of the input from that of the output, where it costs about the same as the
+    /// other way, which adds up products where windows overlap.
+    fn backward(&self) -> Option<Columns> {
+        let Window { kernel, stride, padding } = self.columns.window;
+        let padding = [kernel[0].checked_sub(1 + padding[0])?, kernel[1].checked_sub(1 + padding[1])?];
+        let alike = 4 * self.columns.input.area() <= 5 * self.output.area();
+        let window = Window { kernel, stride: [1, 1], padding };
+        (stride == [1, 1] && alike).then(|| Columns::new(self.output, window))
+    }
+
+    fn error_by_convolution(&self, back: Columns, threads: usize, error: &[T], input_error: &mut [T]) {
+        let (input, taps) = (self.columns.input, self.columns.window.area());
+        // Filters turned around, with inputs and outputs exchanged.
+        let mut turned = Vec::with_capacity(self.weights.values.len());
+        for map in 0..input.maps {
+            for filter in self.weights.values.chunks(self.columns.height()) {
+                turned.extend(filter[map * taps..(map + 1) * taps].iter().rev());
+            }
+        }
+        let size = self.output.size();
+        threads::samples(threads, input_error, input.size(), |first, input_error| {
+            let mut columns = vec![T::ZERO; back.length()];
+            for (sample, image) in input_error.chunks_mut(input.size()).enumerate() {
+                back.gather(&error[(first + sample) * size..][..size], &mut columns);
+                multiply(
+                    Into::Replace,
+                    (image, Form::new(input.maps, input.area())),
+                    (&turned, Form::new(input.maps, back.height())),
+                    (&columns, Form::new(back.height(), input.area()).strided(back.stride(), 1)),
+                );
+            }
+        });
     }
 }
 
@@ -129,15 +93,11 @@ impl<T: Number> Layer<T> for Convolution<T> {
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        if let (Some(direct), Some(layer)) = (&self.direct, single(self)) {
-            let (inputs, outputs) = (bytemuck::cast_slice(inputs), bytemuck::cast_slice_mut(outputs));
-            return layer.fprop_directly(direct, pass.threads, inputs, outputs);
-        }
         let (form, maps) = (self.columns, self.output.maps);
         let (size, area) = (form.input.size(), self.output.area());
         let (weights, bias) = (&self.weights.values, self.bias.as_ref());
         threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
-            let mut columns = vec![T::ZERO; form.height() * form.width()];
+            let mut columns = vec![T::ZERO; form.length()];
             for (sample, output) in outputs.chunks_mut(maps * area).enumerate() {
                 form.gather(&inputs[(first + sample) * size..][..size], &mut columns);
                 let into = match bias {
@@ -151,7 +111,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
                     into,
                     (output, Form::new(maps, area)),
                     (weights, Form::new(maps, form.height())),
-                    (&columns, Form::new(form.height(), area)),
+                    (&columns, Form::new(form.height(), area).strided(form.stride(), 1)),
                 );
             }
         });
@@ -167,33 +127,23 @@ impl<T: Number> Layer<T> for Convolution<T> {
     ) {
         let (form, maps) = (self.columns, self.output.maps);
         let (size, area) = (form.input.size(), self.output.area());
-        let mut total = std::mem::take(&mut self.weights.gradient);
-        total.fill(T::ZERO);
-        match (&self.direct, single(self)) {
-            (Some(direct), Some(layer)) => {
-                let (inputs, error) = (bytemuck::cast_slice(inputs), bytemuck::cast_slice(error));
-                layer.gradient_directly(
-                    direct,
-                    pass.threads,
-                    inputs,
-                    error,
-                    bytemuck::cast_slice_mut(&mut total),
+        self.weights.gradient.fill(T::ZERO);
+        threads::sums(pass.threads, pass.batch, &mut self.weights.gradient, |samples, gradient| {
+            let mut columns = vec![T::ZERO; form.length()];
+            let mut spaced = vec![T::ZERO; maps * apart(area)];
+            for sample in samples {
+                form.gather(&inputs[sample * size..][..size], &mut columns);
+                for (map, row) in spaced.chunks_mut(apart(area)).enumerate() {
+                    row[..area].copy_from_slice(&error[(sample * maps + map) * area..][..area]);
+                }
+                multiply(
+                    Into::Add,
+                    (gradient, Form::new(maps, form.height())),
+                    (&spaced, Form::new(maps, area).strided(apart(area), 1)),
+                    (&columns, Form::new(form.height(), area).strided(form.stride(), 1).transposed()),
                 );
             }
-            _ => threads::sums(pass.threads, pass.batch, &mut total, |samples, gradient| {
-                let mut columns = vec![T::ZERO; form.height() * form.width()];
-                for sample in samples {
-                    form.gather(&inputs[sample * size..][..size], &mut columns);
-                    multiply(
-                        Into::Add,
-                        (gradient, Form::new(maps, form.height())),
-                        (&error[sample * maps * area..], Form::new(maps, area)),
-                        (&columns, Form::new(form.height(), area).transposed()),
-                    );
-                }
-            }),
-        }
-        self.weights.gradient = total;
+        });
         if let Some(bias) = &mut self.bias {
             bias.gradient.fill(T::ZERO);
             for (index, map) in error.chunks(area).enumerate() {
@@ -201,18 +151,16 @@ impl<T: Number> Layer<T> for Convolution<T> {
             }
         }
         let Some(input_error) = input_error else { return };
-        let back = self.direct.as_ref().and_then(Direct::backward);
-        if let (Some(back), Some(layer)) = (back, single(self)) {
-            let (error, input_error) = (bytemuck::cast_slice(error), bytemuck::cast_slice_mut(input_error));
-            return layer.error_directly(&back, pass.threads, error, input_error);
+        if let Some(back) = self.backward() {
+            return self.error_by_convolution(back, pass.threads, error, input_error);
         }
         let weights = &self.weights.values;
         threads::samples(pass.threads, input_error, size, |first, input_error| {
-            let mut columns = vec![T::ZERO; form.height() * form.width()];
+            let mut columns = vec![T::ZERO; form.length()];
             for (sample, image) in input_error.chunks_mut(size).enumerate() {
                 multiply(
                     Into::Replace,
-                    (&mut columns, Form::new(form.height(), area)),
+                    (&mut columns, Form::new(form.height(), area).strided(form.stride(), 1)),
                     (weights, Form::new(maps, form.height()).transposed()),
                     (&error[(first + sample) * maps * area..], Form::new(maps, area)),
                 );

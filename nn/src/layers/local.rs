@@ -65,8 +65,7 @@ impl<T: Number> LocalFilter<T> {
 
     /// How the windows of one place lie in the columns of `count` images: a row for each image.
     fn seen(&self, count: usize) -> Form {
-        let (height, width) = (self.columns.height(), self.columns.width());
-        Form::new(count, height).strided(height * width, width)
+        Form::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
     }
 
     /// How the outputs of one place lie in those of `count` images: a row for each image.
@@ -76,7 +75,7 @@ impl<T: Number> LocalFilter<T> {
     }
 
     fn gathered(&self, images: &[T]) -> Vec<T> {
-        let (size, length) = (self.columns.input.size(), self.columns.height() * self.columns.width());
+        let (size, length) = (self.columns.input.size(), self.columns.length());
         let mut columns = vec![T::ZERO; images.len() / size * length];
         for (image, columns) in images.chunks(size).zip(columns.chunks_mut(length)) {
             self.columns.gather(image, columns);
@@ -121,7 +120,7 @@ impl<T: Number> LocalFilter<T> {
     /// Each output times its filter, summed where windows overlap: the error of the inputs, or a reconstruction of them.
     pub(crate) fn reconstruct(&self, threads: usize, outputs: &[T], images: &mut [T]) {
         let (size, height) = (self.columns.input.size(), self.columns.height());
-        let length = height * self.columns.width();
+        let length = self.columns.length();
         threads::samples(threads, images, size, |first, images| {
             let count = images.len() / size;
             let outputs = &outputs[first * self.output.size()..];

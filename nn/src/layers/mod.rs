@@ -9,7 +9,6 @@ mod batch_norm;
 mod columns;
 mod contrast;
 mod convolution;
-mod direct;
 mod dropout;
 mod fully_connected;
 mod local;

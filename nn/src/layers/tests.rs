@@ -82,6 +82,8 @@ fn convolutions_have_the_right_gradients() {
     for window in [
         window([3, 2], [1, 1], [0, 0]),
         window([3, 3], [2, 1], [1, 2]),
+        window([3, 3], [1, 1], [1, 1]),
+        window([2, 4], [1, 1], [0, 3]),
         window([2, 3], [3, 2], [0, 1]),
         window([1, 1], [1, 1], [0, 0]),
     ] {
