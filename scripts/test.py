@@ -34,26 +34,37 @@ class Stage:
 CARGO = ["cargo", "test", "--no-fail-fast"]
 PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
-LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock"]
+DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
+FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
+FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
+PACKAGES = ["unisono", "multiverso", "synkhronos"]
+
+LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Loom tries every order in which threads can meet at a flag or a lock; it replaces the atomics, so it
-    # builds apart. The switch is not called "loom", because a dependency has a switch of that name.
+    # Loom tries every order in which threads can meet at a flag, a lock or a lane; it replaces the atomics,
+    # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
-    Stage("Python", [*PYTEST, "tests"], PACKAGE),
-    Stage("Python docstrings", [*PYTEST, "--doctest-modules", "--pyargs", "unisono", "multiverso"], PACKAGE),
+    Stage("Python", [*PYTEST, "--ignore", "tests/frameworks", "tests"], PACKAGE),
+    # Docstrings of frameworks that are not installed cannot run.
+    Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
-    Stage("pages and examples", [*PYTEST, "tests/python"]),
+    Stage("pages and examples", [*PYTEST, "--ignore", FRAMEWORK_EXAMPLES, "tests/python"]),
+    Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
     Stage("installation", ["scripts/test-install"]),
 ]
 
 
 def environment() -> dict[str, str]:
-    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it."""
+    """Where the tests find both MPIs; Open MPI wants to be told twice that root may use it.
+
+    Keras would look for TensorFlow by itself, which is not among what is installed.
+    """
     return {
+        "KERAS_BACKEND": "jax",
         **os.environ,
         "PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}",
         "UNISONO_TEST_MPICH": str(ROOT / ".venv"),
@@ -104,6 +115,9 @@ def main() -> int:
         stage for stage in STAGES if not sys.argv[1:] or any(word in stage.name for word in sys.argv[1:])
     ]
     left_out: list[str] = []
+    if os.environ.get("FRAMEWORKS") == "none":
+        wanted = [stage for stage in wanted if stage.name != "frameworks"]
+        left_out.append("left out: the tests and examples of frameworks, because of FRAMEWORKS=none\n")
     results = []
     for stage in wanted:
         begin = time.monotonic()

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::{Error, Result};
 use crate::transport::arena::{Arena, Fate};
 use crate::transport::shm;
+use crate::world::{InitOptions, World};
 
 /// A job of ranks on this host. It holds the job's memory, so that a rank that dies takes nothing with it.
 ///
@@ -43,6 +44,23 @@ impl Job {
         ]
         .map(|(name, value)| (format!("UNISONO_{name}"), value))
         .to_vec()
+    }
+
+    /// Makes this very process a rank of the job; whoever drives workers that it has started itself does so. Waits until
+    /// the others have come.
+    ///
+    /// ```
+    /// let job = unisono::launch::Job::create(1)?;
+    /// let world = job.join(0, unisono::InitOptions::default())?;
+    /// assert_eq!((world.rank(), world.size()), (0, 1));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn join(&self, rank: usize, options: InitOptions) -> Result<World> {
+        if rank >= self.size {
+            let (expected, received) = (format!("a rank below {}", self.size), rank.to_string());
+            return Err(Error::usage("join", expected, received, "the job has no more ranks"));
+        }
+        World::join(self.arena.clone(), rank, options)
     }
 
     /// Tells the other ranks that this one would be started again so many more times if it failed: while it is away they

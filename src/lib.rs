@@ -10,8 +10,13 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
+// Tests run an example, which knows the library by its name.
+#[cfg(test)]
+extern crate self as unisono;
+
 mod collectives;
 pub mod error;
+pub mod halo;
 pub mod launch;
 pub mod memory;
 pub mod tables;
@@ -22,7 +27,7 @@ mod world;
 pub use collectives::Raw;
 pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
-pub use transport::{ArenaBuffer, Interrupt};
+pub use transport::{ArenaBuffer, Interrupt, WholeArena};
 pub use world::{Group, InitOptions, Pending, World};
 
 /// The README's Rust code, so that it runs as a test.

@@ -5,7 +5,7 @@ On one worker or on several, with a consistency of your choice:
     python examples/tables/logistic_regression.py
     unisono run -n 4 -- examples/tables/logistic_regression.py --consistency ssp:3
 
-A small part of MNIST lies beside this file. Give the whole with --data FOLDER, or with the variable MNIST.
+A small part of MNIST lies in examples/data. Give the whole with --data FOLDER, or with the variable MNIST.
 """
 
 import argparse
@@ -97,10 +97,10 @@ def train(options: argparse.Namespace, world: uni.World) -> float:
 
 def main() -> None:
     """Trains with the options of the command line and checks what was learned."""
-    beside = Path(__file__).parent / "mnist"
+    sample = Path(__file__).parents[1] / "data/mnist"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--data", type=Path, default=Path(os.environ.get("MNIST", beside)), help="MNIST's four files"
+        "--data", type=Path, default=Path(os.environ.get("MNIST", sample)), help="MNIST's four files"
     )
     parser.add_argument("--consistency", default="async", help="async, bsp or ssp:N")
     parser.add_argument("--epochs", type=int, default=5)

@@ -11,6 +11,7 @@ pub(crate) mod prefetch;
 pub(crate) mod reduce;
 mod state;
 pub(crate) mod stream;
+pub(crate) mod strided;
 
 pub use dtype::DType;
 pub use element::Element;

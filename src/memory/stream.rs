@@ -12,6 +12,28 @@
 /// target meanwhile.
 #[inline]
 pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { stream_piece(source, target, bytes) };
+    settle();
+}
+
+/// Makes everything that [`stream_piece`] wrote visible to whoever sees a later store of this thread.
+#[inline]
+pub(crate) fn settle() {
+    #[cfg(target_arch = "x86_64")]
+    // Such stores keep no order of their own; this orders them before whatever comes next.
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// As [`stream`], for one of many pieces: call [`settle`] after the last.
+///
+/// # Safety
+/// As [`stream`].
+#[inline]
+pub(crate) unsafe fn stream_piece(source: *const u8, target: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instructions; what comes before the first whole line is copied as usual, and
     // the caller vouches for the pointers.
@@ -31,7 +53,7 @@ pub(crate) unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
 /// As [`stream`], and `target` begins a cache line.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream_lines(source: *const u8, target: *mut u8, bytes: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     let lines = bytes / 64;
     // SAFETY: every line lies inside both ranges, and the target's lines are aligned; the rest is copied as usual.
     unsafe {
@@ -45,8 +67,6 @@ unsafe fn stream_lines(source: *const u8, target: *mut u8, bytes: usize) {
         }
         let done = 64 * lines;
         target.add(done).copy_from_nonoverlapping(source.add(done), bytes - done);
-        // Such stores keep no order of their own; this orders them before whatever comes next.
-        _mm_sfence();
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::clock::{Clock, Verdict};
 use super::description::Description;
+use super::founding::Making;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::queue::Queue;
@@ -13,7 +14,7 @@ use super::remote::Verb;
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
@@ -48,20 +49,24 @@ pub(crate) struct Base {
 impl Base {
     /// The common part of a table whose memory was found; its clock begins at `clock`.
     pub(super) fn new(
-        tables: &Tables,
+        making: &Making,
         description: Description,
         extent: Extent,
         clock: usize,
         add: AddOptions,
         options: &TableOptions,
     ) -> Base {
+        let tables = making.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency);
-        if tables.inner.restarted {
-            tables.inner.worker.iter().for_each(|&worker| clock.return_to_life(worker));
+        if let (false, Some(worker)) = (making.is_new(), tables.inner.worker) {
+            let rounds = clock.has_rounds().then(|| tables.inner.seat.hold(&clock.round().lock));
+            clock.return_to_life(worker);
+            drop(rounds);
         }
+        tables.inner.made.fetch_add(1, Ordering::Relaxed);
         Base {
             inner: tables.inner.clone(),
-            number: tables.inner.made.fetch_add(1, Ordering::Relaxed) as u32,
+            number: Header::of(&extent).number(),
             pieces: pieces(tables, &description),
             description,
             extent,
@@ -84,9 +89,21 @@ impl Base {
         hold(&self.inner.seat, self.header(), call, lock)
     }
 
+    /// Refuses a call that comes too late.
+    pub(super) fn check_open(&self, group: &Group, operation: &str) -> Result<()> {
+        group.check_open(operation)?;
+        if self.inner.is_closed() {
+            let (expected, received) =
+                ("a call before close()", "one after it, when other hosts may be gone");
+            let error = Error::usage(operation, expected, received, "close tables when all work is done");
+            return Err(error.at_rank(self.inner.rank));
+        }
+        Ok(())
+    }
+
     /// The caller's worker id.
     pub(super) fn worker(&self, group: &Group, operation: &str) -> Result<usize> {
-        group.check_open(operation)?;
+        self.check_open(group, operation)?;
         self.inner.worker.ok_or_else(|| {
             Error::usage(operation, "a call by a worker", "a rank that is none", "only workers get and add")
                 .at_rank(self.inner.rank)
@@ -150,30 +167,49 @@ impl Base {
         }
     }
 
+    /// How a worker's process ended, if it did.
+    fn lost(&self, worker: usize) -> Option<Lost> {
+        let rank = self.inner.roles.workers[worker];
+        match self.is_near(worker) {
+            true => self.inner.seat.dead(rank),
+            false => self.inner.transport().lost(rank),
+        }
+    }
+
+    fn is_near(&self, worker: usize) -> bool {
+        self.inner.hosts[self.inner.roles.workers[worker]] == self.host()
+    }
+
     /// Fails if there is no sense in waiting for these workers any longer.
-    fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
+    pub(super) fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
         call.check_interrupt()?;
-        let seat = &self.inner.seat;
-        let rank = |worker: usize| self.inner.roles.workers[worker];
-        let dead: Vec<usize> =
-            workers.iter().copied().filter(|&worker| seat.dead(rank(worker)).is_some()).collect();
+        let dead = workers.iter().filter_map(|&worker| Some((worker, self.lost(worker)?)));
+        let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
         match self.description.consistency {
             // A bound on staleness does not hold back those who are alive.
             Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
-            _ if !dead.is_empty() => {
-                return Err(call.lost(dead.iter().filter_map(|&worker| seat.dead(rank(worker))).collect()));
+            Consistency::Bsp { backup } if backup > 0 => {
+                let _guard = self.hold(call, &self.clock.round().lock)?;
+                // The others may have buried some of them already; these are not among those who are waited for.
+                if self.clock.buried() + dead.len() > backup && !dead.is_empty() {
+                    return Err(call.lost(lost));
+                }
+                dead.iter().for_each(|&worker| self.clock.bury(worker));
+                // Whoever applied the last add may have died before it closed the round.
+                self.clock.settle();
             }
+            _ if !dead.is_empty() => return Err(call.lost(lost)),
             _ => {}
         }
         if call.remaining().is_zero() {
-            return Err(call.timeout(seat.all_missing(workers.iter().map(|&worker| rank(worker)))));
+            let (near, far): (Vec<usize>, Vec<usize>) =
+                workers.iter().partition(|&&worker| self.is_near(worker));
+            let rank = |&worker: &usize| self.inner.roles.workers[worker];
+            let mut missing = self.inner.seat.all_missing(near.iter().map(rank));
+            missing.extend(far.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            return Err(call.timeout(missing));
         }
         Ok(())
-    }
-
-    /// Whether a get of this worker would be answered now.
-    pub(super) fn may_get(&self, worker: usize) -> bool {
-        self.clock.get_waits_for(worker).is_empty()
     }
 
     /// Whether an add of this worker would be applied or dropped now.
@@ -203,7 +239,7 @@ impl Base {
         if !self.clock.has_rounds() {
             self.wait(call, || self.clock.add_waits_for(worker))?;
             write()?;
-            self.clock.added(worker, true);
+            self.clock.added(worker);
             return Ok(());
         }
         let round = &self.clock.round().lock;
@@ -219,13 +255,13 @@ impl Base {
             progress.sleep_while(progress.load(), NAP.min(call.remaining()));
             self.check(call, &[])?;
         };
-        let mut accepted = Accepted { base: self, armed: verdict == Verdict::Apply };
+        let mut accepted = Accepted { base: self, worker, armed: verdict == Verdict::Apply };
         if verdict == Verdict::Apply {
             write()?;
         }
         let _guard = self.hold(call, round)?;
         accepted.armed = false;
-        self.clock.added(worker, verdict == Verdict::Apply);
+        self.clock.added(worker);
         Ok(())
     }
 
@@ -237,6 +273,7 @@ impl Base {
 /// A place in the open round: given back when its add fails, so that the round can be completed by others.
 struct Accepted<'a> {
     base: &'a Base,
+    worker: usize,
     armed: bool,
 }
 
@@ -245,7 +282,7 @@ impl Drop for Accepted<'_> {
         if self.armed {
             let clock = &self.base.clock;
             let guard = self.base.inner.seat.hold(&clock.round().lock);
-            clock.withdraw();
+            clock.withdraw(self.worker);
             drop(guard);
         }
     }
@@ -262,8 +299,8 @@ impl Drop for Base {
             self.clock.finish(worker);
             drop(rounds);
         }
-        if self.header().detach() {
-            let seat = &self.inner.seat;
+        let seat = &self.inner.seat;
+        if self.header().detach(seat.index) {
             for piece in seat.find_common(self.pieces).iter().chain([&self.extent]) {
                 // Nobody is left who could be told of an error; the memory ends with the job.
                 let _ = seat.free_common(piece);

@@ -16,6 +16,9 @@ struct Counters {
     adds: AtomicU64,
     gets: AtomicU64,
     ticks: AtomicU64,
+    /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
+    /// its adds are as many, that add is not applied yet.
+    accepted: AtomicU64,
     state: AtomicU32,
 }
 
@@ -26,13 +29,12 @@ const FINISHED: u32 = 1;
 /// It died; it may come back.
 const DEAD: u32 = 2;
 
-/// The round that is open, where rounds may be complete without everybody.
+/// The round that is open, where rounds may be complete without everybody. Who is in it stands in the counters of each
+/// worker, so that a place can be given back when its worker dies.
 #[repr(C, align(128))]
 pub(super) struct Round {
     pub lock: Lock,
     number: AtomicU64,
-    accepted: AtomicU64,
-    applied: AtomicU64,
 }
 
 /// What is to be done with an add.
@@ -166,27 +168,25 @@ impl Clock {
         }
         let round = self.round();
         let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
-        let complete = self.accepted() >= (self.workers - backup) as u64;
+        let complete = self.accepted(number).count() >= self.workers - backup;
         if number > mine || (number == mine && complete) {
             return Verdict::Drop;
         }
         if number < mine {
             return Verdict::Wait;
         }
-        round.accepted.fetch_add(1, Ordering::Relaxed);
+        self.of(worker).accepted.store(number + 1, Ordering::Release);
         Verdict::Apply
     }
 
-    fn accepted(&self) -> u64 {
-        self.round().accepted.load(Ordering::Relaxed)
+    /// The workers whose adds were accepted into a round.
+    fn accepted(&self, round: u64) -> impl Iterator<Item = usize> + '_ {
+        (0..self.workers).filter(move |&worker| self.of(worker).accepted.load(Ordering::Acquire) == round + 1)
     }
 
-    /// An add of this worker is done; `applied` is false when it was dropped.
-    pub fn added(&self, worker: usize, applied: bool) {
+    /// An add of this worker is done: applied, or dropped.
+    pub fn added(&self, worker: usize) {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
-        if applied && self.has_rounds() {
-            self.round().applied.fetch_add(1, Ordering::AcqRel);
-        }
         self.close_round();
         self.ring();
     }
@@ -224,24 +224,41 @@ impl Clock {
     pub fn bury(&self, worker: usize) {
         let state = &self.of(worker).state;
         let _ = state.compare_exchange(ACTIVE, DEAD, Ordering::AcqRel, Ordering::Relaxed);
-        self.settle();
+        self.withdraw(worker);
+    }
+
+    /// How many workers died and were not seen again.
+    pub fn buried(&self) -> usize {
+        (0..self.workers).filter(|&worker| self.of(worker).state.load(Ordering::Acquire) == DEAD).count()
     }
 
     /// The worker is here, perhaps again: it goes on where the slowest of the others is, if it was behind.
     pub fn return_to_life(&self, worker: usize) {
-        let slowest = self.others(worker).map(|other| self.ticks(other)).min().unwrap_or(0);
-        self.of(worker).ticks.fetch_max(slowest, Ordering::AcqRel);
-        self.of(worker).state.store(ACTIVE, Ordering::Release);
+        let counters = self.of(worker);
+        let slowest = |count: fn(&Clock, usize) -> u64| {
+            self.others(worker).map(|other| count(self, other)).min().unwrap_or(0)
+        };
+        counters.ticks.fetch_max(slowest(Clock::ticks), Ordering::AcqRel);
+        if self.has_rounds() {
+            // Its part in the rounds that were complete without it would only be dropped.
+            counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
+            counters.gets.fetch_max(slowest(Clock::gets), Ordering::AcqRel);
+        }
+        counters.state.store(ACTIVE, Ordering::Release);
+        self.withdraw(worker);
     }
 
-    /// An add that was accepted into the open round failed.
-    pub fn withdraw(&self) {
-        self.round().accepted.fetch_sub(1, Ordering::Relaxed);
+    /// Takes an add of this worker out of the open round that was accepted and not applied: it failed.
+    pub fn withdraw(&self, worker: usize) {
+        let counters = self.of(worker);
+        if counters.accepted.load(Ordering::Acquire) > self.adds(worker) {
+            counters.accepted.store(0, Ordering::Release);
+        }
         self.settle();
     }
 
     /// With one worker less, the open round may be complete.
-    fn settle(&self) {
+    pub fn settle(&self) {
         self.close_round();
         self.progress().ring();
     }
@@ -249,15 +266,17 @@ impl Clock {
     /// Closes the open round when it has the adds that it needs, or when nobody is left who could bring more.
     fn close_round(&self) {
         let Consistency::Bsp { backup } = self.consistency else { return };
+        if backup == 0 {
+            return;
+        }
         let round = self.round();
-        let (number, applied) = (round.number.load(Ordering::Acquire), round.applied.load(Ordering::Acquire));
-        if backup == 0 || applied == 0 || applied < self.accepted() {
+        let number = round.number.load(Ordering::Acquire);
+        let accepted = self.accepted(number).count();
+        if accepted == 0 || self.accepted(number).any(|worker| self.adds(worker) <= number) {
             return;
         }
         let more = (0..self.workers).any(|worker| self.is_active(worker) && self.adds(worker) <= number);
-        if applied >= (self.workers - backup) as u64 || !more {
-            round.accepted.store(0, Ordering::Relaxed);
-            round.applied.store(0, Ordering::Relaxed);
+        if accepted >= self.workers - backup || !more {
             round.number.fetch_add(1, Ordering::Release);
         }
     }
@@ -266,5 +285,67 @@ impl Clock {
         if !matches!(self.consistency, Consistency::Async | Consistency::Average) {
             self.progress().ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::local;
+
+    fn clock(workers: usize, backup: usize) -> Clock {
+        let transports = local::create(1).unwrap();
+        let extent = transports[0].seat.take_common(1, Clock::bytes(workers)).unwrap();
+        Clock::new(extent, 0, workers, Consistency::Bsp { backup })
+    }
+
+    fn add(clock: &Clock, worker: usize) -> Verdict {
+        let verdict = clock.enter(worker);
+        clock.added(worker);
+        verdict
+    }
+
+    #[test]
+    fn a_place_in_a_round_does_not_die_with_its_worker() {
+        let clock = clock(3, 1);
+        assert_eq!((add(&clock, 0), clock.enter(1)), (Verdict::Apply, Verdict::Apply));
+        assert_eq!(clock.get_waits_for(0), [1, 2], "the second add is accepted and not applied");
+        clock.bury(1);
+        assert_eq!((clock.get_waits_for(0), clock.buried()), (vec![2], 1));
+        assert_eq!(add(&clock, 2), Verdict::Apply, "its place is free");
+        assert!(clock.get_waits_for(0).is_empty() && clock.get_waits_for(2).is_empty());
+        for _ in 0..3 {
+            assert_eq!((add(&clock, 0), add(&clock, 2)), (Verdict::Apply, Verdict::Apply));
+        }
+        // It comes back into the round that is open, not into those that it missed.
+        clock.return_to_life(1);
+        assert_eq!(
+            (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
+            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+        );
+    }
+
+    #[test]
+    fn who_comes_back_at_once_takes_its_place_again() {
+        let clock = clock(3, 1);
+        assert_eq!(clock.enter(1), Verdict::Apply);
+        clock.return_to_life(1);
+        assert_eq!(
+            (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
+            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+        );
+        assert!((0..3).all(|worker| clock.get_waits_for(worker).is_empty()));
+    }
+
+    #[test]
+    fn a_round_that_its_last_worker_did_not_close_is_closed_by_the_next_who_looks() {
+        let clock = clock(3, 1);
+        add(&clock, 0);
+        assert_eq!(clock.enter(1), Verdict::Apply);
+        // Killed after it had counted its add.
+        clock.of(1).adds.fetch_add(1, Ordering::Release);
+        assert_eq!(clock.get_waits_for(0), [2]);
+        clock.settle();
+        assert!(clock.get_waits_for(0).is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! An array or a matrix on this rank's host: its memory, and what a call reads and changes there.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -10,6 +11,7 @@ use super::remote::compress::Packer;
 use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::UpdateContext;
+use super::views::Views;
 use super::{AddOptions, Rows};
 use crate::error::{Error, Result};
 use crate::transport::Call;
@@ -23,6 +25,8 @@ pub(crate) struct Core {
     pub(super) replica: Option<Replica>,
     /// What this worker's adds lost on their way to each other host, kept for the next ones.
     pub(super) packers: Mutex<BTreeMap<usize, Packer>>,
+    /// What sparse gets brought from other hosts, and showed to them.
+    pub(super) views: Views,
 }
 
 impl Deref for Core {
@@ -66,13 +70,27 @@ impl Core {
         let context = UpdateContext { worker, step: 0, options: &options };
         let empty = |row: &[u8]| row.iter().all(|&byte| byte == 0);
         match rows {
-            Rows::All => self.placement.on_host(self.host()).try_for_each(|segment| {
-                let part = &delta[segment.first * bytes..segment.end * bytes];
+            Rows::All => {
+                // All of this host's rows at once, wherever they stand in the table: an add is one step of each unit.
+                let part = self.part_of(self.host(), delta);
                 let skip = |row: usize| empty(&part[row * bytes..][..bytes]);
-                self.storage.add(call, segment.local, part, &context, &skip)
-            }),
+                self.storage.add(call, 0, &part, &context, &skip)
+            }
             Rows::List(list) => {
                 self.storage.add_list(call, self.placement.picks(list, self.host()), delta, &context)
+            }
+        }
+    }
+
+    /// The rows of a host out of a delta for all rows, in the order in which that host keeps them.
+    pub(super) fn part_of<'a>(&self, host: usize, delta: &'a [u8]) -> Cow<'a, [u8]> {
+        let bytes = self.description.row_bytes();
+        let segments = self.placement.on_host(host);
+        let mut parts = segments.map(|segment| &delta[segment.first * bytes..segment.end * bytes]);
+        match (parts.next(), parts.next()) {
+            (first, None) => Cow::Borrowed(first.unwrap_or(&[])),
+            (first, second) => {
+                Cow::Owned(first.into_iter().chain(second).chain(parts).flatten().copied().collect())
             }
         }
     }
@@ -90,5 +108,37 @@ impl Core {
         };
         let advice = "make a sparse matrix, pipelined for a second buffer";
         Err(Error::usage("get_changed", expected, received, advice).at_rank(self.inner.rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tables::{ArrayTable, Role, TableOptions, Tables, UpdaterChoice};
+    use crate::testing::spawn_placed;
+
+    #[test]
+    fn an_add_is_one_step_wherever_a_host_has_its_rows() {
+        let values = [&[0, 0, 0][..], &[0, 1, 0], &[0, 1, 1], &[0, 1, 0, 1, 0]].map(|hosts| {
+            spawn_placed(hosts, |world| {
+                let tables = Tables::join(world, Role::Both).unwrap();
+                let options = TableOptions {
+                    updater: UpdaterChoice::named("adam").unwrap(),
+                    ..TableOptions::default()
+                };
+                let table = ArrayTable::<f64>::create(&tables, 10, None, options).unwrap();
+                for step in 0..3 {
+                    // From the host that has several pieces, and from another one.
+                    if world.rank() == step % 2 {
+                        table.add(&[0.5, 1.0, 2.0, -1.0, 3.0, 0.25, 1.5, -2.0, 1.0, 4.0]).unwrap();
+                    }
+                    tables.barrier().unwrap();
+                }
+                let mut values = [0.0; 10];
+                table.get(&mut values).unwrap();
+                tables.barrier().unwrap();
+                values
+            })
+        });
+        assert!(values.iter().flatten().all(|other| *other == values[0][0]), "{values:?}");
     }
 }

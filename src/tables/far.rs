@@ -7,19 +7,55 @@ use super::core::Core;
 use super::description::TableKind;
 use super::picks::Pick;
 use super::remote::compress::{Packer, Units};
-use super::remote::{Request, RowList, Verb};
+use super::remote::{Remote, Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
 use crate::error::{Error, Result};
+use crate::memory::DType;
 use crate::transport::Call;
 
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
     pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
-        let Some(remote) = self.inner.remote() else { return Ok(()) };
-        self.inner.server_hosts().filter(|&host| host != self.host()).try_for_each(|host| {
-            let server = self.inner.host_server(host).expect("a host of servers has one");
-            remote.post(call, server, Request::new(self.number, worker as u32, verb))
+        // After the goodbye nobody listens, or tables of a later joining do.
+        let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
+        self.other_server_hosts().try_for_each(|host| {
+            remote.post(call, self.server_of(host)?, Request::new(self.number, worker as u32, verb))
         })
+    }
+
+    /// The other hosts that have servers.
+    pub(super) fn other_server_hosts(&self) -> impl Iterator<Item = usize> + '_ {
+        self.inner.server_hosts().filter(|&host| host != self.host())
+    }
+
+    /// The rank that answers for another host.
+    pub(super) fn server_of(&self, host: usize) -> Result<usize> {
+        let server = self.inner.host_server(host);
+        server.ok_or_else(|| Error::internal("table", "a host with shards and without a server"))
+    }
+
+    /// Whether this rank's host has servers.
+    pub(super) fn has_servers(&self) -> bool {
+        self.inner.host_server(self.host()).is_some()
+    }
+
+    /// Whether every host must hear of every call: those that count rounds would fall out of step.
+    pub(super) fn tells_everybody(&self) -> bool {
+        matches!(self.description.consistency, Consistency::Bsp { .. })
+    }
+
+    /// How another host may pack what it answers to a get.
+    pub(super) fn reply_form(&self) -> Option<(DType, Compression)> {
+        let packs = self.compression != Compression::None && self.description.dtype.is_float();
+        packs.then_some((self.description.dtype, self.compression))
+    }
+}
+
+/// Sends requests: waits for their answers, or not even for them to be applied.
+pub(super) fn send(remote: &Remote, call: &Call, requests: Vec<(usize, Request)>, wait: bool) -> Result<()> {
+    match wait {
+        true => remote.call_all(call, requests).map(|_| ()),
+        false => requests.into_iter().try_for_each(|(server, request)| remote.post(call, server, request)),
     }
 }
 
@@ -31,7 +67,7 @@ impl Core {
             Consistency::Bsp { .. } => {
                 self.placement.on_host(self.host()).any(|segment| segment.end > segment.first)
             }
-            _ => self.inner.host_server(self.host()).is_some(),
+            _ => self.has_servers(),
         }
     }
 
@@ -41,18 +77,13 @@ impl Core {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    fn server(&self, host: usize) -> Result<usize> {
-        let server = self.inner.host_server(host);
-        server.ok_or_else(|| Error::internal("table", "a host with rows and without a server"))
-    }
-
     /// A request for the part of these rows that a host holds, and where they stand in the caller's list. `None` where
     /// there is nothing to ask. With rounds every host must hear of every call.
     fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
         let mut request = Request::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return Some((request, Vec::new())) };
         let picks: Vec<Pick> = self.placement.picks(list, host).collect();
-        if picks.is_empty() && !matches!(self.description.consistency, Consistency::Bsp { .. }) {
+        if picks.is_empty() && !self.tells_everybody() {
             return None;
         }
         request.rows = RowList::List(picks.iter().map(|pick| list[pick.position as usize]).collect());
@@ -66,10 +97,8 @@ impl Core {
         let mut requests = Vec::new();
         for host in self.other_hosts() {
             if let Some((mut request, picks)) = self.ask(host, worker, Verb::Get, rows) {
-                if self.compression != Compression::None && self.description.dtype.is_float() {
-                    request.reply = Some((self.description.dtype, self.compression));
-                }
-                requests.push((self.server(host)?, request));
+                request.reply = self.reply_form();
+                requests.push((self.server_of(host)?, request));
                 asked.push((host, picks));
             }
         }
@@ -121,27 +150,21 @@ impl Core {
             let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
             request.options = options.to_bytes().to_vec();
             (request.payload, request.packed) = self.pack(host, rows, &picks, delta);
-            requests.push((self.server(host)?, request));
+            requests.push((self.server_of(host)?, request));
         }
-        match wait {
-            true => remote.call_all(call, requests).map(|_| ()),
-            false => {
-                requests.into_iter().try_for_each(|(server, request)| remote.post(call, server, request))
-            }
-        }
+        send(remote, call, requests, wait)
+    }
+
+    /// Forgets what adds have lost: the table becomes another one.
+    pub(super) fn forget_losses(&self) {
+        self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The part of a delta that is for one host, as it travels.
     fn pack(&self, host: usize, rows: Rows, picks: &[Pick], delta: &[u8]) -> (Vec<u8>, bool) {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
-            Rows::All => {
-                let segments = self.placement.on_host(host);
-                segments
-                    .flat_map(|segment| &delta[segment.first * bytes..segment.end * bytes])
-                    .copied()
-                    .collect()
-            }
+            Rows::All => self.part_of(host, delta).into_owned(),
             Rows::List(_) => picks
                 .iter()
                 .flat_map(|pick| &delta[pick.position as usize * bytes..][..bytes])
@@ -178,13 +201,15 @@ impl Core {
         let verb = Verb::GetChanged { buffer: buffer as u8 };
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            if let Some((request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
-                requests.push((self.server(host)?, request));
-                asked.push(picks);
+            if let Some((mut request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
+                let numbers = self.views.ask(host, buffer);
+                request.payload = numbers.to_bytes();
+                requests.push((self.server_of(host)?, request));
+                asked.push((host, numbers, picks));
             }
         }
         let bytes = self.description.row_bytes();
-        for (picks, reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((_, _, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             for entry in reply.chunks_exact(4 + bytes) {
                 let (index, row) = entry.split_at(4);
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
@@ -195,6 +220,7 @@ impl Core {
                 changed.push(list[pick.position as usize]);
             }
         }
+        asked.iter().for_each(|(host, numbers, _)| self.views.arrived(*host, buffer, *numbers));
         Ok(changed)
     }
 }

@@ -1,41 +1,22 @@
 //! Making a table together, and finding one that exists: the first rank of each host makes its memory, the others look.
 
 use super::Tables;
-use super::description::Description;
+use super::description::{Description, TableKind};
 use super::header::{Header, LONGEST};
-use super::role::Role;
 use crate::error::{Error, Result};
-use crate::transport::arena::{Extent, Seat};
-
-/// The name of the memory that holds the roles on a host.
-fn roles_key(host: usize) -> u64 {
-    0x726f_6c65_7300_0000 + host as u64
-}
-
-/// Notes the roles of all ranks where a restarted rank finds them.
-pub(super) fn remember(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
-    for old in seat.find_common(roles_key(host)) {
-        seat.free_common(&old)?;
-    }
-    let extent = seat.take_common(roles_key(host), size_of::<Header>())?;
-    let letters: String = roles.iter().map(|&role| char::from(b'0' + role as u8)).collect();
-    Header::of(&extent).write(&format!("{nonce:x} {letters}"));
-    Ok(())
-}
-
-/// The roles that the other ranks know, if they have joined.
-pub(super) fn recall(seat: &Seat, host: usize) -> Option<(u64, Vec<Role>)> {
-    let text = seat.find_common(roles_key(host)).first().and_then(|extent| Header::of(extent).read())?;
-    let (nonce, letters) = text.split_once(' ')?;
-    let roles = letters.bytes().map(|letter| Role::from_number(letter.wrapping_sub(b'0'))).collect();
-    Some((u64::from_str_radix(nonce, 16).ok()?, roles))
-}
+use crate::transport::arena::{Extent, Underway};
+use crate::world::Group;
 
 /// Longest description of a call, as ranks exchange it.
 const EXCHANGED: usize = 1024;
 
 /// Tells all ranks what this one is about to make, or why it will not; fails on all ranks unless all say the same.
 pub(super) fn agree(tables: &Tables, mine: Result<String>) -> Result<()> {
+    agree_in(&tables.group, mine)
+}
+
+/// As [`agree`], before there are tables.
+pub(super) fn agree_in(group: &Group, mine: Result<String>) -> Result<()> {
     let mut bytes = [0u8; EXCHANGED];
     let text = match &mine {
         Ok(text) => text.clone(),
@@ -43,8 +24,8 @@ pub(super) fn agree(tables: &Tables, mine: Result<String>) -> Result<()> {
     };
     let text = &text.as_bytes()[..text.len().min(EXCHANGED)];
     bytes[..text.len()].copy_from_slice(text);
-    let mut all = vec![0u8; EXCHANGED * tables.group.size()];
-    tables.group.all_gather(&bytes, &mut all)?;
+    let mut all = vec![0u8; EXCHANGED * group.size()];
+    group.all_gather(&bytes, &mut all)?;
     mine?;
     let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGED).collect();
     if calls.iter().all(|call| **call == bytes) {
@@ -52,7 +33,7 @@ pub(super) fn agree(tables: &Tables, mine: Result<String>) -> Result<()> {
     }
     let words = |call: &[u8]| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
     let calls = calls.into_iter().map(words).enumerate().collect();
-    Err(Error::Mismatch { rank: tables.inner.rank, group: "tables".into(), number: 0, calls })
+    Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls })
 }
 
 /// The memory of an existing table on this host.
@@ -64,73 +45,118 @@ fn find(tables: &Tables, name: &str) -> Option<(Extent, String)> {
     })
 }
 
-/// The memory of a table on this host: made by its first rank, found by the others. `prepare` is called on fresh memory
-/// before anybody else sees it. Every rank calls this; a restarted one alone.
-pub(super) fn found(
-    tables: &Tables,
-    description: &Description,
-    bytes: usize,
-    prepare: impl FnOnce(&Extent),
-) -> Result<Extent> {
-    let text = description.to_string();
-    if tables.inner.restarted {
-        return reopen(tables, find(tables, &description.name), &text);
-    }
-    let refuse = |expected: &str, received: String, advice: &str| {
-        Error::usage("table", expected, received, advice).at_rank(tables.inner.rank)
-    };
-    let mine = match text.len() > LONGEST {
-        true => Err(refuse("a short name", format!("{} bytes", description.name.len()), "shorten it")),
-        false => Ok(text.clone()),
-    };
-    // Also the barrier behind which all ranks have dropped what they wanted to drop before.
-    agree(tables, mine)?;
-    let make = || match find(tables, &description.name) {
-        Some((_, other)) => {
-            Err(refuse("a new name", format!("a second one beside {other}"), "name it differently"))
-        }
-        None => {
-            let extent = tables.inner.seat.take_common(tables.key(&description.name), bytes)?;
-            prepare(&extent);
-            Header::of(&extent).write(&text);
-            Ok(Some(extent))
-        }
-    };
-    let made = if tables.leads_host() { make() } else { Ok(None) };
-    let (made, error) = match made {
-        Ok(made) => (made, None),
-        Err(error) => (None, Some(error)),
-    };
-    // Also the barrier that the others wait at before they look.
-    if let Err(error) = agree(tables, error.map_or(Ok("made".into()), Err)) {
-        // Another host could not make its part.
-        if let Some(extent) = made {
-            tables.inner.seat.free_common(&extent)?;
-        }
-        return Err(error);
-    }
-    let extent = match made {
-        Some(extent) => extent,
-        None => {
-            let found = find(tables, &description.name);
-            found.ok_or_else(|| Error::internal("table", "its memory was not found"))?.0
-        }
-    };
-    Header::of(&extent).attach();
-    Ok(extent)
+/// A table that is being made by all ranks together, or opened again by a process that took the place of a dead one.
+pub(super) struct Making<'a> {
+    pub tables: &'a Tables,
+    pub name: String,
+    /// What the dead process had: whoever takes its place opens it alone.
+    existing: Option<(Extent, String)>,
+    /// Others cannot tell how far a rank got that dies while a table is made: it cannot come back.
+    _series: Option<Underway<'a>>,
 }
 
-fn reopen(tables: &Tables, existing: Option<(Extent, String)>, text: &str) -> Result<Extent> {
-    let refuse = |received: String, advice: &str| {
-        Err(Error::usage("table", format!("{text}, as this restarted rank makes it"), received, advice)
-            .at_rank(tables.inner.rank))
-    };
-    match existing {
-        None => refuse("no such table".into(), "make tables in the same order, or give them names"),
-        Some((_, other)) if other != text => refuse(other, "make the same tables as before the restart"),
-        Some((extent, _)) => {
-            Header::of(&extent).attach();
-            Ok(extent)
+impl<'a> Making<'a> {
+    /// Begins; without a name the table gets one from its kind and number.
+    pub fn begin(tables: &'a Tables, name: Option<&str>, kind: TableKind) -> Making<'a> {
+        let name = name.map_or_else(|| tables.next_name(kind.name()), str::to_owned);
+        let existing = if tables.inner.restarted { find(tables, &name) } else { None };
+        let series = existing.is_none().then(|| tables.inner.seat.place().stay.series());
+        Making { tables, name, existing, _series: series }
+    }
+
+    /// Whether all ranks make it together.
+    pub fn is_new(&self) -> bool {
+        self.existing.is_none()
+    }
+
+    /// Passes a check on, if all ranks passed theirs: whatever one finds wrong, the others must hear of it instead of waiting.
+    pub fn together<R>(&self, checked: Result<R>) -> Result<R> {
+        match checked {
+            Err(error) if self.is_new() => {
+                agree(self.tables, Err(error.clone().at_rank(self.tables.inner.rank)))?;
+                Err(error)
+            }
+            checked => checked,
+        }
+    }
+
+    /// Waits until all ranks have the table: whoever drops its handle first must not be the last one.
+    pub fn all_have_it(&self) -> Result<()> {
+        if self.is_new() { self.tables.group.barrier() } else { Ok(()) }
+    }
+
+    /// The memory of the table on this host: made by its first rank, found by the others. `prepare` is called on fresh memory
+    /// before anybody else sees it.
+    pub fn found(
+        &self,
+        description: &Description,
+        bytes: usize,
+        prepare: impl FnOnce(&Extent),
+    ) -> Result<Extent> {
+        let (tables, seat) = (self.tables, &self.tables.inner.seat);
+        let text = description.to_string();
+        if let Some(existing) = &self.existing {
+            return self.reopen(existing, &text);
+        }
+        let refuse = |expected: &str, received: String, advice: &str| {
+            Error::usage("table", expected, received, advice).at_rank(tables.inner.rank)
+        };
+        let mine = match text.len() > LONGEST {
+            true => Err(refuse("a short name", format!("{} bytes", description.name.len()), "shorten it")),
+            false => Ok(text.clone()),
+        };
+        // Also the barrier behind which all ranks have dropped what they wanted to drop before.
+        agree(tables, mine)?;
+        let joining = &tables.inner.joining;
+        let make = || match find(tables, &description.name) {
+            Some((_, other)) => {
+                Err(refuse("a new name", format!("a second one beside {other}"), "name it differently"))
+            }
+            None => {
+                let extent = seat.take_common(tables.key(&description.name), bytes)?;
+                prepare(&extent);
+                Header::of(&extent).write(&text, joining.next_number());
+                Ok(Some(extent))
+            }
+        };
+        let made = if tables.leads_host() { make() } else { Ok(None) };
+        let (made, error) = match made {
+            Ok(made) => (made, None),
+            Err(error) => (None, Some(error)),
+        };
+        // Also the barrier that the others wait at before they look.
+        if let Err(error) = agree(tables, error.map_or(Ok("made".into()), Err)) {
+            // Another host could not make its part. After any other error some ranks may have found this one.
+            if let (Some(extent), Error::Mismatch { .. }) = (made, &error) {
+                seat.free_common(&extent)?;
+            }
+            return Err(error);
+        }
+        let extent = match made {
+            Some(extent) => {
+                joining.made(Header::of(&extent).number());
+                extent
+            }
+            None => {
+                let found = find(tables, &description.name);
+                found.ok_or_else(|| Error::internal("table", "its memory was not found"))?.0
+            }
+        };
+        Header::of(&extent).attach(seat.index, true);
+        Ok(extent)
+    }
+
+    fn reopen(&self, (extent, other): &(Extent, String), text: &str) -> Result<Extent> {
+        let refuse = |received: &str, advice: &str| {
+            Err(Error::usage("table", format!("{text}, as this restarted rank makes it"), received, advice)
+                .at_rank(self.tables.inner.rank))
+        };
+        if other != text {
+            return refuse(other, "make the same tables as before the restart");
+        }
+        match Header::of(extent).attach(self.tables.inner.seat.index, false) {
+            true => Ok(extent.clone()),
+            false => refuse("one that all have dropped", "keep tables until all workers are done"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::transport::arena::Extent;
+use crate::transport::arena::{Extent, MOST_SEATS};
 
 /// Longest description, in bytes.
 pub(super) const LONGEST: usize = 1000;
@@ -11,8 +11,12 @@ pub(super) const LONGEST: usize = 1000;
 #[repr(C, align(128))]
 pub(super) struct Header {
     ready: AtomicU32,
-    /// Processes that use the table; the last one frees it.
+    /// Seats whose ranks use the table; the last one frees it.
     users: AtomicU32,
+    /// A bit for each of these seats: a process that takes another one's seat takes over its use.
+    seats: [AtomicU64; MOST_SEATS / 64],
+    /// The table's number, the same on all ranks.
+    number: AtomicU32,
     /// How often a lock was taken over from a process that had died with it.
     pub recovered: AtomicU64,
     length: AtomicU32,
@@ -26,7 +30,8 @@ impl Header {
         unsafe { &*extent.range(0, size_of::<Header>()).cast() }
     }
 
-    pub fn write(&self, text: &str) {
+    pub fn write(&self, text: &str, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
         self.length.store(text.len() as u32, Ordering::Relaxed);
         for (byte, place) in text.bytes().zip(&self.text) {
             place.store(byte, Ordering::Relaxed);
@@ -44,12 +49,53 @@ impl Header {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    pub fn attach(&self) {
-        self.users.fetch_add(1, Ordering::AcqRel);
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
     }
 
-    /// True for the last one.
-    pub fn detach(&self) -> bool {
+    fn bit(&self, seat: usize) -> (&AtomicU64, u64) {
+        (&self.seats[seat / 64], 1 << (seat % 64))
+    }
+
+    /// This seat uses the table. False when nobody did any more: then it is being freed, unless it is new.
+    pub fn attach(&self, seat: usize, is_new: bool) -> bool {
+        let (word, bit) = self.bit(seat);
+        if word.load(Ordering::Acquire) & bit != 0 {
+            return true;
+        }
+        let more = |users: u32| (is_new || users > 0).then_some(users + 1);
+        if self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+            return false;
+        }
+        // Counted first: a process that is killed here leaves a table that is never freed, not one that is freed too soon.
+        word.fetch_or(bit, Ordering::AcqRel);
+        true
+    }
+
+    /// This seat is done with the table. True for the last one.
+    pub fn detach(&self, seat: usize) -> bool {
+        let (word, bit) = self.bit(seat);
+        word.fetch_and(!bit, Ordering::AcqRel);
         self.users.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::local;
+
+    #[test]
+    fn who_takes_a_seat_takes_over_its_use() {
+        let transports = local::create(1).unwrap();
+        let extent = transports[0].seat.take_common(1, size_of::<Header>()).unwrap();
+        let header = Header::of(&extent);
+        assert!(!header.attach(3, false), "nobody uses it");
+        for seat in [3, 4, MOST_SEATS - 1, 3] {
+            assert!(header.attach(seat, true));
+        }
+        assert!(header.attach(70, false));
+        assert_eq!([3, 70, MOST_SEATS - 1, 4].map(|seat| header.detach(seat)), [false, false, false, true]);
+        assert!(!header.attach(3, false));
     }
 }

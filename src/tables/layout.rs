@@ -9,6 +9,9 @@ const STRIPE: usize = 64 << 10;
 
 const PAGE: usize = 4096;
 
+/// More than any machine has; whoever asks for it is refused.
+const TOO_MUCH: usize = usize::MAX / PAGE * PAGE;
+
 /// What a layout follows from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -49,10 +52,10 @@ impl Layout {
         // A power of two makes it cheap to find the stripe of a row.
         let stripe_rows = 1 << (STRIPE / shape.row_bytes.max(1)).max(1).ilog2();
         let stripes = shape.rows.div_ceil(stripe_rows);
-        let mut end = 0;
+        let mut end = 0usize;
         let mut section = |bytes: usize| {
             let start = end;
-            end = (start + bytes).next_multiple_of(PAGE);
+            end = end.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(TOO_MUCH);
             start
         };
         let _header = section(size_of::<Header>());
@@ -64,7 +67,7 @@ impl Layout {
         let values = section(shape.rows * shape.row_bytes);
         // Arrays that begin at the same place within a page cost more to combine: shift each one a little.
         let plane_bytes = (shape.rows * shape.state_row_bytes + 320).next_multiple_of(64);
-        let planes = section(shape.planes * plane_bytes + PAGE) + 832;
+        let planes = section(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE)) + 832;
         Layout {
             shape,
             stripe_rows,
@@ -84,5 +87,29 @@ impl Layout {
     pub fn plane(&self, index: usize) -> usize {
         assert!(index < self.shape.planes);
         self.planes + index * self.plane_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_number_can_count_is_too_much_and_never_little() {
+        let shape = Shape {
+            rows: u32::MAX as usize,
+            row_bytes: 1 << 25,
+            state_row_bytes: 1 << 26,
+            planes: 0,
+            counts_stripes: false,
+            workers: 64,
+            readers: 0,
+        };
+        let mut before = 0;
+        for planes in [0, 1, 16, 63, 64, 65, 128, 1000] {
+            let total = Layout::new(Shape { planes, ..shape }).total;
+            assert!(total >= before, "{planes} planes");
+            before = total;
+        }
     }
 }

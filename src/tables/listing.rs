@@ -5,27 +5,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::base::Base;
 use super::core::Core;
-use super::key_value;
 use super::save::Saved;
+use super::{custom, key_value};
 use crate::error::{Error, Result};
 use crate::world::Group;
 
 /// A table in the world's list; being there does not keep it.
-pub(super) enum Listed {
+enum Listed {
     Table(Weak<Core>),
     KeyValue(Weak<key_value::Core>),
-    Custom(Weak<Base>),
+    Custom(Weak<custom::Core>),
 }
 
 /// A table that is in use.
+#[derive(Clone)]
 pub(super) enum Open {
     Table(Arc<Core>),
     KeyValue(Arc<key_value::Core>),
-    Custom(Arc<Base>),
+    Custom(Arc<custom::Core>),
 }
 
 impl Listed {
-    pub fn open(&self) -> Option<Open> {
+    fn open(&self) -> Option<Open> {
         match self {
             Listed::Table(table) => table.upgrade().map(Open::Table),
             Listed::KeyValue(table) => table.upgrade().map(Open::KeyValue),
@@ -35,6 +36,14 @@ impl Listed {
 }
 
 impl Open {
+    fn listed(&self) -> Listed {
+        match self {
+            Open::Table(table) => Listed::Table(Arc::downgrade(table)),
+            Open::KeyValue(table) => Listed::KeyValue(Arc::downgrade(table)),
+            Open::Custom(table) => Listed::Custom(Arc::downgrade(table)),
+        }
+    }
+
     /// The table as checkpoints see it.
     pub fn saved(&self) -> &dyn Saved {
         match self {
@@ -61,7 +70,7 @@ impl Deref for Open {
 /// hosts, a table is kept until all of this rank's handles are gone.
 pub(super) struct List {
     all: Mutex<Vec<Listed>>,
-    kept: Mutex<Vec<Arc<Core>>>,
+    kept: Mutex<Vec<Open>>,
     pub group: Group,
 }
 
@@ -75,7 +84,7 @@ impl List {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Arc<Core>>> {
+    fn kept(&self) -> MutexGuard<'_, Vec<Open>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,15 +93,14 @@ impl List {
         self.all().iter().filter_map(Listed::open).collect()
     }
 
-    pub fn add(&self, table: Listed) {
+    /// Lists a table; keeps it too if workers on other hosts may ask for it.
+    pub fn add(&self, table: Open, keep: bool) {
         let mut all = self.all();
         all.retain(|other| other.open().is_some());
-        all.push(table);
-    }
-
-    /// Keeps a table for workers on other hosts.
-    pub fn keep(&self, table: &Arc<Core>) {
-        self.kept().push(table.clone());
+        all.push(table.listed());
+        if keep {
+            self.kept().push(table);
+        }
     }
 
     /// Keeps nothing any more.
@@ -102,7 +110,7 @@ impl List {
     }
 
     /// A table by its number, for a request from another host.
-    pub fn find(&self, number: u32) -> Result<Arc<Core>> {
+    pub fn find(&self, number: u32) -> Result<Open> {
         let found = self.kept().iter().find(|table| table.number == number).cloned();
         found.ok_or_else(|| {
             let expected = "a table that this rank still has";

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex};
 use super::base::Base;
 use super::core::Core;
 use super::description::{Description, TableKind};
-use super::founding;
+use super::founding::{self, Making};
 use super::layout::{Layout, Shape};
-use super::listing::Listed;
+use super::listing::Open;
 use super::picks::Room;
 use super::placement::Placement;
 use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::Rule;
+use super::views::Views;
 use super::{AddOptions, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::DType;
@@ -93,27 +94,17 @@ pub(super) struct Plan {
     pub add: AddOptions,
 }
 
-/// Passes a check on, if all ranks passed theirs: whatever one finds wrong, the others must hear of it instead of waiting.
-pub(super) fn together<R>(tables: &Tables, checked: Result<R>) -> Result<R> {
-    match checked {
-        Err(error) if !tables.inner.restarted => {
-            founding::agree(tables, Err(error.clone().at_rank(tables.inner.rank)))?;
-            Err(error)
-        }
-        checked => checked,
-    }
-}
-
 impl Plan {
-    pub fn new(tables: &Tables, wish: &Wish, options: &TableOptions, more: &str) -> Result<Plan> {
+    pub fn new(making: &Making, wish: &Wish, options: &TableOptions, more: &str) -> Result<Plan> {
+        let tables = making.tables;
         let checked = wish
             .check(options, tables.workers())
             .and_then(|()| options.updater.rule(wish.dtype))
             .and_then(|rule| Ok((rule.options(&options.add)?, rule)));
-        let (add, rule) = together(tables, checked)?;
+        let (add, rule) = making.together(checked)?;
         let &Wish { kind, rows, cols, dtype, .. } = wish;
         let description = Description {
-            name: options.name.clone().unwrap_or_else(|| tables.next_name(kind.name())),
+            name: making.name.clone(),
             kind,
             dtype,
             rows,
@@ -138,10 +129,18 @@ impl Table {
         if options.init != Init::Zero {
             more.push_str(&format!(", at first {:?}", options.init));
         }
-        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
+        let making = Making::begin(tables, options.name.as_deref(), wish.kind);
+        let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
         let Wish { kind, rows, cols, dtype, pipelined } = wish;
         let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;
+        if averages && !making.is_new() {
+            return Err(Error::unsupported(
+                "table",
+                format!("{description} after a restart: this rank's copy ended with its process"),
+                "start the whole job again from a checkpoint, or use another consistency",
+            ));
+        }
         let (row_bytes, state_row_bytes) = (description.row_bytes(), cols * rule.state_dtype().size());
         let layout = Layout::new(Shape {
             rows: if averages { 0 } else { placement.rows_on(tables.host()) },
@@ -155,7 +154,7 @@ impl Table {
                 _ => 0,
             },
         });
-        let extent = founding::found(tables, &description, layout.total, |_| {})?;
+        let extent = making.found(&description, layout.total, |_| {})?;
         let replica = averages.then(|| match kind {
             TableKind::Array => {
                 Replica::new(rule.clone(), dtype, 1, rows * row_bytes, rows * state_row_bytes)
@@ -163,21 +162,19 @@ impl Table {
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
         let seat = tables.inner.seat.clone();
-        let base = Base::new(tables, description, extent.clone(), layout.clock, add, &options);
+        let base = Base::new(&making, description, extent.clone(), layout.clock, add, &options);
         let core = Arc::new(Core {
             base,
             placement,
             storage: Storage { extent, layout, seat, rule, room: Room::default() },
             replica,
             packers: Mutex::default(),
+            views: Views::default(),
         });
         // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
-        if tables.inner.has_far_ranks() {
-            tables.inner.list.keep(&core);
-        }
-        tables.inner.list.add(Listed::Table(Arc::downgrade(&core)));
+        tables.inner.enlist(Open::Table(core.clone()));
         let table = Table { core, group: tables.group.clone(), _end: Some(tables.end.clone()) };
-        if !tables.inner.restarted {
+        if making.is_new() {
             table.first_values(tables, master, &options.init)?;
         }
         Ok(table)

@@ -1,5 +1,7 @@
 //! Saving all tables into a checkpoint, and loading them from one that may have been saved by another number of ranks.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::Tables;
@@ -12,11 +14,17 @@ use crate::error::{Error, Result};
 /// Reads bytes of an item, from an offset on.
 pub(super) type Read<'a> = Box<dyn Fn(usize, &mut [u8]) -> Result<()> + 'a>;
 
+/// Changes a table, by what was found in a checkpoint.
+pub(super) type Loading<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
+
 /// Some rows of a tensor that this rank writes.
 pub(super) struct Item<'a> {
     pub tensor: Tensor,
     pub first_row: usize,
     pub rows: usize,
+    /// Whether the tensor is nothing but what ranks write, one behind the other: then its size and the first row follow from
+    /// what the others write.
+    pub stacked: bool,
     pub read: Read<'a>,
 }
 
@@ -25,30 +33,29 @@ pub(super) trait Saved {
     /// What this rank writes of the table.
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>>;
 
-    /// Fails unless the checkpoint has every tensor that loading needs.
-    fn has_all(&self, checkpoint: &Checkpoint) -> Result<()>;
-
-    /// Takes over what the checkpoint holds, as far as it is this rank's to write.
-    fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()>;
+    /// Looks at what the checkpoint holds of this very table, and changes nothing: the result does. Fails unless all that it
+    /// needs is there.
+    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>>;
 
     fn base(&self) -> &Base;
 
+    /// What two tables must have in common to take over each other's content.
+    fn common(&self) -> &'static [&'static str] {
+        &["kind", "dtype", "rows", "cols", "updater"]
+    }
+
     /// Fails unless the checkpoint holds this very table.
     fn fits(&self, checkpoint: &Checkpoint) -> Result<()> {
-        let mine = self.base().metadata();
-        let same = |other: &&Value| other["name"] == mine["name"];
-        let saved = checkpoint.metadata()["tables"].as_array().and_then(|all| all.iter().find(same));
-        let received = match saved {
+        let base = self.base();
+        let mine = base.metadata();
+        let received = match base.saved_as(checkpoint) {
             None => "no table of this name".into(),
-            Some(other) => {
-                let differs = |key: &&str| other[*key] != mine[*key];
-                match ["kind", "dtype", "rows", "cols", "updater"].into_iter().find(differs) {
-                    None => return self.has_all(checkpoint),
-                    Some(key) => format!("one whose {key} is {}", other[key]),
-                }
-            }
+            Some(other) => match self.common().iter().find(|key| other[**key] != mine[**key]) {
+                None => return Ok(()),
+                Some(key) => format!("one whose {key} is {}", other[*key]),
+            },
         };
-        Err(self.base().misfit(received))
+        Err(base.misfit(received))
     }
 }
 
@@ -60,6 +67,12 @@ impl Base {
             "rows": description.rows, "cols": description.cols, "updater": description.updater,
             "consistency": description.consistency.to_string(),
         })
+    }
+
+    /// What a checkpoint says of this table.
+    pub(super) fn saved_as<'a>(&self, checkpoint: &'a Checkpoint) -> Option<&'a Value> {
+        let all = checkpoint.metadata()["tables"].as_array()?;
+        all.iter().find(|other| other["name"] == self.description.name.as_str())
     }
 
     /// The error for a checkpoint that holds something else than this table.
@@ -101,12 +114,14 @@ impl Tables {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn save(&self, target: &str) -> Result<()> {
+        let _series = self.inner.seat.place().stay.series();
         agree(self, self.flush().map(|()| "flushed".into()))?;
         let id = self.common_id()?;
         let tables = self.tables_of_all()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
+        agree(self, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
         let written = items.and_then(|items| {
-            let items = Items(items.into_iter().flatten().collect());
+            let items = self.stack(items.into_iter().flatten().collect())?;
             let pieces: Vec<Piece> = items.0.iter().map(Item::piece).collect();
             // Of each host the first rank writes; and the first worker, where workers have copies of their own.
             match pieces.is_empty() {
@@ -143,19 +158,53 @@ impl Tables {
     /// Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved; the numbers of
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
+        let _series = self.inner.seat.place().stay.series();
         agree(self, self.flush().map(|()| "flushed".into()))?;
         let tables = self.tables_of_all()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
-        let opened = checkpoint::open_share(target, share).and_then(|checkpoint| {
-            tables.iter().try_for_each(|table| table.saved().fits(&checkpoint))?;
-            Ok(checkpoint)
-        });
+        let opened = checkpoint::open_share(target, share);
         // They must have opened the same one: another job may have saved in between.
         agree(self, opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone))?;
-        let loaded = opened
-            .and_then(|checkpoint| tables.iter().try_for_each(|table| table.saved().load(self, &checkpoint)));
+        let checkpoint = opened?;
+        let found: Result<Vec<Loading>> = tables
+            .iter()
+            .map(|table| {
+                let table = table.saved();
+                table.fits(&checkpoint)?;
+                table.loading(self, &checkpoint)
+            })
+            .collect();
+        // Nothing is changed before all ranks have found all that they need.
+        agree(self, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
+        let loaded = found.and_then(|all| all.into_iter().try_for_each(|loading| loading()));
         agree(self, loaded.map(|()| "loaded".into()))
+    }
+
+    /// Puts the items that are stacked on top of those of the ranks before. Every rank calls it.
+    fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<Items<'a>> {
+        let mine: Vec<(&str, usize)> = items
+            .iter()
+            .filter(|item| item.stacked)
+            .map(|item| (item.tensor.name.as_str(), item.rows))
+            .collect();
+        let heights = self.gather_bytes(&serde_json::to_vec(&mine).unwrap_or_default())?;
+        let (mut below, mut all): (HashMap<String, usize>, HashMap<String, usize>) = Default::default();
+        for (rank, heights) in heights.iter().enumerate() {
+            let heights: Vec<(String, usize)> = serde_json::from_slice(heights)
+                .map_err(|error| Error::internal("save", format!("sizes that cannot be read: {error}")))?;
+            for (name, rows) in heights {
+                if rank < self.inner.rank {
+                    *below.entry(name.clone()).or_default() += rows;
+                }
+                *all.entry(name).or_default() += rows;
+            }
+        }
+        for item in items.iter_mut().filter(|item| item.stacked) {
+            item.first_row = below.get(&item.tensor.name).copied().unwrap_or(0);
+            item.tensor.shape[0] = all.get(&item.tensor.name).copied().unwrap_or(0);
+        }
+        Ok(Items(items))
     }
 
     /// The tables that every rank still has: languages that collect garbage drop handles when they like.
@@ -201,38 +250,21 @@ impl Tables {
     }
 }
 
+/// An item of a stack, all in memory.
+pub(super) fn stacked<'a>(tensor: Tensor, bytes: Vec<u8>) -> Item<'a> {
+    Item { rows: tensor.rows(), first_row: 0, tensor, stacked: true, read: reading(bytes) }
+}
+
+/// Reads what is in memory.
+pub(super) fn reading<'a>(bytes: Vec<u8>) -> Read<'a> {
+    Box::new(move |offset, out| {
+        out.copy_from_slice(&bytes[offset..][..out.len()]);
+        Ok(())
+    })
+}
+
 impl Item<'_> {
     fn piece(&self) -> Piece<'_> {
         Piece { tensor: &self.tensor, first_row: self.first_row, rows: self.rows }
-    }
-}
-
-/// Only the server half knows what its shards mean.
-impl Saved for Base {
-    fn base(&self) -> &Base {
-        self
-    }
-
-    fn items<'a>(&'a self, _tables: &'a Tables) -> Result<Vec<Item<'a>>> {
-        Err(self.not_saved("save"))
-    }
-
-    fn has_all(&self, _checkpoint: &Checkpoint) -> Result<()> {
-        Err(self.not_saved("load"))
-    }
-
-    fn load(&self, _tables: &Tables, _checkpoint: &Checkpoint) -> Result<()> {
-        Err(self.not_saved("load"))
-    }
-}
-
-impl Base {
-    fn not_saved(&self, operation: &str) -> Error {
-        let what = format!("{} is not kept in checkpoints", self.description);
-        Error::unsupported(
-            operation,
-            what,
-            "drop user-defined tables before, and keep their content yourself",
-        )
     }
 }

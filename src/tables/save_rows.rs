@@ -4,7 +4,7 @@ use super::base::Base;
 use super::checkpoint::{Checkpoint, Tensor};
 use super::core::Core;
 use super::description::{Description, TableKind};
-use super::save::{Item, Read, Saved};
+use super::save::{Item, Loading, Read, Saved, reading};
 use super::storage::Section;
 use super::{Rows, Tables};
 use crate::error::Result;
@@ -56,13 +56,9 @@ impl Saved for Core {
         if let Some(replica) = &self.replica {
             let mut bytes = vec![0; self.description.len() * dtype.size()];
             replica.get(Rows::All, &mut bytes);
-            let read: Read = Box::new(move |offset, out| {
-                out.copy_from_slice(&bytes[offset..][..out.len()]);
-                Ok(())
-            });
             let mine = tables.inner.worker == Some(0);
             return Ok(if mine {
-                vec![Item { tensor: values, first_row: 0, rows, read }]
+                vec![Item { tensor: values, first_row: 0, rows, stacked: false, read: reading(bytes) }]
             } else {
                 Vec::new()
             });
@@ -81,13 +77,14 @@ impl Saved for Core {
                     tensor: self.tensor(&name, dtype, rows, cols),
                     first_row: segment.first,
                     rows: count,
+                    stacked: false,
                     read: self.reading(group, section, start),
                 });
             }
             if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
                 let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
                 let read = self.reading(group, Section::Steps, segment.local * 8);
-                items.push(Item { tensor, first_row: segment.first, rows: count, read });
+                items.push(Item { tensor, first_row: segment.first, rows: count, stacked: false, read });
             }
         }
         // All of an array is changed at once, so one number tells how often.
@@ -95,11 +92,19 @@ impl Saved for Core {
         if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
             let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
             let read = self.reading(group, Section::Steps, 0);
-            items.push(Item { tensor, first_row: 0, rows: 1, read });
+            items.push(Item { tensor, first_row: 0, rows: 1, stacked: false, read });
         }
         Ok(items)
     }
 
+    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>> {
+        self.has_all(checkpoint)?;
+        Ok(Box::new(move || self.load(tables, checkpoint)))
+    }
+}
+
+impl Core {
+    /// Fails unless the checkpoint has every tensor that loading needs.
     fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, kind, .. } = self.description;
         let holds = |wanted: Tensor, needed: bool| match checkpoint.tensor(&wanted.name) {
@@ -122,9 +127,11 @@ impl Saved for Core {
         holds(Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
     }
 
+    /// Takes over what the checkpoint holds, as far as it is this rank's to write.
     fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, .. } = self.description;
         let call = self.call(&tables.group, "load");
+        self.forget_losses();
         if let Some(replica) = &self.replica {
             let row_bytes = self.description.row_bytes();
             return read_rows(checkpoint, &self.tensor_name("values"), 0..rows, row_bytes, |row, bytes| {

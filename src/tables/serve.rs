@@ -1,49 +1,80 @@
 //! What this host does for workers of other hosts: their requests, run on its own rows.
 
-use super::AddOptions;
+use super::base::Base;
 use super::core::Core;
-use super::listing::List;
+use super::listing::{List, Open};
 use super::picks::Pick;
 use super::remote::{Request, RowList, Store, Verb};
 use super::updater::UpdateContext;
+use super::views::Numbers;
+use super::{AddOptions, custom};
 use crate::error::{Error, Result};
 use crate::transport::Call;
 
 impl Store for List {
     fn ready(&self, request: &Request) -> Result<bool> {
         let table = self.find(request.table)?;
-        let worker = table.caller(request)?;
-        Ok(match request.verb {
-            Verb::Get | Verb::GetChanged { .. } => table.may_get(worker),
-            Verb::Add => table.may_add(worker),
-            _ => true,
-        })
+        Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let table = self.find(request.table)?;
+        let workers = table.waits_for(table.caller(request)?, request.verb);
+        let call = table.call(&self.group, "a request from another host");
+        if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
     }
 
     fn run(&self, request: &Request) -> Result<Vec<u8>> {
         let table = self.find(request.table)?;
         let worker = table.caller(request)?;
         let call = table.call(&self.group, "a request from another host");
-        match request.verb {
-            Verb::Get => table.serve_get(&call, worker, request),
-            Verb::GetChanged { buffer } => table.serve_changed(&call, worker, usize::from(buffer), request),
-            Verb::Add => table.serve_add(&call, worker, request).map(|()| Vec::new()),
-            Verb::Tick => {
+        match (request.verb, &table) {
+            (Verb::Tick, _) => {
                 table.clock.tick(worker);
                 Ok(Vec::new())
             }
-            Verb::Finish => table.finish_here(&call, worker).map(|()| Vec::new()),
-            other => Err(Error::unsupported("table", format!("{other:?} from another host"), "use one host")),
+            (Verb::Finish, _) => table.finish_here(&call, worker).map(|()| Vec::new()),
+            (_, Open::Table(table)) => table.serve(&call, worker, request),
+            (_, Open::KeyValue(table)) => table.serve(&call, worker, request),
+            (_, Open::Custom(table)) => table.serve(&call, worker, request),
         }
     }
 }
 
-impl Core {
+impl Base {
+    /// The worker that a request comes from.
     fn caller(&self, request: &Request) -> Result<usize> {
         let (worker, workers) = (request.worker as usize, self.inner.roles.workers.len());
         match worker < workers {
             true => Ok(worker),
             false => Err(Error::internal("table", format!("a request of worker {worker} of {workers}"))),
+        }
+    }
+
+    /// The workers that keep a request of this worker from being run now.
+    fn waits_for(&self, worker: usize, verb: Verb) -> Vec<usize> {
+        match verb {
+            Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => {
+                self.clock.get_waits_for(worker)
+            }
+            Verb::Add | Verb::KeyAdd | custom::ADD => self.clock.add_waits_for(worker),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The error for a request that this kind of table does not know.
+    pub(super) fn strange(&self, request: &Request) -> Error {
+        Error::internal("table", format!("{:?} asked of {}", request.verb, self.description))
+    }
+}
+
+impl Core {
+    fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+        match request.verb {
+            Verb::Get => self.serve_get(call, worker, request),
+            Verb::GetChanged { buffer } => self.serve_changed(call, worker, usize::from(buffer), request),
+            Verb::Add => self.serve_add(call, worker, request).map(|()| Vec::new()),
+            _ => Err(self.strange(request)),
         }
     }
 
@@ -80,13 +111,18 @@ impl Core {
     fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
         let reader = self.reader(worker, buffer)?;
         let picks = self.asked_for(request)?.unwrap_or_default();
-        let mut out = Vec::new();
+        let numbers = Numbers::from_bytes(&request.payload)?;
+        let arrived = self.views.confirm(reader, numbers);
+        arrived.iter().for_each(|seen| self.storage.saw(reader, seen));
+        let (mut out, mut seen) = (Vec::new(), Vec::new());
         self.get_here(call, worker, || {
-            self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
+            seen = self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
                 out.extend_from_slice(&pick.position.to_ne_bytes());
                 out.extend_from_slice(row);
-            })
+            })?;
+            Ok(())
         })?;
+        self.views.tell(reader, numbers, seen);
         Ok(out)
     }
 

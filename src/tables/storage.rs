@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::picks::{Pick, Room, Stripes};
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
+use super::views::Seen;
 use crate::error::Result;
 use crate::memory::prefetch::prefetch;
 use crate::memory::stream::stream;
@@ -248,31 +249,40 @@ impl Storage {
             .then(|| Versions::new(&self.extent, self.layout.versions, self.layout.shape.rows, readers))
     }
 
-    /// Copies those of the listed rows that this reader has not seen in their present version; returns their positions.
+    /// Hands out those of the listed rows that this reader has not seen in their present version. They are seen when the
+    /// caller says so, with [`Storage::saw`]: until then it may fail, and then they must come again.
     pub fn get_changed(
         &self,
         call: &Call,
         reader: usize,
         picks: impl Iterator<Item = Pick> + Clone,
         mut take: impl FnMut(Pick, &[u8]),
-    ) -> Result<()> {
+    ) -> Result<Vec<Seen>> {
         let versions = self.versions().expect("a sparse matrix has versions");
+        let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
         self.room.by_stripe(picks, self.stripes_from(0), |group| {
             let _guard = self.lock(call, group.stripe)?;
             group.each(
                 |_| {},
                 |&pick| {
-                    if versions.see(reader, pick.row as usize) {
-                        let bytes = self.layout.shape.row_bytes;
+                    if let Some(version) = versions.unseen(reader, pick.row as usize) {
                         // SAFETY: the row is in this stripe, whose lock is held.
-                        take(pick, unsafe {
-                            std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes)
-                        });
+                        let row =
+                            unsafe { std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes) };
+                        take(pick, row);
+                        seen.push((pick.row, version));
                     }
                 },
             );
             Ok(())
-        })
+        })?;
+        Ok(seen)
+    }
+
+    /// The reader has these rows in these versions.
+    pub fn saw(&self, reader: usize, seen: &[Seen]) {
+        let versions = self.versions().expect("a sparse matrix has versions");
+        seen.iter().for_each(|&(row, version)| versions.saw(reader, row as usize, version));
     }
 
     /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
@@ -344,4 +354,47 @@ pub(super) enum Section {
     Values,
     Steps,
     Plane(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::error::Kind;
+    use crate::tables::{Role, Rows, SparseMatrixTable, TableOptions, Tables};
+    use crate::testing::spawn_on_hosts;
+
+    const ROWS: usize = 6;
+    const COLS: usize = 40_000; // a stripe has one row
+
+    /// A sparse get that fails has shown nothing, on any host, even if the answer to it is on its way.
+    #[test]
+    fn rows_that_did_not_arrive_come_again() {
+        for (ranks, hosts) in [(1, 1), (2, 2)] {
+            spawn_on_hosts(ranks, hosts, |world| {
+                let tables = Tables::join(world, Role::Both).unwrap();
+                let shape = (ROWS, COLS);
+                let options = TableOptions::default();
+                let table = SparseMatrixTable::<f32>::create(&tables, shape, None, false, options).unwrap();
+                let core = &table.table().core;
+                let call = core.call(&tables.group, "get");
+                let mut out = vec![0.0; ROWS * COLS];
+                let last = world.rank() == ranks - 1;
+                let held = last.then(|| core.storage.lock(&call, core.storage.layout.stripes - 1).unwrap());
+                tables.barrier().unwrap();
+                if world.rank() == 0 {
+                    let hasty = table.table().with_timeout(Duration::from_millis(150));
+                    let bytes = bytemuck::cast_slice_mut(&mut out);
+                    let error = hasty.get_changed(0, Rows::All, bytes).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+                }
+                tables.barrier().unwrap();
+                drop(held);
+                let all: Vec<i64> = (0..ROWS as i64).collect();
+                assert_eq!(table.get_changed(0, &mut out).unwrap(), all);
+                assert_eq!(table.get_changed(0, &mut out).unwrap(), [0; 0]);
+                tables.barrier().unwrap();
+            });
+        }
+    }
 }

@@ -239,20 +239,24 @@ impl Table {
                 &all
             }
         };
-        let mut changed = Vec::new();
+        let (mut changed, mut seen) = (Vec::new(), Vec::new());
         if self.core.takes_part() {
             let staleness = self.core.get_here(&call, worker, || {
                 let picks = self.core.placement.picks(list, self.core.host());
-                self.core.storage.get_changed(&call, reader, picks, |pick, values| {
+                seen = self.core.storage.get_changed(&call, reader, picks, |pick, values| {
                     let position = pick.position as usize;
                     out[position * bytes..][..bytes].copy_from_slice(values);
                     changed.push(list[position]);
-                })
+                })?;
+                Ok(())
             })?;
             self.core.staleness.count(staleness);
         }
         changed.extend(self.core.get_changed_far(&call, worker, buffer, list, out)?);
+        // Only a call that brings everything has brought anything: after an error all of it comes again.
+        self.core.storage.saw(reader, &seen);
         changed.sort_unstable();
+        changed.dedup();
         Ok(changed)
     }
 
@@ -279,6 +283,14 @@ impl Table {
     /// nobody saw.
     pub fn flush(&self) -> Result<()> {
         self.core.flush_everywhere(&self.group)
+    }
+
+    /// Says that this worker makes no more calls on this table, so that the others need not wait for it there. What it added is
+    /// applied first. [`Tables::finish`] does so for all tables.
+    pub fn finish(&self) -> Result<()> {
+        let flushed = self.flush();
+        let finished = self.core.finish(&self.group);
+        flushed.and(finished).and(self.flush())
     }
 
     /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker
@@ -309,6 +321,13 @@ impl Table {
                     let received = format!("{} at position {position}", list[position]);
                     let advice = "row ids count from 0";
                     return Err(Error::usage(operation, expected, received, advice).at_rank(rank));
+                }
+                if u32::try_from(list.len()).is_err() {
+                    let (expected, received) =
+                        (format!("at most {} rows at a time", u32::MAX), list.len().to_string());
+                    return Err(
+                        Error::usage(operation, expected, received, "make several calls").at_rank(rank)
+                    );
                 }
                 list.len()
             }

@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::founding;
+use super::joining::Joining;
 use super::listing::{List, Open};
 use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
-use crate::transport::Interrupt;
 use crate::transport::arena::Seat;
+use crate::transport::{Interrupt, Transport};
 use crate::world::{Group, World};
 
 /// The tables of a world, seen from one rank. A handle is cheap to clone.
@@ -47,8 +48,9 @@ pub(super) struct Inner {
     pub server: Option<usize>,
     /// Tells the tables of this joining from those of an earlier one in the same world.
     pub nonce: u64,
-    /// Whether this process took the place of one that died: then tables are found, not made.
+    /// Whether this process took the place of one that died: then tables that exist are found, not made.
     pub restarted: bool,
+    pub joining: Joining,
     /// How many tables this rank has made.
     pub made: AtomicUsize,
     /// All tables, in the order in which they were made.
@@ -69,24 +71,17 @@ impl Tables {
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
         // Whoever takes the place of a process that had joined finds what was agreed; one that had not joins as all do.
-        let known = if world.restarts() > 0 { founding::recall(&seat, hosts[rank]) } else { None };
+        let known = if world.restarts() > 0 { Joining::of(&seat, hosts[rank], rank) } else { None };
         let restarted = known.is_some();
-        let (nonce, roles) = match known {
-            Some(known) => known,
-            None => {
-                let mut all = vec![0u8; world.size()];
-                group.all_gather(&[role as u8], &mut all)?;
-                let mut nonce = [fresh_number() as i64];
-                group.broadcast(&mut nonce, 0)?;
-                let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
-                if hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
-                    founding::remember(&seat, hosts[rank], nonce[0] as u64, &roles)?;
-                }
-                group.barrier()?;
-                (nonce[0] as u64, roles)
+        let joining = match known {
+            Some(known) => {
+                known.enter(rank);
+                known
             }
+            None => Tables::agree_on_roles(&group, &seat, &hosts, role)?,
         };
-        let roles = Roles::new(&roles)?;
+        let (nonce, roles) = (joining.nonce(), joining.roles());
+        let roles = Roles::new(&roles).inspect_err(|_| joining.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
         let inner = Inner {
             roles,
@@ -97,6 +92,7 @@ impl Tables {
             server,
             nonce,
             restarted,
+            joining,
             made: AtomicUsize::new(0),
             list: Arc::new(List::new(&group)),
             remote: OnceLock::new(),
@@ -106,6 +102,27 @@ impl Tables {
         let inner = Arc::new(inner);
         let end = End::start(&inner, &group)?;
         Ok(Tables { inner, group, end })
+    }
+
+    /// Learns the roles of all ranks, and notes them where whoever takes this rank's place finds them.
+    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Joining> {
+        let rank = group.rank();
+        let _series = seat.place().stay.series();
+        let mut all = vec![0u8; group.size()];
+        group.all_gather(&[role as u8], &mut all)?;
+        let mut nonce = [fresh_number() as i64];
+        group.broadcast(&mut nonce, 0)?;
+        let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
+        let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
+            true => Joining::write(seat, hosts[rank], nonce[0] as u64, &roles),
+            false => Ok(()),
+        };
+        // Also the barrier that the others wait at before they look.
+        founding::agree_in(group, written.map(|()| "joined".into()))?;
+        let joining = Joining::find(seat, hosts[rank], nonce[0] as u64);
+        let joining = joining.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
+        joining.enter(rank);
+        Ok(joining)
     }
 
     /// How many workers there are.
@@ -179,21 +196,20 @@ impl Tables {
         flushed.and(finished).and(self.flush())
     }
 
-    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. It happens by
-    /// itself when the last handle is dropped; programs whose handles may outlive the world call it before the world's end.
+    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. They may have work
+    /// for much longer than a call's deadline: it counts anew with each of their requests. So what fails is a wait for others
+    /// from whom nothing was heard for that long. It happens by itself when the last handle is dropped; programs whose handles
+    /// may outlive the world call it before the world's end.
     pub fn close(&self) -> Result<()> {
-        self.finish()?;
-        self.inner.close(&self.group)
+        // Whatever went wrong here, the others wait for this rank's goodbye.
+        let finished = self.finish();
+        let closed = self.inner.close(&self.group);
+        finished.and(closed)
     }
 
     /// The tables that are in use, in the order in which they were made.
     pub(super) fn open(&self) -> Vec<Open> {
         self.inner.list.open()
-    }
-
-    /// Waits until all ranks have the table that they are making: whoever drops its handle first must not be the last one.
-    pub(super) fn all_have_it(&self) -> Result<()> {
-        if self.inner.restarted { Ok(()) } else { self.group.barrier() }
     }
 
     /// A name for the next table of a kind that got none.
@@ -211,18 +227,6 @@ impl Tables {
     /// The number of this rank's host.
     pub(super) fn host(&self) -> usize {
         self.inner.hosts[self.inner.rank]
-    }
-
-    /// Refuses tables of a kind that is not served between hosts.
-    pub(super) fn check_one_host(&self, kind: &str) -> Result<()> {
-        if !self.inner.has_far_ranks() {
-            return Ok(());
-        }
-        Err(Error::unsupported(
-            "table",
-            format!("a {kind} table whose workers and servers are on several hosts"),
-            "give all of them places on one host, or use a matrix",
-        ))
     }
 
     /// Whether this rank makes what its host's ranks share.
@@ -247,9 +251,23 @@ impl Inner {
         }
     }
 
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.list.group.core.common.transport
+    }
+
+    /// Whether the way to other hosts was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Whether this is the process that joined, and not a forked child of it.
     pub fn is_here(&self) -> bool {
         self.list.group.core.common.origin.is_here()
+    }
+
+    /// Notes a table that this rank has made.
+    pub fn enlist(&self, table: Open) {
+        self.list.add(table, self.has_far_ranks());
     }
 
     /// Whether workers and servers are on several hosts.
@@ -295,11 +313,11 @@ impl End {
         if inner.has_far_ranks() {
             let servers: Vec<usize> =
                 inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();
-            let callers =
-                if servers.contains(&inner.rank) { inner.roles.workers.clone() } else { Vec::new() };
-            let mine = if inner.worker.is_some() { servers } else { Vec::new() };
+            // Ranks that are no workers may ask too: what keys a table has.
+            let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
             let far = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
-            let terms = Terms { context: group.core.context, callers: far(callers), servers: far(mine) };
+            let callers = far((0..callers).collect());
+            let terms = Terms { context: group.core.context, callers, servers: far(servers) };
             let remote = Remote::start(group.core.common.transport.clone(), terms, inner.list.clone())?;
             let _ = inner.remote.set(remote);
         }
@@ -320,6 +338,7 @@ impl Drop for End {
             drop(tables);
             let _ = self.inner.close(&self.group);
         }
+        self.inner.joining.leave(self.inner.rank);
         self.inner.list.let_go();
     }
 }

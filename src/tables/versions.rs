@@ -23,9 +23,18 @@ impl<'a> Versions<'a> {
         self.numbers[row].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if the reader has not seen the row's present version; from now on it has. The lock of its stripe is held.
-    pub fn see(&self, reader: usize, row: usize) -> bool {
+    /// The row's present version, if the reader has not seen it. The lock of its stripe is held.
+    pub fn unseen(&self, reader: usize, row: usize) -> Option<u32> {
         let present = self.numbers[row].load(Ordering::Relaxed).wrapping_add(1);
-        self.numbers[self.rows * (1 + reader) + row].swap(present, Ordering::Relaxed) != present
+        (self.seen(reader, row).load(Ordering::Relaxed) != present).then_some(present)
+    }
+
+    /// The reader has seen that version of the row.
+    pub fn saw(&self, reader: usize, row: usize, version: u32) {
+        self.seen(reader, row).store(version, Ordering::Relaxed);
+    }
+
+    fn seen(&self, reader: usize, row: usize) -> &AtomicU32 {
+        &self.numbers[self.rows * (1 + reader) + row]
     }
 }

@@ -25,6 +25,12 @@ pub fn spawn_on_hosts<R: Send>(size: usize, hosts: usize, body: impl Fn(&World) 
     run(World::threads_on_hosts(size, hosts).expect("a world of threads can be made"), body)
 }
 
+/// As [`spawn_on_hosts`], with the host of each rank.
+#[cfg(test)]
+pub(crate) fn spawn_placed<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R + Sync) -> Vec<R> {
+    run(World::threads_placed(hosts).expect("a world of threads can be made"), body)
+}
+
 fn run<R: Send>(worlds: Vec<World>, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     let body = &body;
     std::thread::scope(|scope| {

@@ -12,6 +12,7 @@ const HEAP: usize = 4 << 30;
 
 /// The transports of `size` ranks that live in this process.
 pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
+    Arena::check_seats(size)?;
     let map = MmapOptions::new()
         .len(Arena::bytes(size, HEAP))
         .no_reserve_swap()

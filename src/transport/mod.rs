@@ -8,17 +8,19 @@ pub(crate) mod local;
 mod mailbox;
 mod message;
 pub(crate) mod mpi;
+mod posted;
 pub(crate) mod process;
 mod progress;
 pub(crate) mod shm;
 mod signature;
 
-pub use arena::ArenaBuffer;
+pub use arena::{ArenaBuffer, WholeArena};
 
 pub(crate) use call::Call;
 pub use call::Interrupt;
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
+pub(crate) use posted::Posted;
 pub(crate) use progress::{Progress, Ticket};
 pub(crate) use signature::{Signature, Verb};
 

@@ -24,10 +24,13 @@ pub(crate) enum Verb {
     Group = 11,
     Recv = 12,
     GaveUp = 13,
+    HaloForward = 20,
+    HaloAdjoint = 21,
+    HaloEnd = 22,
 }
 
 impl Verb {
-    const ALL: [Verb; 13] = [
+    const ALL: [Verb; 16] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -41,6 +44,9 @@ impl Verb {
         Verb::Group,
         Verb::Recv,
         Verb::GaveUp,
+        Verb::HaloForward,
+        Verb::HaloAdjoint,
+        Verb::HaloEnd,
     ];
 
     /// The name that users write.
@@ -59,6 +65,9 @@ impl Verb {
             Verb::Group => "group",
             Verb::Recv => "recv",
             Verb::GaveUp => "nothing any more",
+            Verb::HaloForward => "halo forward",
+            Verb::HaloAdjoint => "halo adjoint",
+            Verb::HaloEnd => "halo end",
         }
     }
 
@@ -112,6 +121,12 @@ impl Signature {
         let mut hasher = DefaultHasher::new();
         counts.hash(&mut hasher);
         self.parts = hasher.finish();
+        self
+    }
+
+    /// What is moved and how is this plan, the same on all ranks.
+    pub fn plan(mut self, fingerprint: u64) -> Signature {
+        self.parts = fingerprint;
         self
     }
 

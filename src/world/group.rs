@@ -370,7 +370,7 @@ impl Group {
     }
 
     /// Breaks the group, and tells the other members so that they need not wait for this one.
-    fn give_up(&self, error: &Error) {
+    pub(crate) fn give_up(&self, error: &Error) {
         if self.core.broken.set(error.clone()).is_err() {
             return;
         }

@@ -4,12 +4,13 @@ use std::env;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::join::{Joined, alone, on_one_host, over_mpi};
-use super::launcher;
+use super::join::{Joined, alone, on_one_host, over_mpi, seated};
+use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
 use super::{Common, Group, World};
 use crate::error::{Error, Result};
+use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Interrupt, local};
 
@@ -86,6 +87,20 @@ impl World {
         Ok(world)
     }
 
+    /// Joins a job whose memory this process holds already, as the given rank.
+    pub(crate) fn join(arena: Arc<Arena>, rank: usize, options: InitOptions) -> Result<World> {
+        let timeout = match options.timeout {
+            Some(timeout) => timeout,
+            None => timeout_from_environment()?,
+        };
+        let mut world = World::new(seated(arena, rank, 0)?, OWN, timeout);
+        if let Some(interrupt) = options.interrupt {
+            world.group = world.group.with_interrupt(interrupt);
+        }
+        world.meet(Instant::now() + timeout)?;
+        Ok(world)
+    }
+
     /// Waits until everybody is there. A rank that was started again goes on where its process had stopped, which is after
     /// this, and the others are elsewhere.
     fn meet(&self, deadline: Instant) -> Result<()> {
@@ -114,15 +129,18 @@ impl World {
 
     /// A world of threads that pretend to be on several hosts, as evenly as possible: no two hosts share memory.
     pub(crate) fn threads_on_hosts(size: usize, hosts: usize) -> Result<Vec<World>> {
-        let placed = |rank: usize| rank * hosts / size;
+        World::threads_placed(&(0..size).map(|rank| rank * hosts / size).collect::<Vec<usize>>())
+    }
+
+    /// A world of threads that pretend to be on these hosts.
+    pub(crate) fn threads_placed(hosts: &[usize]) -> Result<Vec<World>> {
         let world = |transport| {
             let joined = Joined::local(transport);
-            let me = placed(joined.transport.rank());
-            let neighbours = (0..size).filter(|&rank| placed(rank) == me).collect();
-            let joined = Joined { hosts: (0..size).map(placed).collect(), neighbours, ..joined };
-            World::new(joined, "none", DEFAULT_TIMEOUT)
+            let me = hosts[joined.transport.rank()];
+            let neighbours = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
+            World::new(Joined { hosts: hosts.to_vec(), neighbours, ..joined }, "none", DEFAULT_TIMEOUT)
         };
-        Ok(local::create(size)?.into_iter().map(world).collect())
+        Ok(local::create(hosts.len())?.into_iter().map(world).collect())
     }
 
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {

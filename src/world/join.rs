@@ -63,9 +63,14 @@ pub(super) fn on_one_host(
             "do not change UNISONO_SIZE or UNISONO_JOB by hand",
         ));
     }
+    Ok(Joined { host, ..seated(arena, rank, restarts)? })
+}
+
+/// Takes a rank's seat in an arena that this process has mapped.
+pub(super) fn seated(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<Joined> {
+    let size = arena.seats();
     let seat = Seat::take_again(arena, rank, (0..size).collect(), restarts as u32)?;
-    let joined = Joined::local(ArenaTransport::new("shm", size, seat));
-    Ok(Joined { host, ..joined })
+    Ok(Joined::local(ArenaTransport::new("shm", size, seat)))
 }
 
 /// Ranks on several hosts, or as if: `host` makes a rank's host out of the first rank on its real host, the rank, and the

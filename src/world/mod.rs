@@ -26,7 +26,7 @@ pub use pending::Pending;
 pub(crate) use pending::pending;
 
 use crate::error::{Error, Result};
-use crate::transport::{ArenaBuffer, shm};
+use crate::transport::{ArenaBuffer, WholeArena, shm};
 
 /// All ranks of a job, seen from one of them.
 ///
@@ -110,6 +110,13 @@ impl World {
                 Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
             }
         }
+    }
+
+    /// All the memory that this host's ranks share, for programs that pass places in it between them.
+    pub fn arena(&self) -> Result<WholeArena> {
+        self.group.check_usable("arena")?;
+        let nobody = || Error::unsupported("arena", "this rank shares memory with nobody", "send messages");
+        self.common().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 
     /// Lets others learn where this rank is in its program: `locate` is called on another thread when some other rank's

@@ -1,8 +1,10 @@
 //! Ranks as real processes: the conformance suite, and what happens when ranks die, stop, or disagree.
 
 mod endings;
+mod halo;
 mod harness;
 mod key_value;
+mod later_tables;
 mod mistakes;
 mod misuse;
 mod restarts;
@@ -24,6 +26,8 @@ fn rank() {
         "conformance" => conformance::run(world.group()).unwrap(),
         "endless" => endings::endless(&world),
         "absent" => endings::absent(&world),
+        "halo" => halo::endless(&world),
+        "halo conformance" => halo::every_case(&world),
         "early" => endings::early(&world),
         "mismatch" => mistakes::mismatch(&world),
         "second init" => mistakes::second_init(&world),
@@ -38,6 +42,10 @@ fn rank() {
         "user defined" => user_defined::run(&world).unwrap(),
         "growing" => key_value::growing(&world),
         "come back" => tables::come_back(&world),
+        "later tables" => later_tables::later(&world),
+        "in a round" => later_tables::in_a_round(&world),
+        "averages" => later_tables::averages(&world),
+        "half made" => later_tables::half_made(&world),
         other => panic!("no scenario is called {other}"),
     }
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use unisono::tables::{
-    AddOptions, ArrayTable, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role, SparseMatrixTable,
-    TableOptions, Tables, UpdaterChoice,
+    AddOptions, ArrayTable, Compression, Consistency, KeyType, KeyValueTable, Keys, MatrixTable, Role,
+    SparseMatrixTable, TableOptions, Tables, UpdaterChoice,
 };
 use unisono::testing::spawn_on_hosts;
 use unisono::{DType, Kind};
 
+use crate::sums::sums;
 use crate::with_tables;
 
 /// A folder that is gone when the test ends.
@@ -49,7 +50,6 @@ struct All {
     average: ArrayTable<f32>,
 }
 
-/// Key-value tables live on one host.
 #[test]
 fn keys_are_kept_with_their_state() {
     let make = |tables: &Tables| {
@@ -77,22 +77,96 @@ fn keys_are_kept_with_their_state() {
     let all = |(names, numbers, empty): &(KeyValueTable, KeyValueTable, KeyValueTable)| {
         (names.items().unwrap(), numbers.items().unwrap(), empty.items().unwrap())
     };
-    let expected = with_tables(3, |_, tables| {
-        let made = make(tables);
-        (1..4).for_each(|number| step(tables, &made, number));
-        tables.save("memory://keys").unwrap();
-        (4..7).for_each(|number| step(tables, &made, number));
-        all(&made)
-    });
-    for ranks in [1, 2, 4] {
-        let found = with_tables(ranks, |_, tables| {
+    for saved_on in [1, 2, 3] {
+        let expected = on_hosts(3, saved_on, |tables| {
             let made = make(tables);
-            step(tables, &made, 1000);
-            tables.load("memory://keys").unwrap();
+            (1..4).for_each(|number| step(tables, &made, number));
+            tables.save("memory://keys").unwrap();
             (4..7).for_each(|number| step(tables, &made, number));
             all(&made)
         });
-        assert!(found.iter().all(|found| *found == expected[0]), "{ranks} ranks");
+        for (ranks, hosts) in [(1, 1), (2, 2), (4, 1), (6, 4)] {
+            let found = on_hosts(ranks, hosts, |tables| {
+                let made = make(tables);
+                step(tables, &made, 1000);
+                tables.load("memory://keys").unwrap();
+                (4..7).for_each(|number| step(tables, &made, number));
+                all(&made)
+            });
+            let what = format!("from {saved_on} hosts to {ranks} ranks on {hosts}");
+            assert!(found.iter().all(|found| *found == expected[0]), "{what}");
+        }
+    }
+}
+
+#[test]
+fn user_defined_tables_are_kept() {
+    let folder = Folder::new("custom");
+    let delta: Vec<i64> = (0..50).map(|number| number * number).collect();
+    let expected: Vec<i64> = delta.iter().map(|number| 3 * number).collect();
+    for saved_on in [1, 2, 3] {
+        on_hosts(3, saved_on, |tables| {
+            let made = (sums(tables, "plain", 50, false), sums(tables, "dealt", 50, true));
+            made.0.add(&delta).unwrap();
+            made.1.add(&delta).unwrap();
+            tables.save(folder.text()).unwrap();
+        });
+        for (ranks, hosts) in [(1, 1), (2, 2), (3, 1), (3, 3), (4, 2), (6, 4)] {
+            on_hosts(ranks, hosts, |tables| {
+                let dealt = sums(tables, "dealt", 50, true);
+                dealt.add(&delta).unwrap();
+                tables.load(folder.text()).unwrap();
+                assert_eq!(dealt.get(&()).unwrap(), expected);
+                tables.barrier().unwrap();
+                dealt.add(&delta).unwrap();
+                tables.barrier().unwrap();
+                // Beside it, one that cannot be loaded by another number of servers: then neither is changed.
+                let plain = sums(tables, "plain", 50, false);
+                let outcome = tables.load(folder.text());
+                match ranks {
+                    3 => assert_eq!(plain.get(&()).unwrap(), expected),
+                    _ => {
+                        let text = outcome.as_ref().unwrap_err().to_string();
+                        let words = ["\"plain\"", "those of 3", "implement ServerHalf::load"];
+                        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+                        assert_eq!(plain.get(&()).unwrap(), [0; 50]);
+                    }
+                }
+                assert_eq!(outcome.is_ok(), ranks == 3, "{outcome:?}");
+                let more = if ranks == 3 { 0 } else { ranks as i64 };
+                let wanted: Vec<i64> = delta.iter().map(|number| (3 + more) * number).collect();
+                assert_eq!(dealt.get(&()).unwrap(), wanted);
+                tables.barrier().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_half_may_refuse_to_be_saved() {
+    for hosts in [1, 2] {
+        on_hosts(2, hosts, |tables| {
+            let sound = sums(tables, "sound", 5, true);
+            sound.add(&[1; 5]).unwrap();
+            let target = format!("memory://refused-{hosts}");
+            tables.save(&target).unwrap();
+            let unlucky = sums(tables, "unlucky", 13, true);
+            sound.add(&[1; 5]).unwrap();
+            let error = tables.save(&target).unwrap_err();
+            assert!(["\"unlucky\"", "luck"].iter().all(|word| error.to_string().contains(word)), "{error}");
+            // The other ranks were told, and the older checkpoint is as it was.
+            let error = tables.load(&target).unwrap_err();
+            assert!(error.to_string().contains("no table of this name"), "{error}");
+            drop(unlucky);
+            assert_eq!(sound.get(&()).unwrap().len(), 5);
+            tables.barrier().unwrap();
+        });
+        on_hosts(3, 2, |tables| {
+            let sound = sums(tables, "sound", 5, true);
+            tables.load(&format!("memory://refused-{hosts}")).unwrap();
+            assert_eq!(sound.get(&()).unwrap(), [2; 5]);
+            tables.barrier().unwrap();
+        });
     }
 }
 
@@ -155,22 +229,36 @@ fn another_number_of_ranks_goes_on_as_if_nothing_had_happened() {
 #[test]
 fn a_damaged_or_foreign_checkpoint_changes_nothing() {
     let folder = Folder::new("damaged");
+    let others = |tables: &Tables, number: i64| {
+        let words =
+            KeyValueTable::create(tables, KeyType::Bytes, 1, DType::I64, named("words", "add")).unwrap();
+        let sums = sums(tables, "sums", 20, true);
+        let keys: Vec<Vec<u8>> = (0..30).map(|key| format!("{key} {number}").into_bytes()).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        words.add(Keys::Bytes(&keys), &vec![1; 30 * 8], &AddOptions::default()).unwrap();
+        sums.add(&[number; 20]).unwrap();
+        tables.barrier().unwrap();
+        (words, sums)
+    };
     let save = || {
-        with_tables(2, |_, tables| {
+        on_hosts(3, 2, |tables| {
             let all = make(tables);
+            let _others = others(tables, 1);
             step(tables, &all, 0);
             tables.save(folder.text()).unwrap();
         });
         fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
     };
     let refuses = |what: &str| {
-        with_tables(2, |_, tables| {
+        on_hosts(2, 2, |tables| {
             let all = make(tables);
+            let (words, sums) = others(tables, 2);
             step(tables, &all, 5);
-            let before = values(&all);
+            let state = || (values(&all), words.items().unwrap(), sums.get(&()).unwrap());
+            let before = state();
             let error = tables.load(folder.text()).unwrap_err();
             assert!([Kind::Usage, Kind::Io].contains(&error.kind()), "{what}: {error}");
-            assert_eq!(values(&all), before, "{what}");
+            assert_eq!(state(), before, "{what}");
             tables.barrier().unwrap();
         });
     };
@@ -188,6 +276,35 @@ fn a_damaged_or_foreign_checkpoint_changes_nothing() {
         let _ = fs::remove_dir_all(&folder.0);
     }
     refuses("nothing there");
+}
+
+/// What adds lost on their way before a load has nothing to do with what is loaded.
+#[test]
+fn a_load_forgets_what_adds_have_lost() {
+    on_hosts(2, 2, |tables| {
+        let options = |name: &str| TableOptions { compression: Compression::TopK(0.1), ..named(name, "add") };
+        let rows = MatrixTable::<f32>::create(tables, (2, 10), None, options("rows")).unwrap();
+        let keys = KeyValueTable::create(tables, KeyType::Bytes, 10, DType::F32, options("keys")).unwrap();
+        tables.save("memory://losses").unwrap();
+        let small: Vec<f32> = (0..10).map(|at| if at == 0 { 1.0 } else { 0.5 }).collect();
+        let add = |delta: &[f32]| {
+            for row in [0, 1] {
+                rows.add_rows(&[row], delta, &AddOptions::default()).unwrap();
+            }
+            for name in [b"a", b"b", b"c", b"d"] {
+                keys.add(Keys::Bytes(&[name]), bytemuck::cast_slice(delta), &AddOptions::default()).unwrap();
+            }
+            tables.barrier().unwrap();
+        };
+        add(&small);
+        tables.load("memory://losses").unwrap();
+        add(&[0.0; 10]);
+        let mut values = [1f32; 20];
+        rows.get(&mut values).unwrap();
+        assert_eq!(values, [0.0; 20]);
+        assert!(keys.items().unwrap().values.iter().all(|&byte| byte == 0));
+        tables.barrier().unwrap();
+    });
 }
 
 #[test]

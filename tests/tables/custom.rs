@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use unisono::tables::{Consistency, CustomTable, Requests, ServerHalf, Tables, WorkerHalf};
+use unisono::tables::{Consistency, CustomTable, Requests, Role, ServerHalf, Tables, WorkerHalf};
+use unisono::testing::spawn_on_hosts;
 use unisono::{Error, Kind, Result};
 
-use crate::with_tables;
+use crate::on_all_paths;
 
 #[path = "../../examples/tables/user_defined.rs"]
 mod example;
@@ -87,7 +88,7 @@ fn list(tables: &Tables, name: &str, capacity: usize, consistency: &str) -> Resu
 #[test]
 fn requests_reach_their_shards_whole_and_in_order() {
     for ranks in [1, 2, 3, 4, 6] {
-        with_tables(ranks, |world, tables| {
+        on_all_paths(ranks, |world, tables| {
             let table = list(tables, "numbers", 10_000, "async").unwrap();
             let number = |step: u64| (world.rank() as u64) << 32 | step;
             for step in 0..200 {
@@ -116,7 +117,7 @@ fn requests_reach_their_shards_whole_and_in_order() {
 
 #[test]
 fn rounds_and_bounds_hold() {
-    let seen = with_tables(3, |world, tables| {
+    let paths = on_all_paths(3, |world, tables| {
         let table = list(tables, "rounds", 1000, "bsp").unwrap();
         let mut seen = Vec::new();
         for round in 0..30 {
@@ -130,8 +131,9 @@ fn rounds_and_bounds_hold() {
         tables.finish().unwrap();
         seen
     });
+    let seen = paths.concat();
     assert!(seen.iter().all(|other| *other == seen[0]));
-    with_tables(3, |_, tables| {
+    on_all_paths(3, |_, tables| {
         let table = list(tables, "bound", 1000, "ssp:1").unwrap();
         for step in 0..30 {
             table.add(&[step]).unwrap();
@@ -147,7 +149,7 @@ fn rounds_and_bounds_hold() {
 
 #[test]
 fn mistakes_are_named() {
-    with_tables(2, |world, tables| {
+    on_all_paths(2, |world, tables| {
         let table = list(tables, "short", 3, "async").unwrap();
         let refused = |result: Result<()>, words: &[&str]| {
             let error = result.unwrap_err();
@@ -156,9 +158,12 @@ fn mistakes_are_named() {
         };
         if world.rank() == 0 {
             table.add(&[0, 2]).unwrap();
-            refused(table.add(&[4, 6]), &["room", "2 numbers"]);
+            // The other shard has room, wherever it is.
+            refused(table.add(&[4, 6, 1]), &["room", "2 numbers"]);
+            table.add_soon(&[8, 10]).unwrap_or_else(|error| refused(Err(error), &["room"]));
+            let _ = table.flush();
             refused(table.add(&[u64::MAX]), &["servers 0 to 1", "server 2"]);
-            assert_eq!(table.get(&()).unwrap(), [vec![0, 2], vec![]]);
+            assert_eq!(table.get(&()).unwrap(), [vec![0, 2], vec![1]]);
         }
         refused(list(tables, "short", 3, "async").map(drop), &["a new name"]);
         refused(list(tables, "other", 3, "average").map(drop), &["another consistency"]);
@@ -169,9 +174,61 @@ fn mistakes_are_named() {
     });
 }
 
+/// A call that fails on one shard counts as a call on all hosts: the next rounds are as complete as ever.
+#[test]
+fn rounds_stay_in_step_after_an_error() {
+    on_all_paths(3, |world, tables| {
+        let table = list(tables, "failing", 20, "bsp").unwrap();
+        let me = world.rank() as u64;
+        for round in 0..6 {
+            let outcome = match round {
+                // Server 2 has no room for that many, and server 1 must get its number all the same.
+                2 if me == 1 => table.add(&[[2 + 3 * me; 21].as_slice(), &[1 + 3 * me]].concat()),
+                _ => table.add(&[1 + 3 * me]),
+            };
+            assert_eq!(outcome.is_err(), round == 2 && me == 1, "{outcome:?}");
+            let numbers = table.get(&()).unwrap();
+            assert_eq!(numbers[1].len() as u64, 3 * (round + 1), "{numbers:?}");
+            assert!(numbers[2].is_empty());
+        }
+        tables.finish().unwrap();
+    });
+}
+
+#[test]
+fn workers_and_servers_may_be_apart() {
+    let roles = [Role::Worker, Role::Server, Role::None, Role::Server, Role::Worker];
+    for hosts in 1..=roles.len() {
+        for consistency in ["async", "bsp", "ssp:1"] {
+            spawn_on_hosts(roles.len(), hosts, |world| {
+                let tables = Tables::join(world, roles[world.rank()]).unwrap();
+                let table = list(&tables, "apart", 100, consistency).unwrap();
+                for number in 0..10 {
+                    let outcome = table.add(&[number]);
+                    assert_eq!(outcome.is_ok(), tables.worker_id().is_some());
+                    if outcome.is_ok() {
+                        let found = table.get(&()).unwrap().concat().len() as u64;
+                        let least = if consistency == "bsp" { 2 * number + 2 } else { number + 1 };
+                        assert!(found >= least, "{found} at {number}");
+                        table.tick().unwrap();
+                    }
+                }
+                tables.finish().unwrap();
+                tables.barrier().unwrap();
+                if tables.worker_id().is_some() {
+                    let mut all = table.get(&()).unwrap();
+                    all.iter_mut().for_each(|numbers| numbers.sort_unstable());
+                    assert_eq!(all, [[0, 0, 2, 2, 4, 4, 6, 6, 8, 8], [1, 1, 3, 3, 5, 5, 7, 7, 9, 9]]);
+                }
+                tables.barrier().unwrap();
+            });
+        }
+    }
+}
+
 #[test]
 fn the_example_finds_what_it_looks_for() {
-    for ranks in [1, 3] {
-        unisono::testing::spawn_worlds(ranks, |world| example::run(world).unwrap());
+    for (ranks, hosts) in [(1, 1), (3, 1), (3, 2), (4, 4)] {
+        spawn_on_hosts(ranks, hosts, |world| example::run(world).unwrap());
     }
 }

@@ -1,13 +1,82 @@
 //! A checker of histories: workers with random delays record what they add and get; afterwards every promise is checked
 //! against the record.
 //!
-//! Each worker adds 1 to its own element only, so a get shows exactly how many adds of each worker it contains.
+//! Each worker adds 1 to its own element only, so a get shows exactly how many adds of each worker it contains. An element is one
+//! of an array, the value of a key, or a sum in a table of the test's own.
 
 use std::time::Duration;
 
-use unisono::tables::{AddOptions, ArrayTable, Consistency, Rows, TableOptions, Tables};
+use unisono::DType;
+use unisono::tables::{
+    AddOptions, ArrayTable, Consistency, CustomTable, KeyType, KeyValueTable, Keys, Rows, TableOptions,
+    Tables,
+};
 
 use crate::on_all_paths;
+use crate::sums::{Dealer, sums_with};
+
+/// The sorts of tables.
+const SORTS: [&str; 3] = ["array", "key-value", "user-defined"];
+
+/// A number for each worker, in a table of some sort.
+enum Counts {
+    Array(ArrayTable<i64>),
+    Keys(KeyValueTable),
+    Custom(CustomTable<Dealer>),
+}
+
+impl Counts {
+    fn create(tables: &Tables, sort: &str, consistency: Consistency) -> Counts {
+        let workers = tables.workers();
+        let options = TableOptions { consistency, ..TableOptions::default() };
+        match sort {
+            "array" => Counts::Array(ArrayTable::create(tables, workers, None, options).unwrap()),
+            "key-value" => {
+                Counts::Keys(KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap())
+            }
+            _ => Counts::Custom(sums_with(tables, "sums", workers, true, consistency)),
+        }
+    }
+
+    /// Adds 1 to a worker's number, at once or soon.
+    fn count(&self, me: usize, workers: usize, soon: bool) {
+        let none = AddOptions::default();
+        let mut mine = vec![0i64; workers];
+        mine[me] = 1;
+        let (delta, key): (&[u8], _) = (bytemuck::cast_slice(&mine), [me as i64]);
+        match (self, soon) {
+            (Counts::Array(table), false) => table.add(&mine),
+            (Counts::Array(table), true) => table.table().add_soon(Rows::All, delta, &none),
+            (Counts::Keys(table), false) => table.add(Keys::Int(&key), &1i64.to_ne_bytes(), &none),
+            (Counts::Keys(table), true) => table.add_soon(Keys::Int(&key), &1i64.to_ne_bytes(), &none),
+            (Counts::Custom(table), false) => table.add(&mine),
+            (Counts::Custom(table), true) => table.add_soon(&mine),
+        }
+        .unwrap();
+    }
+
+    fn get(&self, workers: usize) -> Vec<i64> {
+        let mut values = vec![0; workers];
+        match self {
+            Counts::Array(table) => table.get(&mut values).unwrap(),
+            Counts::Keys(table) => {
+                let keys: Vec<i64> = (0..workers as i64).collect();
+                table.get(Keys::Int(&keys), bytemuck::cast_slice_mut(&mut values)).unwrap();
+            }
+            Counts::Custom(table) => values = table.get(&()).unwrap(),
+        }
+        values
+    }
+
+    fn tick(&self) {
+        match self {
+            Counts::Array(table) => table.tick(),
+            Counts::Keys(table) => table.tick(),
+            Counts::Custom(table) => table.tick(),
+        }
+        .unwrap();
+    }
+}
 
 /// What a worker saw in one of its gets: its own adds, ticks and barriers before, and the values.
 #[derive(Debug)]
@@ -40,20 +109,12 @@ impl Random {
 }
 
 /// Random adds, ticks, gets and pauses; a barrier now and then, at the same steps on all workers.
-fn live(tables: &Tables, consistency: Consistency, seed: u64) -> History {
+fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> History {
     let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
-    let table = ArrayTable::<i64>::create(
-        tables,
-        workers,
-        None,
-        TableOptions { consistency, ..TableOptions::default() },
-    )
-    .unwrap();
+    let table = Counts::create(tables, sort, consistency);
     let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
     let mut history = History::default();
     let (mut adds, mut ticks) = (0, 0);
-    let mut mine = vec![0i64; workers];
-    mine[me] = 1;
     for step in 0..60 {
         if random.below(3) == 0 {
             std::thread::sleep(Duration::from_micros(random.below(400)));
@@ -62,22 +123,15 @@ fn live(tables: &Tables, consistency: Consistency, seed: u64) -> History {
         let rounds = matches!(consistency, Consistency::Bsp { .. });
         let times = if rounds { 1 + step % 2 } else { random.below(3) };
         for _ in 0..times {
-            match random.below(2) {
-                0 => table.add(&mine).unwrap(),
-                _ => table
-                    .table()
-                    .add_soon(Rows::All, bytemuck::cast_slice(&mine), &AddOptions::default())
-                    .unwrap(),
-            }
+            table.count(me, workers, random.below(2) > 0);
             adds += 1;
         }
         if !rounds || step % 3 > 0 {
-            let mut values = vec![0; workers];
-            table.get(&mut values).unwrap();
+            let values = table.get(workers);
             history.gets.push(Get { adds, ticks, barriers: history.at_barriers.len(), values });
         }
         if matches!(consistency, Consistency::Ssp { .. }) {
-            table.tick().unwrap();
+            table.tick();
             ticks += 1;
             history.at_ticks.push(adds);
         }
@@ -110,25 +164,27 @@ fn check_common(histories: &[History]) {
 
 #[test]
 fn recorded_histories_keep_every_promise() {
-    for ranks in [1, 2, 3, 4] {
+    for (ranks, sort) in [1, 2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
         for seed in 0..3 {
-            for histories in on_all_paths(ranks, |_, tables| live(tables, Consistency::Async, seed)) {
+            for histories in on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Async, seed)) {
                 check_common(&histories);
             }
             for histories in
-                on_all_paths(ranks, |_, tables| live(tables, Consistency::Bsp { backup: 0 }, seed))
+                on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Bsp { backup: 0 }, seed))
             {
                 check_common(&histories);
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     assert!(
                         get.values.iter().all(|&seen| seen == get.adds),
-                        "a get of round {} holds exactly that many adds of everybody: {get:?}",
+                        "{sort}: a get of round {} holds exactly that many adds of everybody: {get:?}",
                         get.adds
                     );
                 }
             }
             let bound = seed;
-            for histories in on_all_paths(ranks, |_, tables| live(tables, Consistency::Ssp { bound }, seed)) {
+            for histories in
+                on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Ssp { bound }, seed))
+            {
                 check_common(&histories);
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     // Whoever reads at tick c sees all that the others added before their tick c − bound.

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use unisono::tables::{
-    AddOptions, Consistency, Init, KeyType, KeyValueTable, Keys, MatrixTable, OwnedKeys, Role, TableOptions,
-    Tables, UpdaterChoice,
+    AddOptions, Compression, Consistency, Init, KeyType, KeyValueTable, Keys, MatrixTable, OwnedKeys, Role,
+    TableOptions, Tables, UpdaterChoice,
 };
+use unisono::testing::spawn_on_hosts;
 use unisono::{DType, Kind};
 
-use crate::with_tables;
+use crate::on_all_paths;
 
 const RANKS: [usize; 5] = [1, 2, 3, 4, 6];
 
@@ -50,7 +51,7 @@ impl Random {
 #[test]
 fn random_calls_do_what_a_map_does() {
     for ranks in RANKS {
-        with_tables(ranks, |world, tables| {
+        on_all_paths(ranks, |world, tables| {
             let table = ints(tables, 2);
             let mut random = Random(77 + world.rank() as u64);
             let mut expected: HashMap<i64, [i64; 2]> = HashMap::new();
@@ -99,7 +100,7 @@ fn random_calls_do_what_a_map_does() {
 fn all_workers_add_to_the_same_keys_while_the_table_grows() {
     const KEYS: i64 = 200_000;
     for ranks in [1, 4] {
-        with_tables(ranks, |world, tables| {
+        on_all_paths(ranks, |world, tables| {
             let table = ints(tables, 1);
             let keys: Vec<i64> = (0..KEYS).map(|key| (key - KEYS / 2) * 1_000_003).collect();
             let shift = KEYS as usize / ranks * world.rank();
@@ -119,7 +120,7 @@ fn all_workers_add_to_the_same_keys_while_the_table_grows() {
 #[test]
 fn keys_may_be_any_bytes() {
     for ranks in RANKS {
-        with_tables(ranks, |_, tables| {
+        on_all_paths(ranks, |_, tables| {
             let table = create(tables, KeyType::Bytes, 1, DType::F32);
             let mut all: Vec<Vec<u8>> =
                 vec![Vec::new(), vec![0], vec![0, 0], vec![255; 100_000], vec![7; 20_000]];
@@ -149,7 +150,7 @@ fn keys_may_be_any_bytes() {
 
 #[test]
 fn extreme_and_repeated_keys() {
-    with_tables(3, |_, tables| {
+    on_all_paths(3, |_, tables| {
         let table = ints(tables, 1);
         let keys = [i64::MIN, -1, 0, 1, i64::MAX, -1, i64::MIN];
         add(&table, &keys, &[1, 2, 3, 4, 5, 6, 7]);
@@ -164,7 +165,7 @@ fn extreme_and_repeated_keys() {
 #[test]
 fn every_updater_does_to_a_key_what_it_does_to_a_row() {
     for name in UpdaterChoice::names() {
-        with_tables(2, |world, tables| {
+        on_all_paths(2, |world, tables| {
             let options = || TableOptions {
                 updater: UpdaterChoice::named(name).unwrap(),
                 init: Init::Constant(0.5),
@@ -196,7 +197,7 @@ fn initial_values_depend_on_the_key_alone_and_take_no_entry() {
     let found: Vec<Vec<f32>> = [1, 3, 4]
         .into_iter()
         .flat_map(|ranks| {
-            with_tables(ranks, |world, tables| {
+            let paths = on_all_paths(ranks, |world, tables| {
                 let options = TableOptions {
                     init: Init::Normal { mean: 3.0, deviation: 0.1, seed: 9 },
                     ..TableOptions::default()
@@ -215,7 +216,8 @@ fn initial_values_depend_on_the_key_alone_and_take_no_entry() {
                 let moved = values.iter().enumerate().map(|(at, value)| value + f32::from(u8::from(at < 20)));
                 assert_eq!(later, moved.collect::<Vec<_>>());
                 values
-            })
+            });
+            paths.concat()
         })
         .collect();
     assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
@@ -226,7 +228,7 @@ fn initial_values_depend_on_the_key_alone_and_take_no_entry() {
 #[test]
 fn rounds_and_bounds_hold_as_for_other_tables() {
     for ranks in [2, 3] {
-        let seen = with_tables(ranks, |world, tables| {
+        let paths = on_all_paths(ranks, |world, tables| {
             let options =
                 TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
             let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
@@ -239,11 +241,12 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
             tables.finish().unwrap();
             seen
         });
+        let seen = paths.concat();
         assert!(seen.iter().all(|other| *other == seen[0]), "the i-th get is the same on all ranks");
         let each = (ranks * (ranks + 1) / 2) as i64;
         assert!((0..40).all(|round| seen[0][round].iter().sum::<i64>() == each * (round as i64 + 1)));
 
-        with_tables(ranks, |world, tables| {
+        on_all_paths(ranks, |world, tables| {
             let options =
                 TableOptions { consistency: Consistency::Ssp { bound: 2 }, ..TableOptions::default() };
             let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
@@ -261,7 +264,7 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
 
 #[test]
 fn calls_in_the_background_come_in_order() {
-    with_tables(2, |world, tables| {
+    on_all_paths(2, |world, tables| {
         let table = ints(tables, 1);
         let mine = vec![world.rank() as i64];
         let mut gets = Vec::new();
@@ -277,7 +280,7 @@ fn calls_in_the_background_come_in_order() {
 
 #[test]
 fn mistakes_are_named_and_change_nothing() {
-    with_tables(2, |world, tables| {
+    on_all_paths(2, |world, tables| {
         let named =
             || TableOptions { name: Some("counts".into()), reject_nan: true, ..TableOptions::default() };
         let table = KeyValueTable::create(tables, KeyType::Int, 2, DType::F32, named()).unwrap();
@@ -313,17 +316,85 @@ fn mistakes_are_named_and_change_nothing() {
 
 #[test]
 fn a_rank_that_is_no_worker_may_look_but_not_touch() {
-    unisono::testing::spawn_worlds(3, |world| {
-        let role = [Role::Worker, Role::Server, Role::Both][world.rank()];
-        let tables = Tables::join(world, role).unwrap();
-        let table = ints(&tables, 1);
-        if tables.worker_id().is_some() {
-            add(&table, &[-3], &[2]);
-        } else {
-            assert!(table.get(Keys::Int(&[1]), &mut [0; 8]).unwrap_err().to_string().contains("worker"));
+    let roles = [Role::Worker, Role::Server, Role::None, Role::Both, Role::Worker];
+    for hosts in 1..=roles.len() {
+        spawn_on_hosts(roles.len(), hosts, |world| {
+            let tables = Tables::join(world, roles[world.rank()]).unwrap();
+            let table = ints(&tables, 1);
+            if tables.worker_id().is_some() {
+                add(&table, &[-3, 8], &[2, 1]);
+                let more = [-3i64, 5];
+                table.add_soon(Keys::Int(&more), bytemuck::cast_slice(&[1i64, 7]), &plain()).unwrap();
+                let own = get(&table, &[5, 4, -3]);
+                assert!(own[0] >= 7 && own[1] == 0 && own[2] >= 3, "{own:?}");
+            } else {
+                assert!(table.get(Keys::Int(&[1]), &mut [0; 8]).unwrap_err().to_string().contains("worker"));
+            }
+            tables.barrier().unwrap();
+            let items = table.items().unwrap();
+            assert_eq!(items.keys, OwnedKeys::Int(vec![-3, 5, 8]));
+            assert_eq!(items.values, bytemuck::cast_slice::<i64, u8>(&[9, 21, 3]));
+            assert_eq!(table.contains(Keys::Int(&[8, 9, 5])).unwrap(), [true, false, true]);
+            assert_eq!(table.len().unwrap(), 3);
+            tables.barrier().unwrap();
+        });
+    }
+}
+
+/// Each worker has keys of its own, so that what all of them lost on their way can be told from what they added.
+#[test]
+fn smaller_messages_lose_nothing_for_good() {
+    let all = ["none", "float16", "bfloat16", "int8", "topk:0.3"];
+    for (compression, keys) in all.into_iter().flat_map(|all| [(all, KeyType::Int), (all, KeyType::Bytes)]) {
+        on_all_paths(3, |world, tables| {
+            let options = TableOptions {
+                compression: Compression::parse(compression).unwrap(),
+                ..TableOptions::default()
+            };
+            let table = KeyValueTable::create(tables, keys, 3, DType::F32, options).unwrap();
+            let names: Vec<i64> = (0..8).map(|key| key * 100 + world.rank() as i64).collect();
+            let texts: Vec<String> = names.iter().map(|name| format!("key {name}")).collect();
+            let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+            let keys = if keys == KeyType::Int { Keys::Int(&names) } else { Keys::Bytes(&texts) };
+            let delta: Vec<f32> = (0..24).map(|at| 0.1 * at as f32 - 1.0).collect();
+            for _ in 0..50 {
+                table.add(keys, bytemuck::cast_slice(&delta), &plain()).unwrap();
+            }
+            let mut values = vec![0f32; 24];
+            table.get(keys, bytemuck::cast_slice_mut(&mut values)).unwrap();
+            for (value, delta) in values.iter().zip(&delta) {
+                let wanted = 50.0 * delta;
+                // What the last adds lost is still under way, and a get may lose some more.
+                let most = if compression == "none" { 1e-4 } else { 0.02 * wanted.abs().max(50.0) };
+                // A small value waits until so much of it has come together that it is among the largest.
+                let most = if compression.starts_with("topk") { 4.5 } else { most };
+                assert!((value - wanted).abs() <= most, "{compression}: {value} instead of {wanted}");
+            }
+            tables.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn rounds_go_on_without_the_slowest() {
+    for seen in on_all_paths(3, |world, tables| {
+        let consistency = Consistency::Bsp { backup: 1 };
+        let options = TableOptions { consistency, ..TableOptions::default() };
+        let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
+        let mut seen = Vec::new();
+        for round in 0..15 {
+            if world.rank() == 2 {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            add(&table, &[0, 1, 2], &[1, 1, 1]);
+            let values = get(&table, &[0, 1, 2]);
+            assert!(values.iter().all(|&value| value >= 2 * (round + 1)), "two adds a round: {values:?}");
+            seen.push(values);
         }
-        tables.barrier().unwrap();
-        assert_eq!(table.items().unwrap().values, 4i64.to_ne_bytes());
-        tables.barrier().unwrap();
-    });
+        tables.finish().unwrap();
+        seen
+    }) {
+        assert_eq!(seen[0], seen[1]);
+        assert!(seen[0].iter().flatten().all(|value| value % 2 == 0), "no round has more: {:?}", seen[0]);
+    }
 }

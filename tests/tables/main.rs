@@ -5,7 +5,9 @@ mod checkpoints;
 mod custom;
 mod history;
 mod key_value;
+mod losses;
 mod rounds;
+mod sums;
 
 use unisono::World;
 use unisono::tables::{Role, Tables};

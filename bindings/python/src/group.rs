@@ -26,6 +26,16 @@ impl Group {
         Group { group: OwnProcess::new(group.with_interrupt(interrupt::hook())), life }
     }
 
+    /// The group itself, for what is made on it.
+    pub(crate) fn handle(&self) -> unisono::Group {
+        self.group.clone()
+    }
+
+    /// Whether the world may still be used: shared with what is made on this group.
+    pub(crate) fn life(&self, operation: &'static str) -> Result<Arc<Life>> {
+        self.life.check(operation).map(|()| self.life.clone())
+    }
+
     fn check_rank(&self, rank: usize, operation: &str) -> Result<()> {
         let size = self.group.size();
         if rank < size {
@@ -106,6 +116,11 @@ impl Group {
     #[getter]
     fn name(&self) -> &str {
         self.group.name()
+    }
+
+    /// Counts a call that the Python above refused before it was made.
+    fn skip_call(&self) {
+        self.group.skip_call();
     }
 
     fn subgroup(&self, py: Python<'_>, members: Vec<usize>, timeout: Option<f64>) -> PyResult<Option<Group>> {

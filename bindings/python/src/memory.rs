@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use unisono::{ArenaBuffer, DType, Result};
+use unisono::{ArenaBuffer, DType, Result, WholeArena};
 
 use crate::dlpack::{self, PLAIN, PlainTensor, Tensor, VERSIONED, VersionedTensor};
 use crate::fork::OwnProcess;
@@ -26,11 +26,12 @@ pub(crate) struct Memory {
 enum Store {
     Heap(Heap),
     Arena(Arena),
+    Whole(OwnProcess<WholeArena>),
 }
 
 struct Arena {
     pointer: *mut u8,
-    _buffer: OwnProcess<ArenaBuffer>,
+    buffer: OwnProcess<ArenaBuffer>,
 }
 
 // SAFETY: the buffer is owned and may be used and freed by any thread; access as for `Heap`.
@@ -56,8 +57,15 @@ impl Memory {
 
     /// Memory in the job's arena.
     pub(crate) fn in_arena(mut buffer: ArenaBuffer, dtype: DType, shape: Vec<usize>) -> Memory {
-        let arena = Arena { pointer: buffer.as_mut_ptr(), _buffer: OwnProcess::new(buffer) };
+        let arena = Arena { pointer: buffer.as_mut_ptr(), buffer: OwnProcess::new(buffer) };
         Memory { store: Arc::new(Store::Arena(arena)), offset: 0, dtype, shape }
+    }
+
+    /// All of the job's arena, as bytes.
+    pub(crate) fn whole_arena(arena: WholeArena) -> Memory {
+        let shape = vec![arena.len()];
+        let store = Arc::new(Store::Whole(OwnProcess::new(arena)));
+        Memory { store, offset: 0, dtype: DType::U8, shape }
     }
 
     /// A part of the same memory, `offset` elements from its start.
@@ -77,6 +85,7 @@ impl Memory {
         match &*self.store {
             Store::Heap(heap) => heap.pointer().wrapping_add(self.offset),
             Store::Arena(arena) => arena.pointer.wrapping_add(self.offset),
+            Store::Whole(arena) => arena.as_mut_ptr().wrapping_add(self.offset),
         }
     }
 }
@@ -93,6 +102,13 @@ impl Memory {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
+    }
+
+    /// Lets the operating system have arena memory when the last array over it is gone.
+    fn return_pages(&self) {
+        if let Store::Arena(arena) = &*self.store {
+            arena.buffer.return_pages();
+        }
     }
 
     /// NumPy's way in. It has no bfloat16 of its own: those travel as uint16 and are renamed by the caller.

@@ -164,6 +164,11 @@ impl Table {
         self.0.simple(py, "flush", timeout, tables::Table::flush)
     }
 
+    #[pyo3(signature = (timeout))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.0.simple(py, "finish", timeout, tables::Table::finish)
+    }
+
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
         self.0.staleness(py)
     }

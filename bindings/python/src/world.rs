@@ -37,18 +37,10 @@ pub(crate) struct World {
     restarts: usize,
 }
 
-#[pymethods]
 impl World {
-    /// Finds the launcher and joins the others.
-    #[staticmethod]
-    fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
-        let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
-        let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
-        let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
-        let world = made.map_err(|error| raise(py, error))?;
-        world.set_locator(locate::where_is_main);
-        remember_rank(world.rank());
-        Ok(World {
+    /// A world whose rank is a thread of this process.
+    fn of(world: unisono::World) -> World {
+        World {
             life: Arc::new(Life::new(world.rank())),
             rank: world.rank(),
             size: world.size(),
@@ -59,7 +51,34 @@ impl World {
             launcher: world.launcher().to_owned(),
             restarts: world.restarts(),
             world: Mutex::new(Some(OwnProcess::new(Arc::new(world)))),
-        })
+        }
+    }
+
+    /// A world whose rank is this process: others are told where its program is.
+    pub(crate) fn new(world: unisono::World) -> World {
+        world.set_locator(locate::where_is_main);
+        World::of(world)
+    }
+}
+
+#[pymethods]
+impl World {
+    /// Finds the launcher and joins the others.
+    #[staticmethod]
+    fn init(py: Python<'_>, timeout: Option<f64>) -> PyResult<World> {
+        let timeout = seconds(timeout, "init").map_err(|error| raise(py, error))?;
+        let options = InitOptions { timeout, interrupt: Some(interrupt::hook()) };
+        let made = py.detach(|| guard("init", || unisono::World::init_with(options)));
+        let world = made.map_err(|error| raise(py, error))?;
+        remember_rank(world.rank());
+        Ok(World::new(world))
+    }
+
+    /// Worlds of ranks that are threads of this process, one for each.
+    #[staticmethod]
+    fn threads(py: Python<'_>, size: usize) -> PyResult<Vec<World>> {
+        let made = py.detach(|| guard("threads", || unisono::World::threads(size)));
+        Ok(made.map_err(|error| raise(py, error))?.into_iter().map(World::of).collect())
     }
 
     /// The group of everybody.
@@ -111,6 +130,17 @@ impl World {
             None => Err(Error::internal("empty", "a world that is alive and gone")),
         };
         made.map(|buffer| Memory::in_arena(buffer, dtype, shape)).map_err(|error| raise(py, error))
+    }
+
+    /// All of the job's arena, as bytes.
+    fn arena(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.life.check("arena").map_err(|error| raise(py, error))?;
+        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match &*place {
+            Some(world) => guard("arena", || world.arena()),
+            None => Err(Error::internal("arena", "a world that is alive and gone")),
+        };
+        made.map(Memory::whole_arena).map_err(|error| raise(py, error))
     }
 
     /// Leaves the world; a second time does nothing, and a forked child leaves its parent's alone.

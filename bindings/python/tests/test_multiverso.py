@@ -49,6 +49,29 @@ def test_it_begins_and_ends_many_times():
             table.add([1, 1])
 
 
+def test_it_ends_only_what_it_began():
+    world = uni.init()
+    own = uni.ArrayTable(2, "int64", name="own")
+    own.add([1, 2], wait=True)
+    for number in range(2):
+        mv.init(sync=True)
+        table = mv.ArrayTableHandler(2)
+        table.add([1, 1])
+        mv.shutdown()
+        with pytest.raises(uni.UsageError, match="after it"):
+            table.get()
+        own.add([1, 1], wait=True)
+        assert own.get().tolist() == [2 + number, 3 + number]
+    assert uni.world() is world
+    second = uni.MatrixTable(2, 2, name="second")
+    uni.barrier()
+    assert (second.get() == 0).all()
+
+
+def test_a_session_that_ended_holds_up_nobody(run_ranks):
+    run_ranks(3, "multiverso_within.py").check()
+
+
 @pytest.mark.parametrize(
     "call", [mv.barrier, mv.workers_num, mv.worker_id, mv.server_id, mv.is_master_worker]
 )

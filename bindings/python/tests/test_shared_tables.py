@@ -36,9 +36,12 @@ def test_roles(run_ranks):
     assert len(run_ranks(4, "roles.py").check().notes) == 4
 
 
-def test_a_checkpoint_is_loaded_on_another_number_of_ranks(run_ranks, tmp_path):
+@pytest.mark.parametrize("hosts", ["1", "2"])
+def test_a_checkpoint_is_loaded_on_another_number_of_ranks(run_ranks, tmp_path, hosts):
     folder = tmp_path / "checkpoint"
-    saved = run_ranks(3, "checkpoint.py", "save", str(folder)).check().notes[0]
+    launcher = {"1": "unisono", "2": "mpich"}[hosts]
+    saved = run_ranks(3, "checkpoint.py", "save", str(folder), launcher=launcher, UNISONO_HOSTS=hosts)
+    saved = saved.check().notes[0]
     loaded = run_ranks(2, "checkpoint.py", "load", str(folder)).check().notes[1]
     for one, other in zip(eval(saved), eval(loaded), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -1,6 +1,9 @@
 //! `unisono bench`: measures with real processes, against what this machine's memory can do.
 
 mod collectives;
+mod frameworks;
+mod functions;
+mod halo;
 mod measure;
 mod nn;
 mod rank;
@@ -14,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use halo::Array;
 pub(crate) use rank::{BenchRank, bench_rank};
 use size::Size;
 use tables::Sizes;
@@ -33,6 +37,12 @@ enum What {
     Nn(nn::Options),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
+    /// Time halos of an array that is divided between processes on this host.
+    Halo(HaloBench),
+    /// Time a PyTorch model's parameters and gradients between processes on this host.
+    Frameworks(FrameworkBench),
+    /// Time calls of functions by a master and its workers on this host.
+    Functions(FunctionBench),
 }
 
 #[derive(Args)]
@@ -66,10 +76,51 @@ struct TableBench {
     json: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct HaloBench {
+    #[command(flatten)]
+    array: Array,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct FrameworkBench {
+    /// How many workers.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    workers: usize,
+    /// About how many parameters the model has.
+    #[arg(long, value_name = "N", default_value = "25000000", value_parser = crate::run::positive)]
+    parameters: usize,
+    /// About how long to measure each figure, in seconds.
+    #[arg(long, value_name = "S", default_value = "10")]
+    seconds: f64,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct FunctionBench {
+    /// How many processes work, the master included.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    workers: usize,
+    /// About how long to measure each figure, in seconds.
+    #[arg(long, value_name = "S", default_value = "3")]
+    seconds: f64,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
         What::Nn(options) => nn::run(options),
         What::Tables(options) => tables::run(options, this_program),
+        What::Halo(options) => halo::run(options, this_program),
+        What::Frameworks(options) => frameworks::run(options, this_program),
+        What::Functions(options) => functions::run(options, this_program),
     }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use unisono::{Result, World};
 
+use super::halo::Array;
 use super::measure::{Cases, Times, measure};
 use super::size::Size;
 use super::tables::Sizes;
@@ -18,6 +19,7 @@ pub(crate) struct BenchRank {
 enum What {
     Collectives(Collectives),
     Tables(Sizes),
+    Halo(Array),
 }
 
 #[derive(Args)]
@@ -34,6 +36,7 @@ pub(crate) fn bench_rank(options: &BenchRank) -> i32 {
     let measured = match &options.what {
         What::Collectives(options) => measure_collectives(options),
         What::Tables(sizes) => super::tables::measure_tables(sizes),
+        What::Halo(array) => super::halo::measure_halos(array),
     };
     match measured {
         Ok(()) => 0,

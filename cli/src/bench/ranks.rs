@@ -30,6 +30,16 @@ pub(super) fn gather(
     signals: &mut Signals,
 ) -> Result<Vec<Row>, i32> {
     let program = this_program.iter().cloned().chain(["bench-rank".into()]).chain(arguments).collect();
+    gather_from(program, ranks, this_program, signals)
+}
+
+/// The same with ranks of any program that prints such lines.
+pub(super) fn gather_from(
+    program: Vec<OsString>,
+    ranks: usize,
+    this_program: &[OsString],
+    signals: &mut Signals,
+) -> Result<Vec<Row>, i32> {
     let plan = Plan {
         size: ranks,
         program,

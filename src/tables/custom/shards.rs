@@ -1,7 +1,8 @@
-//! The shards of a user-defined table on this host: where each is, and what a request does there.
+//! The shards of a user-defined table: which host has each, where it is there, and how it is reached.
 
 use super::halves::ServerHalf;
 use crate::error::{Error, Result};
+use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::clock::Clock;
 use crate::tables::header::Header;
@@ -13,33 +14,50 @@ const PAGE: usize = 4096;
 
 /// A shard's lock and memory, by their offsets in the table's memory.
 #[derive(Debug, Clone, Copy)]
-struct Shard {
+struct Place {
     lock: usize,
     start: usize,
+}
+
+/// The shard of a server.
+#[derive(Debug, Clone, Copy)]
+struct Shard {
+    host: usize,
     bytes: usize,
+    /// Where it is, if on this host.
+    place: Option<Place>,
 }
 
 /// All shards.
 pub(super) struct Shards {
     shards: Vec<Shard>,
     pub clock: usize,
+    /// Bytes of the table's memory on this host.
     pub total: usize,
 }
 
 impl Shards {
-    pub fn new(half: &dyn ServerHalf, workers: usize, servers: usize) -> Result<Shards> {
+    pub fn new(half: &dyn ServerHalf, tables: &Tables) -> Result<Shards> {
+        let servers = tables.servers();
         let clock = size_of::<Header>().next_multiple_of(PAGE);
-        let locks = (clock + Clock::bytes(workers)).next_multiple_of(PAGE);
+        let locks = (clock + Clock::bytes(tables.workers())).next_multiple_of(PAGE);
         let mut end = (locks + servers * size_of::<Lock>()).next_multiple_of(PAGE);
         let mut shards = Vec::new();
-        for server in 0..servers {
-            let bytes = half.bytes(server, servers);
-            shards.push(Shard { lock: locks + server * size_of::<Lock>(), start: end, bytes });
-            let next = end.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
-            end = next.ok_or_else(|| {
+        // Also the shards of other hosts must fit: then all hosts find the same.
+        let mut all = end;
+        for (server, &rank) in tables.inner.roles.servers.iter().enumerate() {
+            let (host, bytes) = (tables.inner.hosts[rank], half.bytes(server, servers));
+            let fits = |end: usize| end.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
+            all = fits(all).ok_or_else(|| {
                 let received = format!("{bytes} bytes for server {server}");
                 Error::usage("table", "a size that fits into memory", received, "make it smaller")
             })?;
+            let place = Place { lock: locks + server * size_of::<Lock>(), start: end };
+            let is_here = host == tables.host();
+            shards.push(Shard { host, bytes, place: is_here.then_some(place) });
+            if is_here {
+                end = fits(end).unwrap_or(all);
+            }
         }
         Ok(Shards { shards, clock, total: end })
     }
@@ -53,35 +71,58 @@ impl Shards {
         self.shards.iter().map(|shard| shard.bytes).sum()
     }
 
+    pub fn bytes_of(&self, server: usize) -> usize {
+        self.shards[server].bytes
+    }
+
+    /// The host of a server.
+    pub fn host(&self, server: usize) -> usize {
+        self.shards[server].host
+    }
+
+    /// Whether this host has a server of that number.
+    pub fn is_here(&self, server: usize) -> bool {
+        self.shards.get(server).is_some_and(|shard| shard.place.is_some())
+    }
+
+    /// The servers of this host.
+    pub fn here(&self) -> Vec<usize> {
+        (0..self.len()).filter(|&server| self.is_here(server)).collect()
+    }
+
+    fn place(&self, server: usize) -> Place {
+        self.shards[server].place.expect("only shards of this host are asked for")
+    }
+
     /// The memory of a shard.
     ///
     /// # Safety
     /// The shard's lock is held, or nobody else knows the memory, while the result is in use.
     #[allow(clippy::mut_from_ref)]
     unsafe fn memory<'a>(&self, extent: &'a Extent, server: usize) -> &'a mut [u8] {
-        let Shard { start, bytes, .. } = self.shards[server];
+        let (Place { start, .. }, bytes) = (self.place(server), self.shards[server].bytes);
         // SAFETY: the range lies in the table's memory; the caller promises that nobody else uses it.
         unsafe { std::slice::from_raw_parts_mut(extent.range(start, bytes), bytes) }
     }
 
     /// Prepares fresh memory that nobody else knows.
     pub fn prepare(&self, extent: &Extent, half: &dyn ServerHalf) {
-        for server in 0..self.len() {
+        for server in self.here() {
             // SAFETY: nobody else knows the memory.
             half.prepare(unsafe { self.memory(extent, server) }, server, self.len());
         }
     }
 
-    /// Does something with a shard under its lock.
+    /// Does something with a shard of this host under its lock.
     pub fn with<R>(
         &self,
         base: &Base,
         call: &Call,
         half: &dyn ServerHalf,
         server: usize,
-        body: impl FnOnce(&mut [u8]) -> Result<R>,
+        body: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let place = base.extent.range(self.shards[server].lock, size_of::<Lock>());
+        let place = base.extent.range(self.place(server).lock, size_of::<Lock>());
         // SAFETY: a lock is there; zeroes are a free lock, and a lock may be shared.
         let guard = base.hold(call, unsafe { &*place.cast::<Lock>() })?;
         // SAFETY: the lock is held.
@@ -89,6 +130,26 @@ impl Shards {
         if guard.inherited {
             half.recover(memory);
         }
-        body(memory)
+        Ok(body(memory))
+    }
+}
+
+/// Memory like a shard's that belongs to nobody else.
+pub(super) struct Fresh {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Fresh {
+    /// So many zeroes that begin where a shard may begin.
+    pub fn new(bytes: usize) -> Fresh {
+        let memory = vec![0; bytes + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        Fresh { memory, start, bytes }
+    }
+
+    pub fn memory(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.bytes]
     }
 }

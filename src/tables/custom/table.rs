@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::core::Core;
 use super::halves::{Requests, ServerHalf, WorkerHalf};
 use super::shards::Shards;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::Base;
 use crate::tables::description::{Description, TableKind};
-use crate::tables::listing::Listed;
-use crate::tables::make::{check_consistency, together};
-use crate::tables::{AddOptions, Consistency, TableOptions, Tables, founding};
+use crate::tables::founding::Making;
+use crate::tables::listing::Open;
+use crate::tables::make::check_consistency;
+use crate::tables::remote::Verb;
+use crate::tables::tables::End;
+use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
 use crate::world::Group;
 
@@ -64,11 +68,11 @@ use crate::world::Group;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct CustomTable<W> {
-    base: Arc<Base>,
-    shards: Arc<Shards>,
-    server: Arc<dyn ServerHalf>,
+    core: Arc<Core>,
     worker: Arc<W>,
     group: Group,
+    /// The world's tables end with the last of these; work in the background does not count.
+    end: Option<Arc<End>>,
 }
 
 impl<W> Clone for CustomTable<W> {
@@ -79,14 +83,8 @@ impl<W> Clone for CustomTable<W> {
 
 impl<W> CustomTable<W> {
     fn with_group(&self, group: Group) -> CustomTable<W> {
-        let CustomTable { base, shards, server, worker, .. } = self;
-        CustomTable {
-            base: base.clone(),
-            shards: shards.clone(),
-            server: server.clone(),
-            worker: worker.clone(),
-            group,
-        }
+        let CustomTable { core, worker, end, .. } = self;
+        CustomTable { core: core.clone(), worker: worker.clone(), group, end: end.clone() }
     }
 }
 
@@ -100,10 +98,10 @@ impl<W: WorkerHalf> CustomTable<W> {
         consistency: Consistency,
     ) -> Result<CustomTable<W>> {
         tables.group.check_open("table")?;
-        tables.check_one_host("user-defined")?;
         let shards = check_consistency(consistency, TableKind::Custom, DType::U8, tables.workers())
-            .and_then(|()| Shards::new(&server, tables.workers(), tables.servers()));
-        let shards = together(tables, shards)?;
+            .and_then(|()| Shards::new(&server, tables));
+        let making = Making::begin(tables, Some(name), TableKind::Custom);
+        let shards = making.together(shards)?;
         let description = Description {
             name: name.into(),
             kind: TableKind::Custom,
@@ -115,23 +113,24 @@ impl<W: WorkerHalf> CustomTable<W> {
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
         };
         let prepare = |extent: &_| shards.prepare(extent, &server);
-        let extent = founding::found(tables, &description, shards.total, prepare)?;
+        let extent = making.found(&description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
-        let base = Arc::new(Base::new(tables, description, extent, shards.clock, add, &options));
-        tables.inner.list.add(Listed::Custom(Arc::downgrade(&base)));
-        tables.all_have_it()?;
-        let (server, worker) = (Arc::new(server), Arc::new(worker));
-        Ok(CustomTable { base, shards: Arc::new(shards), server, worker, group: tables.group.clone() })
+        let base = Base::new(&making, description, extent, shards.clock, add, &options);
+        let core = Arc::new(Core { base, shards, half: Arc::new(server) });
+        tables.inner.enlist(Open::Custom(core.clone()));
+        making.all_have_it()?;
+        let (group, end) = (tables.group.clone(), Some(tables.end.clone()));
+        Ok(CustomTable { core, worker: Arc::new(worker), group, end })
     }
 
     /// The table's name.
     pub fn name(&self) -> &str {
-        &self.base.description.name
+        &self.core.description.name
     }
 
     /// How far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
-        self.base.description.consistency
+        self.core.description.consistency
     }
 
     /// A handle whose calls have another deadline.
@@ -146,83 +145,104 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.with_group(self.group.with_interrupt(interrupt))
     }
 
-    /// Asks the servers and puts their replies together.
+    /// Asks the servers and puts their replies together. Every server is asked, also when the half of one of them fails; the
+    /// first error is returned.
     pub fn get(&self, query: &W::Query) -> Result<W::Answer> {
-        let worker = self.base.worker(&self.group, "get")?;
-        let requests = self.worker.split_get(query, self.shards.len())?;
+        let core = &self.core;
+        let worker = core.worker(&self.group, "get")?;
+        let requests = self.worker.split_get(query, core.shards.len())?;
         self.check("get", &requests)?;
-        let call = self.base.call(&self.group, "get");
-        self.base.queue.drain(&call)?;
-        let mut replies = Vec::with_capacity(requests.len());
-        let staleness = self.base.get_here(&call, worker, || {
-            requests.iter().try_for_each(|(server, request)| {
-                let mut reply = Vec::new();
-                self.shards.with(&self.base, &call, &*self.server, *server, |memory| {
-                    self.server.get(memory, worker, request, &mut reply)
-                })?;
-                replies.push((*server, reply));
+        let call = core.call(&self.group, "get");
+        core.queue.drain(&call)?;
+        let mut replies: Requests = requests.iter().map(|(server, _)| (*server, Vec::new())).collect();
+        let mut answered = Ok(Vec::new());
+        if core.has_servers() {
+            let staleness = core.get_here(&call, worker, || {
+                answered = core.ask_here(&call, worker, self.here(&requests))?;
                 Ok(())
-            })
-        })?;
-        self.base.staleness.count(staleness);
+            })?;
+            core.staleness.count(staleness);
+        }
+        let far = core.ask_far(&call, worker, &requests, &mut replies);
+        let here = replies.iter_mut().filter(|(server, _)| core.shards.is_here(*server));
+        here.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
+        far?;
         self.worker.merge(query, replies)
     }
 
-    /// Changes the shards; returns when it is done on all of them. A shard's error ends the call: shards that came before keep
-    /// their change.
+    /// Changes the shards; returns when it is done on all of them. Every shard gets its request, also when the half of another
+    /// one fails; the first error is returned.
     pub fn add(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
-        let call = self.base.call(&self.group, "add");
-        self.base.queue.drain(&call)?;
-        self.add_now(&call, worker, &requests)
+        let call = self.core.call(&self.group, "add");
+        self.core.queue.drain(&call)?;
+        self.add_now(&call, worker, &requests, true)
     }
 
     /// As [`CustomTable::add`], but what must wait does so in the background; [`Tables::flush`] or the next call on this table
     /// reports what went wrong.
     pub fn add_soon(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
-        if self.base.queue.is_empty() && self.base.may_add(worker) && !self.base.clock.has_rounds() {
-            return self.add_now(&self.base.call(&self.group, "add"), worker, &requests);
+        let core = &self.core;
+        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
+            return self.add_now(&core.call(&self.group, "add"), worker, &requests, false);
         }
-        let table = self.with_group(self.group.without_interrupt());
-        self.base
-            .queue
-            .run_unwatched(move || table.add_now(&table.base.call(&table.group, "add"), worker, &requests));
+        let table = CustomTable { end: None, ..self.with_group(self.group.without_interrupt()) };
+        core.queue.run_unwatched(move || {
+            table.add_now(&table.core.call(&table.group, "add"), worker, &requests, true)
+        });
         Ok(())
     }
 
-    fn add_now(&self, call: &Call, worker: usize, requests: &Requests) -> Result<()> {
-        self.base.add_here(call, worker, || {
-            requests.iter().try_for_each(|(server, request)| {
-                self.shards.with(&self.base, call, &*self.server, *server, |memory| {
-                    self.server.add(memory, worker, request)
-                })
-            })
-        })
+    fn add_now(&self, call: &Call, worker: usize, requests: &Requests, wait: bool) -> Result<()> {
+        let core = &self.core;
+        let mut changed = Ok(());
+        if core.has_servers() {
+            core.add_here(call, worker, || {
+                changed = core.change_here(call, worker, self.here(requests))?;
+                Ok(())
+            })?;
+        }
+        // A call that one host has counted must be counted by all.
+        let far = core.change_far(call, worker, requests, wait);
+        changed.and(far)
+    }
+
+    /// Those requests whose shards are on this host.
+    fn here<'a>(&'a self, requests: &'a Requests) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
+        let here = requests.iter().filter(|(server, _)| self.core.shards.is_here(*server));
+        here.map(|(server, request)| (*server, request.as_slice()))
     }
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.base.worker(&self.group, "tick")?;
-        self.base.queue.drain(&self.base.call(&self.group, "tick"))?;
-        self.base.clock.tick(worker);
-        Ok(())
+        let worker = self.core.worker(&self.group, "tick")?;
+        let call = self.core.call(&self.group, "tick");
+        self.core.queue.drain(&call)?;
+        self.core.clock.tick(worker);
+        self.core.tell_others(&call, worker, Verb::Tick)
+    }
+
+    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
+    /// nobody saw.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush_everywhere(&self.group)
     }
 
     /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
-        self.base.staleness.histogram()
+        self.core.staleness.histogram()
     }
 
     fn check_add(&self, delta: &W::Delta) -> Result<(usize, Requests)> {
-        let worker = self.base.worker(&self.group, "add")?;
-        let requests = self.worker.split_add(delta, self.shards.len())?;
+        let worker = self.core.worker(&self.group, "add")?;
+        let requests = self.worker.split_add(delta, self.core.shards.len())?;
         self.check("add", &requests)?;
         Ok((worker, requests))
     }
 
     fn check(&self, operation: &str, requests: &Requests) -> Result<()> {
-        let servers = self.shards.len();
+        let servers = self.core.shards.len();
         match requests.iter().find(|(server, _)| *server >= servers) {
             None => Ok(()),
             Some((server, _)) => Err(Error::usage(
@@ -231,7 +251,7 @@ impl<W: WorkerHalf> CustomTable<W> {
                 format!("one to server {server}"),
                 "look at how the worker half splits its calls",
             )
-            .at_rank(self.base.inner.rank)),
+            .at_rank(self.core.inner.rank)),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! A key-value table on this rank's host: what a call reads and changes there, part by part.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
+use super::far::Parcels;
 use super::form::Form;
-use super::keys::{Key, Keys, Target};
+use super::homes::{Homes, Target};
+use super::keys::{Key, Keys};
 use super::memory::Memory;
 use super::part::{Part, PartHeader};
 use crate::error::Result;
@@ -22,9 +24,11 @@ const AHEAD: usize = 8;
 pub(crate) struct Core {
     pub(in crate::tables) base: Base,
     pub(super) form: Form,
+    pub(super) homes: Homes,
     pub(super) memory: Memory,
     pub(super) rule: Arc<dyn Rule>,
     pub(super) init: Init,
+    pub(super) parcels: Mutex<Parcels>,
 }
 
 impl Deref for Core {
@@ -47,13 +51,21 @@ impl Core {
         Ok(Part::new(&self.memory, &self.form, header, guard))
     }
 
-    /// How many keys there are.
+    /// How many keys this host has.
     pub(super) fn len(&self) -> usize {
         let count = |part: usize| self.part_header(part).count.load(Ordering::Acquire) as usize;
         (0..self.form.parts).map(count).sum()
     }
 
-    /// Hands out the keys by part, holding each once; workers begin at different parts.
+    /// Those of the keys that are here.
+    pub(super) fn targets(&self, keys: Keys) -> Vec<Target> {
+        let mut targets = Vec::with_capacity(keys.len());
+        let target = |position: usize| self.homes.target(keys.at(position), position, self.form.server_parts);
+        targets.extend((0..keys.len()).filter_map(target));
+        targets
+    }
+
+    /// Hands out those of the keys that are here by part, holding each once; workers begin at different parts.
     fn by_part(
         &self,
         call: &Call,
@@ -61,10 +73,7 @@ impl Core {
         keys: Keys,
         mut each: impl FnMut(&mut Part, Key, Target) -> Result<()>,
     ) -> Result<()> {
-        let (servers, server_parts) = (self.form.shape.servers, self.form.server_parts());
-        let target = |position: usize| keys.at(position).target(position, servers, server_parts);
-        let parts = self.form.parts;
-        let targets: Vec<Target> = (0..keys.len()).map(target).collect();
+        let (parts, targets) = (self.form.parts, self.targets(keys));
         let (part, mut room) = (|target: &Target| target.part as usize, Vec::new());
         let sorted = in_groups(targets.iter().copied(), parts, part, &mut room);
         let first = parts * (worker % self.form.shape.workers) / self.form.shape.workers;
@@ -92,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Copies the values of each key to its place in `out`.
+    /// Copies the values of each key that is here to its place in `out`.
     pub(super) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
         self.by_part(call, worker, keys, |part, key, target| {
@@ -105,7 +114,7 @@ impl Core {
         })
     }
 
-    /// Applies each key's row of the delta; a key that stands there twice is changed twice, in the order of the list.
+    /// Applies the row of the delta of each key that is here; a key that stands there twice is changed twice, in the order of the list.
     pub(super) fn write(
         &self,
         call: &Call,
@@ -128,7 +137,7 @@ impl Core {
         })
     }
 
-    /// Whether each key has an entry.
+    /// Whether each key has an entry here.
     pub(super) fn contains(&self, call: &Call, worker: usize, keys: Keys) -> Result<Vec<bool>> {
         let mut found = vec![false; keys.len()];
         self.by_part(call, worker, keys, |part, key, target| {

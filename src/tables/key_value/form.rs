@@ -27,6 +27,7 @@ pub(super) struct Shape {
     /// How many rows of state there are, those of each worker included.
     pub planes: usize,
     pub workers: usize,
+    /// The servers of this host.
     pub servers: usize,
 }
 
@@ -35,6 +36,8 @@ pub(super) struct Shape {
 pub(super) struct Form {
     pub shape: Shape,
     pub parts: usize,
+    /// Parts of each server's shard.
+    pub server_parts: usize,
     /// Offsets in an entry.
     pub values: usize,
     pub state: usize,
@@ -53,7 +56,8 @@ pub(super) struct Form {
 
 impl Form {
     pub fn new(shape: Shape) -> Form {
-        let parts = shape.servers * LOCKS.div_ceil(shape.servers);
+        let server_parts = LOCKS.div_ceil(shape.servers.max(1));
+        let parts = shape.servers * server_parts;
         let key_bytes = match shape.keys {
             KeyType::Int => 8,
             KeyType::Bytes => 24, // its number, its place, its length
@@ -78,6 +82,7 @@ impl Form {
         Form {
             shape,
             parts,
+            server_parts,
             values,
             state,
             plane_bytes,
@@ -90,11 +95,6 @@ impl Form {
             texts,
             total: end,
         }
-    }
-
-    /// Parts of each server's shard.
-    pub fn server_parts(&self) -> usize {
-        self.parts / self.shape.servers
     }
 
     /// An index has twice as many slots as the entries that it is made for, and fills whole cache lines.
@@ -157,7 +157,7 @@ mod tests {
                 servers: 3,
             };
             let form = Form::new(shape);
-            assert_eq!((form.parts, form.server_parts()), (18, 6));
+            assert_eq!((form.parts, form.server_parts), (18, 6));
             let mut next = (0, 0);
             for entry in 0..5000 {
                 assert_eq!(form.locate(entry), next);

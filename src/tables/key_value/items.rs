@@ -15,14 +15,17 @@ pub struct Items {
 }
 
 impl Core {
-    /// Copies everything, part by part.
-    pub(super) fn items(&self, call: &Call) -> Result<Items> {
-        let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
+    /// All keys that are here, and of all entries these columns: where each begins, and its bytes.
+    pub(super) fn columns_here(
+        &self,
+        call: &Call,
+        columns: &[(usize, usize)],
+    ) -> Result<(OwnedKeys, Vec<Vec<u8>>)> {
         let mut keys = match self.form.shape.keys {
             KeyType::Int => OwnedKeys::Int(Vec::new()),
             KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
         };
-        let mut values = Vec::new();
+        let mut contents = vec![Vec::new(); columns.len()];
         for part in 0..self.form.parts {
             let part = self.part(call, part)?;
             for entry in 0..part.len() {
@@ -31,26 +34,48 @@ impl Core {
                     (Key::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
                     _ => unreachable!("all keys of a table have one type"),
                 }
-                values.extend_from_slice(&part.entry(entry)[start..start + bytes]);
+                for (&(start, bytes), content) in columns.iter().zip(&mut contents) {
+                    content.extend_from_slice(&part.entry(entry)[start..][..bytes]);
+                }
             }
         }
-        Ok(sorted(keys, &values, bytes))
+        Ok((keys, contents))
+    }
+
+    /// Copies all that is here, in no order.
+    pub(super) fn items_here(&self, call: &Call) -> Result<Items> {
+        let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
+        let (keys, mut columns) = self.columns_here(call, &[(start, bytes)])?;
+        Ok(Items { keys, values: columns.pop().unwrap_or_default() })
     }
 }
 
-fn sorted(keys: OwnedKeys, values: &[u8], bytes: usize) -> Items {
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    let keys = match keys {
-        OwnedKeys::Int(keys) => {
-            order.sort_unstable_by_key(|&index| keys[index]);
-            OwnedKeys::Int(order.iter().map(|&index| keys[index]).collect())
+impl Items {
+    pub(super) fn append(&mut self, keys: OwnedKeys, values: &[u8]) {
+        match (&mut self.keys, keys) {
+            (OwnedKeys::Int(all), OwnedKeys::Int(more)) => all.extend(more),
+            (OwnedKeys::Bytes(all), OwnedKeys::Bytes(more)) => all.extend(more),
+            _ => unreachable!("all keys of a table have one type"),
         }
-        OwnedKeys::Bytes(mut keys) => {
-            order.sort_unstable_by(|&one, &other| keys[one].cmp(&keys[other]));
-            OwnedKeys::Bytes(order.iter().map(|&index| std::mem::take(&mut keys[index])).collect())
-        }
-    };
-    let mut rows = Vec::with_capacity(values.len());
-    order.iter().for_each(|&index| rows.extend_from_slice(&values[index * bytes..(index + 1) * bytes]));
-    Items { keys, values: rows }
+        self.values.extend_from_slice(values);
+    }
+
+    /// The same in the order of the keys, with so many bytes of values for each.
+    pub(super) fn sorted(self, bytes: usize) -> Items {
+        let Items { keys, values } = self;
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        let keys = match keys {
+            OwnedKeys::Int(keys) => {
+                order.sort_unstable_by_key(|&index| keys[index]);
+                OwnedKeys::Int(order.iter().map(|&index| keys[index]).collect())
+            }
+            OwnedKeys::Bytes(mut keys) => {
+                order.sort_unstable_by(|&one, &other| keys[one].cmp(&keys[other]));
+                OwnedKeys::Bytes(order.iter().map(|&index| std::mem::take(&mut keys[index])).collect())
+            }
+        };
+        let mut rows = Vec::with_capacity(values.len());
+        order.iter().for_each(|&index| rows.extend_from_slice(&values[index * bytes..(index + 1) * bytes]));
+        Items { keys, values: rows }
+    }
 }

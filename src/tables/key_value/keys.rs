@@ -117,30 +117,18 @@ impl OwnedKeys {
     }
 }
 
-/// Where a key belongs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Target {
-    /// The key's number in its part; equal keys have equal ones.
-    pub mixed: u64,
-    pub part: u32,
-    /// Where it stands in the call's list.
-    pub position: u32,
-}
-
 impl Key<'_> {
-    /// The server of a number is its remainder, which is never negative; that of bytes is their hash's remainder.
+    /// The key's server and the key's number. The server of a number is its remainder, which is never negative; that of bytes
+    /// is their hash's remainder.
     #[inline]
-    pub fn target(self, position: usize, servers: usize, server_parts: usize) -> Target {
-        let (server, mixed) = match self {
+    pub fn home(self, servers: usize) -> (usize, u64) {
+        match self {
             Key::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
             Key::Bytes(key) => {
                 let hash = hash(key);
                 ((hash % servers as u64) as usize, mix(hash))
             }
-        };
-        // The index uses the lowest bits.
-        let part = server * server_parts + (mixed >> 48) as usize % server_parts;
-        Target { mixed, part: part as u32, position: position as u32 }
+        }
     }
 }
 
@@ -157,10 +145,7 @@ mod tests {
     #[test]
     fn the_server_of_a_key_is_its_remainder() {
         for (key, servers, server) in [(7, 3, 1), (0, 1, 0), (-1, 3, 2), (i64::MIN, 4, 0), (i64::MAX, 2, 1)] {
-            for server_parts in [1, 6] {
-                let part = Key::Int(key).target(0, servers, server_parts).part as usize;
-                assert_eq!(part / server_parts, server, "{key} over {servers}");
-            }
+            assert_eq!(Key::Int(key).home(servers).0, server, "{key} over {servers}");
         }
     }
 

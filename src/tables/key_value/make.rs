@@ -1,9 +1,10 @@
 //! Making a key-value table: checks, memory, empty parts.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::core::Core;
 use super::form::{Form, Shape};
+use super::homes::Homes;
 use super::keys::KeyType;
 use super::memory::Memory;
 use super::part::PartHeader;
@@ -12,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::{Base, pieces};
 use crate::tables::description::TableKind;
-use crate::tables::founding;
-use crate::tables::listing::Listed;
-use crate::tables::make::{Plan, Wish, together};
+use crate::tables::founding::Making;
+use crate::tables::listing::Open;
+use crate::tables::make::{Plan, Wish};
 use crate::tables::{TableOptions, Tables};
 
 /// Bytes of values for one key, at most.
@@ -38,31 +39,33 @@ impl KeyValueTable {
         options: TableOptions,
     ) -> Result<KeyValueTable> {
         tables.group.check_open("table")?;
-        tables.check_one_host("key-value")?;
         let wish = Wish { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
         let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= LARGEST_ROW);
-        together(tables, if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
-        let Plan { description, rule, add } = Plan::new(tables, &wish, &options, &more)?;
+        let making = Making::begin(tables, options.name.as_deref(), wish.kind);
+        making.together(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
+        let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
+        let homes = Homes::new(tables);
         let form = Form::new(Shape {
             keys,
             row_bytes: description.row_bytes(),
             state_row_bytes: dim * rule.state_dtype().size(),
             planes: rule.shared_planes() + rule.worker_planes() * tables.workers(),
             workers: tables.workers(),
-            servers: tables.servers(),
+            servers: homes.servers_here(),
         });
         let memory = Memory { seat: tables.inner.seat.clone(), name: pieces(tables, &description) };
-        let extent = founding::found(tables, &description, form.total, |extent| {
+        let extent = making.found(&description, form.total, |extent| {
             for part in 0..form.parts {
                 PartHeader::at(extent, form.header(part)).prepare(&memory, &form, part, extent.start);
             }
         })?;
-        let base = Base::new(tables, description, extent, form.clock, add, &options);
-        let core = Arc::new(Core { base, form, memory, rule, init: options.init });
-        tables.inner.list.add(Listed::KeyValue(Arc::downgrade(&core)));
-        tables.all_have_it()?;
-        Ok(KeyValueTable { core, group: tables.group.clone() })
+        let base = Base::new(&making, description, extent, form.clock, add, &options);
+        let parcels = Mutex::default();
+        let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
+        tables.inner.enlist(Open::KeyValue(core.clone()));
+        making.all_have_it()?;
+        Ok(KeyValueTable { core, group: tables.group.clone(), _end: Some(tables.end.clone()) })
     }
 }
 

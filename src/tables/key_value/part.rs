@@ -127,7 +127,7 @@ impl<'a> Part<'a> {
 
     fn mixed(&self, entry: usize) -> u64 {
         match self.form.shape.keys {
-            KeyType::Int => self.key(entry).target(0, 1, 1).mixed,
+            KeyType::Int => self.key(entry).home(1).1,
             KeyType::Bytes => number(self.entry(entry), 0),
         }
     }
@@ -210,9 +210,12 @@ impl<'a> Part<'a> {
         Ok(entry)
     }
 
-    /// Forgets all entries. Their memory stays, all zeroes.
+    /// Forgets all entries. Their memory stays, all zeroes; most of that of their keys is given back.
     pub fn clear(&mut self) {
         self.header.count.store(0, Ordering::Release);
+        if self.form.shape.keys == KeyType::Bytes {
+            text::clear(self.memory, &self.header.text);
+        }
         self.slots().iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         for (segment, place) in self.header.segments.iter().enumerate() {
             let place = place.load(Ordering::Relaxed) as usize;
@@ -262,6 +265,30 @@ mod tests {
     use crate::tables::{AddOptions, KeyValueTable, Keys, Role, TableOptions, Tables};
     use crate::testing::spawn_worlds;
 
+    #[test]
+    fn the_memory_of_forgotten_keys_is_used_again() {
+        spawn_worlds(1, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let options = TableOptions::default();
+            let table = KeyValueTable::create(&tables, KeyType::Bytes, 1, DType::I64, options).unwrap();
+            let (core, call) = (&table.core, table.core.call(&tables.group, "add"));
+            let taken = || -> usize {
+                core.memory.seat.find_common(core.memory.name).iter().map(|piece| piece.bytes).sum()
+            };
+            let mut most = 0;
+            for round in 0..12 {
+                for key in 0..2000u32 {
+                    let key = [key, round].map(u32::to_ne_bytes).concat().repeat(100);
+                    table.add(Keys::Bytes(&[&key]), &1i64.to_ne_bytes(), &AddOptions::default()).unwrap();
+                }
+                most = if round < 2 { taken() } else { most };
+                assert!(taken() <= most, "round {round}: {} bytes, {most} at first", taken());
+                (0..core.form.parts).for_each(|part| core.part(&call, part).unwrap().clear());
+                assert_eq!(table.len().unwrap(), 0);
+            }
+        });
+    }
+
     /// What a process leaves that is killed between counting an entry and putting it into the index.
     #[test]
     fn an_entry_that_is_not_in_the_index_is_found_again() {
@@ -274,7 +301,7 @@ mod tests {
             let mut last = vec![None; core.form.parts];
             for key in 0..1000 {
                 table.add(Keys::Int(&[key]), &key.to_ne_bytes(), &AddOptions::default()).unwrap();
-                let target = Key::Int(key).target(0, 1, core.form.parts);
+                let target = core.homes.target(Key::Int(key), 0, core.form.parts).unwrap();
                 last[target.part as usize] = Some((key, target.mixed));
             }
             for (number, &last) in last.iter().enumerate() {

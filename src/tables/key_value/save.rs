@@ -1,15 +1,18 @@
 //! How key-value tables are saved and loaded: their keys, and for each key its values, its state and its count of adds.
 
-use std::sync::Arc;
-
 use super::core::Core;
-use super::keys::{Key, KeyType, OwnedKeys};
+use super::homes::Target;
+use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::checkpoint::{Checkpoint, Tensor};
-use crate::tables::save::{Item, Read, Saved};
+use crate::tables::save::{Item, Loading, Saved, stacked};
+use crate::transport::Call;
+
+/// Bytes that are read at once, about.
+const CHUNK: usize = 8 << 20;
 
 /// The columns of a table, one row for each key, by the name of their tensors.
 type Columns = Vec<(String, DType, usize, Vec<u8>)>;
@@ -53,28 +56,12 @@ impl Core {
         columns
     }
 
-    /// All keys, and all columns in the order of the keys.
+    /// All keys that are here, and all columns in the order of the keys.
     fn everything(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
         let call = self.base.call(&tables.group, "save");
         let columns = self.columns();
-        let mut keys = match self.form.shape.keys {
-            KeyType::Int => OwnedKeys::Int(Vec::new()),
-            KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
-        };
-        let mut bytes = vec![Vec::new(); columns.len()];
-        for part in 0..self.form.parts {
-            let part = self.part(&call, part)?;
-            for entry in 0..part.len() {
-                match (part.key(entry), &mut keys) {
-                    (Key::Int(key), OwnedKeys::Int(keys)) => keys.push(key),
-                    (Key::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
-                    _ => unreachable!("all keys of a table have one type"),
-                }
-                for (column, bytes) in columns.iter().zip(&mut bytes) {
-                    bytes.extend_from_slice(&part.entry(entry)[column.start..][..column.bytes()]);
-                }
-            }
-        }
+        let places: Vec<_> = columns.iter().map(|column| (column.start, column.bytes())).collect();
+        let (keys, bytes) = self.columns_here(&call, &places)?;
         let named = columns.into_iter().zip(bytes);
         Ok((keys, named.map(|(column, bytes)| (column.name, column.dtype, column.width, bytes)).collect()))
     }
@@ -83,24 +70,46 @@ impl Core {
         Tensor { name: self.base.tensor_name(part), dtype, shape }
     }
 
-    /// The keys that a checkpoint holds.
-    fn saved_keys(&self, checkpoint: &Checkpoint) -> Result<OwnedKeys> {
-        let read = |part: &str, dtype: DType| -> Result<Vec<u8>> {
+    /// How many keys a checkpoint holds, if it has all that belongs to them.
+    fn count_saved(&self, checkpoint: &Checkpoint) -> Result<usize> {
+        let flat = |part: &str, dtype: DType| -> Result<usize> {
             let name = self.base.tensor_name(part);
             let found =
                 checkpoint.tensor(&name).filter(|tensor| tensor.dtype == dtype && tensor.shape.len() == 1);
-            let count = found.ok_or_else(|| self.base.misfit(format!("no {name} of {dtype}")))?.rows();
-            let mut bytes = vec![0; count * dtype.size()];
-            checkpoint.read_rows(&name, 0, count, &mut bytes)?;
-            Ok(bytes)
+            Ok(found.ok_or_else(|| self.base.misfit(format!("no {name} of {dtype}")))?.rows())
+        };
+        let count = match self.form.shape.keys {
+            KeyType::Int => flat("keys", DType::I64)?,
+            KeyType::Bytes => flat("keys", DType::U8).and_then(|_| flat("lengths", DType::I64))?,
+        };
+        for column in self.columns() {
+            let wanted = self.whole(&column.name, column.dtype, vec![count, column.width]);
+            match checkpoint.tensor(&wanted.name) {
+                Some(found) if *found == wanted => {}
+                None if !column.needed => {}
+                found => return Err(self.base.misfit(format!("{found:?} instead of {wanted:?}"))),
+            }
+        }
+        Ok(count)
+    }
+
+    /// The keys that a checkpoint holds.
+    fn saved_keys(&self, checkpoint: &Checkpoint) -> Result<OwnedKeys> {
+        let read = |part: &str| -> Result<Vec<u8>> {
+            let name = self.base.tensor_name(part);
+            let (rows, bytes) =
+                checkpoint.tensor(&name).map_or((0, 0), |tensor| (tensor.rows(), tensor.row_bytes()));
+            let mut content = vec![0; rows * bytes];
+            checkpoint.read_rows(&name, 0, rows, &mut content)?;
+            Ok(content)
         };
         let numbers = |bytes: Vec<u8>| -> Vec<i64> {
             bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect()
         };
         if self.form.shape.keys == KeyType::Int {
-            return Ok(OwnedKeys::Int(numbers(read("keys", DType::I64)?)));
+            return Ok(OwnedKeys::Int(numbers(read("keys")?)));
         }
-        let (text, lengths) = (read("keys", DType::U8)?, numbers(read("lengths", DType::I64)?));
+        let (text, lengths) = (read("keys")?, numbers(read("lengths")?));
         let mut rest = &text[..];
         let mut keys = Vec::with_capacity(lengths.len());
         for length in lengths {
@@ -114,16 +123,52 @@ impl Core {
             false => Err(self.base.misfit("lengths that do not fit its keys")),
         }
     }
-}
 
-/// An item that is all in memory.
-fn item<'a>(tensor: Tensor, bytes: Vec<u8>) -> Item<'a> {
-    let bytes = Arc::new(bytes);
-    let read: Read = Box::new(move |offset, out| {
-        out.copy_from_slice(&bytes[offset..][..out.len()]);
+    /// Of one column, the rows of these keys.
+    fn saved_rows(&self, checkpoint: &Checkpoint, column: &Column, targets: &[Target]) -> Result<Vec<u8>> {
+        let (name, bytes) = (self.base.tensor_name(&column.name), column.bytes());
+        let step = (CHUNK / bytes).max(1);
+        let mut rows = Vec::with_capacity(targets.len() * bytes);
+        let mut buffer = Vec::new();
+        for group in
+            targets.chunk_by(|one, other| one.position as usize / step == other.position as usize / step)
+        {
+            let (first, last) = (group[0].position as usize, group[group.len() - 1].position as usize);
+            buffer.resize((last + 1 - first) * bytes, 0);
+            checkpoint.read_rows(&name, first, last + 1 - first, &mut buffer)?;
+            for target in group {
+                rows.extend_from_slice(&buffer[(target.position as usize - first) * bytes..][..bytes]);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Holds these keys and no others, with these rows of each column.
+    fn replace(
+        &self,
+        call: &Call,
+        keys: Keys,
+        targets: &[Target],
+        columns: &[(Column, Vec<u8>)],
+    ) -> Result<()> {
+        for part in 0..self.form.parts {
+            self.part(call, part)?.clear();
+        }
+        for (number, target) in targets.iter().enumerate() {
+            let key = keys.at(target.position as usize);
+            let mut part = self.part(call, target.part as usize)?;
+            let entry = match part.find(key, target.mixed) {
+                Some(entry) => entry,
+                None => part.insert(key, target.mixed, |values| values.fill(0))?,
+            };
+            let entry = part.entry_mut(entry);
+            for (column, bytes) in columns {
+                let row = &bytes[number * column.bytes()..][..column.bytes()];
+                entry[column.start..][..row.len()].copy_from_slice(row);
+            }
+        }
         Ok(())
-    });
-    Item { rows: tensor.rows(), first_row: 0, tensor, read }
+    }
 }
 
 impl Saved for Core {
@@ -139,70 +184,48 @@ impl Saved for Core {
         let count = keys.len();
         let numbers = |numbers: &[i64]| bytemuck::cast_slice(numbers).to_vec();
         let mut items = match keys {
-            OwnedKeys::Int(keys) => vec![item(self.whole("keys", DType::I64, vec![count]), numbers(&keys))],
+            OwnedKeys::Int(keys) => {
+                vec![stacked(self.whole("keys", DType::I64, vec![count]), numbers(&keys))]
+            }
             OwnedKeys::Bytes(keys) => {
                 let lengths: Vec<i64> = keys.iter().map(|key| key.len() as i64).collect();
                 let text = keys.concat();
                 vec![
-                    item(self.whole("keys", DType::U8, vec![text.len()]), text),
-                    item(self.whole("lengths", DType::I64, vec![count]), numbers(&lengths)),
+                    stacked(self.whole("keys", DType::U8, vec![text.len()]), text),
+                    stacked(self.whole("lengths", DType::I64, vec![count]), numbers(&lengths)),
                 ]
             }
         };
         for (name, dtype, width, bytes) in columns {
-            items.push(item(self.whole(&name, dtype, vec![count, width]), bytes));
+            items.push(stacked(self.whole(&name, dtype, vec![count, width]), bytes));
         }
         Ok(items)
     }
 
-    fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
-        let count = self.saved_keys(checkpoint)?.len();
-        for column in self.columns() {
-            let wanted = self.whole(&column.name, column.dtype, vec![count, column.width]);
-            match checkpoint.tensor(&wanted.name) {
-                Some(found) if *found == wanted => {}
-                None if !column.needed => {}
-                found => return Err(self.base.misfit(format!("{found:?} instead of {wanted:?}"))),
-            }
+    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>> {
+        let count = self.count_saved(checkpoint)?;
+        if u32::try_from(count).is_err() {
+            return Err(self.base.misfit(format!("{count} keys")));
         }
-        Ok(())
-    }
-
-    fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
         if !tables.leads_host() {
-            return Ok(());
+            return Ok(Box::new(|| {
+                self.forget_losses();
+                Ok(())
+            }));
         }
-        let call = self.base.call(&tables.group, "load");
         let keys = self.saved_keys(checkpoint)?;
-        let mut saved = Vec::new();
+        let targets = keys.with(|keys| self.targets(keys));
+        let mut columns = Vec::new();
         for column in self.columns() {
-            let name = self.base.tensor_name(&column.name);
-            if checkpoint.tensor(&name).is_some() {
-                let mut bytes = vec![0; keys.len() * column.bytes()];
-                checkpoint.read_rows(&name, 0, keys.len(), &mut bytes)?;
-                saved.push((column, bytes));
+            if checkpoint.tensor(&self.base.tensor_name(&column.name)).is_some() {
+                let rows = self.saved_rows(checkpoint, &column, &targets)?;
+                columns.push((column, rows));
             }
         }
-        for part in 0..self.form.parts {
-            self.part(&call, part)?.clear();
-        }
-        let (servers, server_parts) = (self.form.shape.servers, self.form.server_parts());
-        keys.with(|keys| {
-            (0..keys.len()).try_for_each(|position| {
-                let key = keys.at(position);
-                let target = key.target(position, servers, server_parts);
-                let mut part = self.part(&call, target.part as usize)?;
-                let entry = match part.find(key, target.mixed) {
-                    Some(entry) => entry,
-                    None => part.insert(key, target.mixed, |values| values.fill(0))?,
-                };
-                let entry = part.entry_mut(entry);
-                for (column, bytes) in &saved {
-                    let row = &bytes[position * column.bytes()..][..column.bytes()];
-                    entry[column.start..][..column.bytes()].copy_from_slice(row);
-                }
-                Ok(())
-            })
-        })
+        Ok(Box::new(move || {
+            self.forget_losses();
+            let call = self.base.call(&tables.group, "load");
+            keys.with(|keys| self.replace(&call, keys, &targets, &columns))
+        }))
     }
 }

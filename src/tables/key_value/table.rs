@@ -9,6 +9,8 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
+use crate::tables::remote::Verb;
+use crate::tables::tables::End;
 use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
 use crate::world::{Group, Pending, pending};
@@ -33,6 +35,8 @@ use crate::world::{Group, Pending, pending};
 pub struct KeyValueTable {
     pub(in crate::tables) core: Arc<Core>,
     pub(super) group: Group,
+    /// The world's tables end with the last of these; work in the background does not count.
+    pub(super) _end: Option<Arc<End>>,
 }
 
 impl KeyValueTable {
@@ -66,7 +70,7 @@ impl KeyValueTable {
         self.core.description.consistency
     }
 
-    /// How often a lock was taken over from a process that had died with it.
+    /// How often a lock was taken over from a process that had died with it, on this host.
     pub fn recovered(&self) -> u64 {
         self.core.header().recovered.load(Ordering::Relaxed)
     }
@@ -74,13 +78,13 @@ impl KeyValueTable {
     /// A handle whose calls have another deadline.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> KeyValueTable {
-        KeyValueTable { core: self.core.clone(), group: self.group.with_timeout(timeout) }
+        KeyValueTable { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
     /// A handle whose waits ask this hook now and then whether to stop.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> KeyValueTable {
-        KeyValueTable { core: self.core.clone(), group: self.group.with_interrupt(interrupt) }
+        KeyValueTable { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
     /// Copies the values of these keys into `out`, a row for each. An absent key has its initial values and stays absent.
@@ -92,18 +96,20 @@ impl KeyValueTable {
     }
 
     fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
-        let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
-        self.core.staleness.count(staleness);
-        Ok(())
+        if self.core.has_servers() {
+            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
+            self.core.staleness.count(staleness);
+        }
+        self.core.get_far(call, worker, keys, out)
     }
 
-    /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied. A key that stands
-    /// there twice is added to twice.
+    /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied everywhere. A key that
+    /// stands there twice is added to twice.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
         let call = self.core.call(&self.group, "add");
         self.core.queue.drain(&call)?;
-        self.add_now(&call, worker, keys, delta, options)
+        self.add_now(&call, worker, keys, delta, options, true)
     }
 
     /// As [`KeyValueTable::add`], but what must wait does so in the background: `keys` and `delta` may be used again at once,
@@ -112,13 +118,13 @@ impl KeyValueTable {
         let worker = self.check_add(keys, delta, options)?;
         if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
             let call = self.core.call(&self.group, "add");
-            return self.add_now(&call, worker, keys, delta, options);
+            return self.add_now(&call, worker, keys, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let keys = keys.to_owned();
         self.core.queue.run_unwatched(move || {
             let call = table.core.call(&table.group, "add");
-            keys.with(|keys| table.add_now(&call, worker, keys, &delta, &options))
+            keys.with(|keys| table.add_now(&call, worker, keys, &delta, &options, true))
         });
         Ok(())
     }
@@ -130,8 +136,12 @@ impl KeyValueTable {
         keys: Keys,
         delta: &[u8],
         options: &AddOptions,
+        wait: bool,
     ) -> Result<()> {
-        self.core.add_here(call, worker, || self.core.write(call, worker, keys, delta, options))
+        if self.core.has_servers() {
+            self.core.add_here(call, worker, || self.core.write(call, worker, keys, delta, options))?;
+        }
+        self.core.add_far(call, worker, keys, delta, options, wait)
     }
 
     /// A get in the background.
@@ -164,7 +174,7 @@ impl KeyValueTable {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "add");
                 let worker = worker?;
-                keys.with(|keys| table.add_now(&call, worker, keys, delta.as_ref(), &options))?;
+                keys.with(|keys| table.add_now(&call, worker, keys, delta.as_ref(), &options, true))?;
                 Ok(delta)
             });
         });
@@ -173,18 +183,21 @@ impl KeyValueTable {
 
     /// Whether anybody has added to each of these keys. It waits for no other worker, and any rank may ask.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
-        self.group.check_open("contains")?;
+        self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
-        self.core.contains(&call, self.core.inner.worker.unwrap_or(0), keys)
+        let mut found = self.core.contains(&call, self.core.asker(), keys)?;
+        self.core.contains_far(&call, keys, &mut found)?;
+        Ok(found)
     }
 
     /// How many keys there are. It waits for no other worker, and any rank may ask.
     pub fn len(&self) -> Result<usize> {
-        self.group.check_open("len")?;
-        self.core.queue.drain(&self.core.call(&self.group, "len"))?;
-        Ok(self.core.len())
+        self.core.check_open(&self.group, "len")?;
+        let call = self.core.call(&self.group, "len");
+        self.core.queue.drain(&call)?;
+        Ok(self.core.len() + self.core.len_far(&call)?)
     }
 
     /// Whether there are no keys.
@@ -194,18 +207,21 @@ impl KeyValueTable {
 
     /// All keys and their values, sorted by key. Any rank may ask; what others add meanwhile may be there or not.
     pub fn items(&self) -> Result<Items> {
-        self.group.check_open("items")?;
+        self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
-        self.core.items(&call)
+        let mut items = self.core.items_here(&call)?;
+        self.core.items_far(&call, &mut items)?;
+        Ok(items.sorted(self.core.form.shape.row_bytes))
     }
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these.
     pub fn tick(&self) -> Result<()> {
         let worker = self.core.worker(&self.group, "tick")?;
-        self.core.queue.drain(&self.core.call(&self.group, "tick"))?;
+        let call = self.core.call(&self.group, "tick");
+        self.core.queue.drain(&call)?;
         self.core.clock.tick(worker);
-        Ok(())
+        self.core.tell_others(&call, worker, Verb::Tick)
     }
 
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
@@ -221,7 +237,7 @@ impl KeyValueTable {
 
     /// Work in the background is not interrupted by the caller's hook.
     fn in_background(&self) -> KeyValueTable {
-        KeyValueTable { core: self.core.clone(), group: self.group.without_interrupt() }
+        KeyValueTable { core: self.core.clone(), group: self.group.without_interrupt(), _end: None }
     }
 
     fn refuse(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {

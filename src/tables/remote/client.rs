@@ -7,7 +7,7 @@ use super::desk::{Desk, Open, State};
 use super::reply::Reply;
 use super::request::Request;
 use super::{CHECK_EVERY, server, wire};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::{Call, Signature, Slot, Transport, Verb};
 
 /// How long one look for answers may take.
@@ -30,22 +30,42 @@ impl Client {
     }
 
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        self.ask(call, requests, |answer| answer.map(|answer| answers.push(answer)))?;
+        Ok(answers)
+    }
+
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        self.ask(call, requests, |answer| {
+            answers.push(answer.map_err(|error| error.at_rank(self.transport.rank())));
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// Sends requests and hands out their answers in the same order; an error of `take` ends it.
+    fn ask(
+        &self,
+        call: &Call,
+        requests: Vec<(usize, Request)>,
+        mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
+    ) -> Result<()> {
         let mut numbers = Vec::with_capacity(requests.len());
-        let answers: Result<Vec<Vec<u8>>> = (|| {
+        let outcome = (|| {
             for (server, request) in requests {
                 self.send(call, server, request, false, |number| numbers.push(number))?;
             }
-            let mut answers: Vec<Vec<u8>> = Vec::with_capacity(numbers.len());
             for (index, &number) in numbers.iter().enumerate() {
                 let owing = |state: &State| state.owing_for(&numbers[index..]);
-                answers.push(self.wait(call, |state| state.take(number), owing)??);
+                take(self.wait(call, |state| state.take(number), owing)?)?;
             }
-            Ok(answers)
+            Ok(())
         })();
-        if answers.is_err() {
+        if outcome.is_err() {
             numbers.into_iter().for_each(|number| self.give_up(call, number));
         }
-        answers.map_err(|error| error.at_rank(self.transport.rank()))
+        outcome.map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
     pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {

@@ -36,6 +36,12 @@ pub(crate) trait Store: Send + Sync {
     /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
     fn ready(&self, request: &Request) -> Result<bool>;
 
+    /// Asked now and then of a request that is not ready: an error is the answer, because there is no sense in waiting.
+    fn check(&self, request: &Request) -> Result<()> {
+        let _ = request;
+        Ok(())
+    }
+
     /// Runs a request that is ready; never waits for other workers.
     fn run(&self, request: &Request) -> Result<Vec<u8>>;
 }
@@ -78,6 +84,11 @@ impl Remote {
         self.client.call_all(call, requests)
     }
 
+    /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
+        self.client.call_each(call, requests)
+    }
+
     /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
     /// while very much is under way to that server already.
     pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
@@ -90,7 +101,7 @@ impl Remote {
     }
 
     /// Ends in order: flushes, tells the servers that nothing more comes, and serves until every caller has said the same
-    /// or is gone. The thread has ended afterwards, whatever comes of it.
+    /// or is gone; the call's deadline counts from the last request. The thread has ended afterwards, whatever comes of it.
     pub fn close(&self, call: &Call) -> Result<()> {
         let flushed = self.client.flush(call);
         self.client.say_goodbye(call);

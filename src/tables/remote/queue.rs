@@ -48,6 +48,19 @@ impl Queue {
         removed
     }
 
+    /// Answers those requests for whose turn there is no sense in waiting.
+    pub fn check(&mut self, store: &dyn Store, mut answer: impl FnMut(Job, Result<Vec<u8>>)) {
+        let mut lanes = HashSet::new();
+        for job in std::mem::take(&mut self.jobs) {
+            // What stands behind another request waits for that one first.
+            let checked = if lanes.insert(job.lane()) { check(store, &job.request) } else { Ok(()) };
+            match checked {
+                Ok(()) => self.jobs.push_back(job),
+                Err(error) => answer(job, Err(error)),
+            }
+        }
+    }
+
     /// Runs what is ready, again and again until nothing is: each may make others ready.
     pub fn run(&mut self, store: &dyn Store, mut answer: impl FnMut(Job, Result<Vec<u8>>)) {
         loop {
@@ -80,7 +93,13 @@ fn attempt(store: &dyn Store, request: &Request) -> Option<Result<Vec<u8>>> {
         Ok(true) => Some(store.run(request)),
         Err(error) => Some(Err(error)),
     }));
-    outcome.unwrap_or_else(|_| {
-        Some(Err(Error::internal("a request", "the server panicked; see its own output")))
-    })
+    outcome.unwrap_or_else(|_| Some(Err(panicked())))
+}
+
+fn check(store: &dyn Store, request: &Request) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(|| store.check(request))).unwrap_or_else(|_| Err(panicked()))
+}
+
+fn panicked() -> Error {
+    Error::internal("a request", "the server panicked; see its own output")
 }

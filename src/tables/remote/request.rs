@@ -31,10 +31,22 @@ pub(crate) enum Verb {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowList {
     All,
-    /// Rows, or keys that are numbers.
+    /// Rows, or keys that are numbers; for a user's own table, a server and the length of its request, in turns.
     List(Vec<i64>),
     /// Keys that are bytes.
     Keys(Vec<Vec<u8>>),
+}
+
+impl RowList {
+    /// This list behind a payload, as an answer that consists of both.
+    pub fn seal(&self, payload: Vec<u8>) -> Vec<u8> {
+        wire::seal(payload, |writer| write_rows(writer, self))
+    }
+
+    /// Reads what [`RowList::seal`] wrote.
+    pub fn open(bytes: Vec<u8>) -> Result<(RowList, Vec<u8>)> {
+        wire::open(bytes, read_rows)
+    }
 }
 
 /// One request.

@@ -50,6 +50,8 @@ struct Shared {
     stopping: AtomicBool,
     /// Callers that have not said goodbye.
     callers: Mutex<HashSet<usize>>,
+    /// When one of them was heard last.
+    heard: Mutex<Instant>,
 }
 
 impl Server {
@@ -66,6 +68,7 @@ impl Server {
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             callers: Mutex::new(callers.into_iter().collect()),
+            heard: Mutex::new(Instant::now()),
         });
         let (ends, ended) = channel();
         let worker = Worker { shared: shared.clone(), store, client, queue: Queue::default() };
@@ -81,7 +84,8 @@ impl Server {
         Ok(Server { shared, thread: Mutex::new(Some(thread)), ended: Mutex::new(ended) })
     }
 
-    /// Serves until every caller has said goodbye or is gone; the thread has ended afterwards.
+    /// Serves until every caller has said goodbye or is gone; the thread has ended afterwards. The call's deadline counts anew
+    /// with every request: others may have work for hours, and they need this host's rows.
     pub fn close(&self, call: &Call) -> Result<()> {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.nudge();
@@ -93,11 +97,12 @@ impl Server {
     fn wait_for_end(&self, call: &Call) -> Result<()> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match ended.recv_timeout(CHECK_EVERY.min(call.remaining())) {
+            match ended.recv_timeout(CHECK_EVERY) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => call.check_interrupt()?,
             }
-            if call.remaining().is_zero() {
+            let patience = call.deadline.saturating_duration_since(call.started);
+            if call.remaining().is_zero() && self.shared.silence() >= patience {
                 let mut late: Vec<usize> = self.shared.callers().iter().copied().collect();
                 late.sort_unstable();
                 let missing = late.into_iter().map(|rank| self.shared.transport.missing(rank)).collect();
@@ -125,6 +130,11 @@ impl Drop for Server {
 impl Shared {
     fn callers(&self) -> std::sync::MutexGuard<'_, HashSet<usize>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long no caller was heard.
+    fn silence(&self) -> Duration {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     fn slot(&self, tag: u32) -> Slot {
@@ -192,6 +202,7 @@ impl Worker {
             if Instant::now() >= check {
                 check = Instant::now() + CHECK_EVERY;
                 self.forget_the_lost();
+                self.check_the_parked(call);
             }
         }
         Ok(())
@@ -207,6 +218,7 @@ impl Worker {
         if bytes.is_empty() {
             return;
         }
+        *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         if bytes == GOODBYE {
             self.shared.callers().remove(&from);
             // It has given up what still waits.
@@ -231,6 +243,13 @@ impl Worker {
         let store = self.store.clone();
         let mut queue = std::mem::take(&mut self.queue);
         queue.run(&*store, |job, outcome| self.answer(call, job, outcome));
+        self.queue = queue;
+    }
+
+    fn check_the_parked(&mut self, call: &Call) {
+        let store = self.store.clone();
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.check(&*store, |job, outcome| self.answer(call, job, outcome));
         self.queue = queue;
     }
 

@@ -14,8 +14,8 @@ pub(super) fn seal(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8>
     let start = writer.bytes.len();
     writer.u8(VERSION);
     write(&mut writer);
-    let length = (writer.bytes.len() - start) as u32;
-    writer.u32(length);
+    let length = (writer.bytes.len() - start) as u64;
+    writer.u64(length);
     writer.bytes
 }
 
@@ -43,9 +43,10 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
 /// Where the trailer lies, its length excluded.
 fn bounds(bytes: &[u8]) -> Result<(usize, usize)> {
     let (front, length) =
-        bytes.split_last_chunk::<4>().ok_or_else(|| foreign(format!("{} bytes", bytes.len())))?;
-    let length = u32::from_le_bytes(*length) as usize;
-    let start = front.len().checked_sub(length).filter(|_| length > 0);
+        bytes.split_last_chunk::<8>().ok_or_else(|| foreign(format!("{} bytes", bytes.len())))?;
+    let length = u64::from_le_bytes(*length);
+    let start = usize::try_from(length).ok().and_then(|length| front.len().checked_sub(length));
+    let start = start.filter(|_| length > 0);
     let start =
         start.ok_or_else(|| foreign(format!("a trailer of {length} bytes in {} bytes", front.len())))?;
     match front[start] {

@@ -37,6 +37,8 @@ pub(crate) struct Place {
 pub(crate) struct Activity {
     pub verb: Option<Verb>,
     pub number: u64,
+    /// The number of the group.
+    pub context: u32,
     /// Whether the call still runs.
     pub inside: bool,
     pub since: Duration,
@@ -91,6 +93,7 @@ impl Place {
         Activity {
             verb: Verb::from_number(self.verb.load(Ordering::Relaxed) as u8),
             number: self.number.load(Ordering::Relaxed),
+            context: self.context.load(Ordering::Relaxed),
             inside,
             since: Duration::from_nanos(now().saturating_sub(self.since.load(Ordering::Relaxed))),
         }
@@ -102,7 +105,7 @@ impl Place {
         if self.stay.fate() == Fate::Returning {
             return "its process ended and is being started again".into();
         }
-        let Activity { verb, number, inside, since } = self.activity();
+        let Activity { verb, number, inside, since, .. } = self.activity();
         let seconds = since.as_secs_f64();
         let doing = match (verb, inside) {
             (None, _) => format!("computing for {seconds:.1} s since init"),

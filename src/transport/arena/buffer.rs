@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::seat::Seat;
 
@@ -12,6 +13,7 @@ use super::seat::Seat;
 /// let mut buffer = world.empty(1000)?;
 /// buffer[7] = 1;
 /// assert_eq!(buffer.len(), 1000);
+/// buffer.return_pages();
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct ArenaBuffer {
@@ -19,6 +21,7 @@ pub struct ArenaBuffer {
     start: usize,
     bytes: usize,
     shift: usize,
+    returns_pages: AtomicBool,
 }
 
 impl ArenaBuffer {
@@ -26,7 +29,13 @@ impl ArenaBuffer {
         // Buffers of different ranks that begin at the same place within a page cost two to four times as much to
         // combine, because the processor mistakes their loads and stores for each other: begin at different places.
         let shift = seat.index * 4096 / seat.arena.seats() / 64 * 64;
-        ArenaBuffer { seat, start, bytes, shift }
+        ArenaBuffer { seat, start, bytes, shift, returns_pages: AtomicBool::new(false) }
+    }
+
+    /// Lets the operating system have the memory when the buffer is dropped. Without this the arena keeps it for the next
+    /// buffer, which is quicker.
+    pub fn return_pages(&self) {
+        self.returns_pages.store(true, Ordering::Relaxed);
     }
 
     /// Where the bytes begin, in bytes from the start of the arena.
@@ -63,6 +72,9 @@ impl DerefMut for ArenaBuffer {
 
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
+        if self.returns_pages.load(Ordering::Relaxed) {
+            self.seat.arena.clear(self.start, (self.shift + self.bytes).next_multiple_of(4096));
+        }
         self.seat.give_back(self.start, self.bytes);
     }
 }

@@ -16,6 +16,11 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
+    #[cfg(all(test, unisono_loom))]
+    pub fn new() -> Flag {
+        Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
+    }
+
     /// The current value; what was written before it was raised is visible to the caller.
     #[inline]
     pub fn load(&self) -> u32 {
@@ -73,7 +78,7 @@ mod tests {
     use loom::sync::Arc;
 
     fn flag() -> Arc<Flag> {
-        Arc::new(Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) })
+        Arc::new(Flag::new())
     }
 
     /// A lost wake-up would leave the sleeper asleep for ever; loom reports that as a deadlock.

@@ -12,6 +12,7 @@ mod endpoint;
 pub(crate) mod flag;
 mod futex;
 mod heap;
+pub(crate) mod lanes;
 mod layout;
 pub(crate) mod lock;
 pub(crate) mod patience;
@@ -19,6 +20,7 @@ mod posts;
 mod ring;
 mod seat;
 mod stay;
+mod whole;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,13 +33,14 @@ pub(crate) use commons::Extent;
 pub(crate) use endpoint::ArenaTransport;
 use layout::Layout;
 use ring::Ring;
-pub(crate) use seat::{LOCATION_LIMIT, Seat};
-pub(crate) use stay::Fate;
+pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
+pub(crate) use stay::{Fate, Underway};
+pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
 
 /// "UNISONO" and the version of the layout: processes with another layout refuse to share.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x03");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -57,6 +60,19 @@ impl Arena {
     /// Bytes to reserve for an arena with so many seats.
     pub fn bytes(seats: usize, heap_bytes: usize) -> usize {
         Layout::new(seats, heap_bytes).total()
+    }
+
+    /// Refuses more seats than an arena can have.
+    pub fn check_seats(seats: usize) -> Result<()> {
+        match seats <= MOST_SEATS {
+            true => Ok(()),
+            false => Err(Error::usage(
+                "init",
+                format!("at most {MOST_SEATS} ranks on one host"),
+                seats.to_string(),
+                "start fewer, or spread them over several hosts",
+            )),
+        }
     }
 
     /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.

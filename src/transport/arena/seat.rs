@@ -8,7 +8,7 @@ use super::heap::Heap;
 use super::lock::{Holders, Lock};
 use super::patience::Patience;
 use super::stay::Fate;
-use super::{Arena, Place, channel};
+use super::{Arena, Place, channel, lanes};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::{Verb, process};
 
@@ -27,8 +27,17 @@ struct Book {
     heap: Heap,
     /// Channels that this seat founded and left, while others may still be in them: where, and of how many members.
     retired: Vec<(usize, usize)>,
+    /// Lanes that this seat gave up while their receivers had not taken everything.
+    lingering: Vec<Lingering>,
     /// After a failed call nothing is used again: another rank may still be about to touch it.
     kept: bool,
+}
+
+/// Memory of lanes: where, how many bytes, and which lanes are to be taken up to which number first.
+struct Lingering {
+    start: usize,
+    bytes: usize,
+    lanes: Vec<(usize, u32)>,
 }
 
 /// How long a rank may take to say where it is in its program.
@@ -39,11 +48,16 @@ const NOT_IN_CHILDREN: &str =
 const ALL_AGAIN: &str = "what it had begun cannot be taken up; start the whole job again";
 const ONCE: &str = "a rank joins its job once; keep the world until the program ends";
 
-/// The bits of a token that name the seat, counted from 1.
-const SEAT_MASK: u32 = 0xfff;
+/// How many seats an arena has at most: a lock's word has room for no more.
+pub(crate) const MOST_SEATS: usize = 4096;
+
+/// The bits of a token that name the seat, counted from 1. Those above name its process; the highest bit is the lock's own.
+const SEAT_BITS: u32 = MOST_SEATS.ilog2() + 1;
+const PROCESS_MASK: u32 = (1 << (31 - SEAT_BITS)) - 1;
 
 fn token(seat: usize, incarnation: u32) -> u32 {
-    (seat as u32 + 1) & SEAT_MASK | (incarnation & 0x3ffff) << 12
+    debug_assert!(seat < MOST_SEATS);
+    (seat as u32 + 1) | (incarnation & PROCESS_MASK) << SEAT_BITS
 }
 
 /// Gives a lock back when it goes out of scope.
@@ -87,7 +101,7 @@ impl Seat {
         let (start, used) = (arena.layout.heap(index), place.stay.heap_used().min(arena.layout.heap_bytes));
         let heap = Heap::new(start + used, arena.layout.heap_bytes - used);
         let patience = Patience::for_ranks(arena.seats());
-        let book = Mutex::new(Book { heap, retired: Vec::new(), kept: false });
+        let book = Mutex::new(Book { heap, retired: Vec::new(), lingering: Vec::new(), kept: false });
         Ok(Seat { arena, index, ranks, patience, book })
     }
 
@@ -178,13 +192,20 @@ impl Seat {
     /// Takes whole pages from this seat's heap.
     pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
         let mut book = self.book();
-        let Book { heap, retired, kept } = &mut *book;
+        let Book { heap, retired, lingering, kept } = &mut *book;
         retired.retain(|&(base, members)| {
             let deserted = channel::is_deserted(&self.arena, base, members);
             if deserted && !*kept {
                 heap.give_back(base, channel::bytes(members));
             }
             !deserted
+        });
+        lingering.retain(|Lingering { start, bytes, lanes }| {
+            let over = lanes.iter().all(|&(lane, number)| lanes::is_taken(&self.arena, lane, number));
+            if over && !*kept {
+                heap.give_back(*start, *bytes);
+            }
+            !over
         });
         let taken = heap.take(bytes).ok_or_else(|| {
             Error::usage(
@@ -216,6 +237,12 @@ impl Seat {
         self.book().retired.push((base, members));
     }
 
+    /// Takes note of lanes that were given up: their memory comes back when they are taken up to these numbers.
+    pub(super) fn linger(&self, start: usize, bytes: usize, lanes: Vec<(usize, u32)>) {
+        let bytes = bytes.saturating_add(4096);
+        self.book().lingering.push(Lingering { start, bytes, lanes });
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +254,7 @@ impl Seat {
 
     /// Whether the process behind a token is gone.
     pub fn is_dead(&self, token: u32) -> bool {
-        let seat = (token & SEAT_MASK) as usize - 1;
+        let seat = ((token & ((1 << SEAT_BITS) - 1)) as usize).wrapping_sub(1);
         if seat >= self.arena.seats() {
             return true;
         }
@@ -269,4 +296,20 @@ fn refusal(place: &Place, rank: usize, restarts: u32) -> Option<Error> {
         (Some(how), _) => (format!("a second start of rank {rank} (process {pid}: {how})"), ONCE),
     };
     Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_all_seats_differ_and_leave_the_lock_its_bit() {
+        let mut tokens: Vec<u32> = (0..MOST_SEATS)
+            .flat_map(|seat| [1, 2, PROCESS_MASK].map(|process| token(seat, process)))
+            .collect();
+        assert!(tokens.iter().all(|&token| token != 0 && token < 1 << 31));
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert_eq!(tokens.len(), 3 * MOST_SEATS);
+    }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Stay {
     broken: AtomicU32,
     /// Messages that are under way for this rank.
     messages: AtomicU32,
+    /// Work that consists of several calls of the world's group and is under way.
+    series: AtomicU32,
     started: AtomicU64,
     /// Calls of the world's group that are done.
     calls: AtomicU64,
@@ -48,12 +50,12 @@ pub(crate) enum Fate {
     Lost(&'static str),
 }
 
-/// Held while a message is under way: a rank that dies meanwhile cannot come back.
-pub(crate) struct Underway<'a>(&'a Stay);
+/// Held while something is under way that nobody else can take up: a rank that dies meanwhile cannot come back.
+pub(crate) struct Underway<'a>(&'a AtomicU32);
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        self.0.messages.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -141,6 +143,9 @@ impl Stay {
                 Some("an error had ended its part in the world's group")
             }
             _ if self.messages.load(Ordering::Relaxed) != 0 => Some("its process ended inside a message"),
+            _ if self.series.load(Ordering::Relaxed) != 0 => {
+                Some("its process ended inside a call that consists of several collective ones")
+            }
             _ => None,
         }
     }
@@ -194,7 +199,13 @@ impl Stay {
     /// A message begins; it ends when the result is dropped.
     pub fn message(&self) -> Underway<'_> {
         self.messages.fetch_add(1, Ordering::Relaxed);
-        Underway(self)
+        Underway(&self.messages)
+    }
+
+    /// Several calls of the world's group begin that make sense only together, until the result is dropped.
+    pub fn series(&self) -> Underway<'_> {
+        self.series.fetch_add(1, Ordering::Relaxed);
+        Underway(&self.series)
     }
 
     /// The heap is in use up to there.
@@ -222,6 +233,7 @@ mod tests {
             stands: zero(),
             broken: zero(),
             messages: zero(),
+            series: zero(),
             started: long(),
             calls: long(),
             heap: long(),
@@ -271,6 +283,11 @@ mod tests {
         let message = stay.message();
         assert!(matches!(stay.fate(), Fate::Lost(_)));
         drop(message);
+        let series = stay.series();
+        stay.enter();
+        stay.leave(6);
+        assert!(matches!(stay.fate(), Fate::Lost(_)), "between two calls of a series");
+        drop(series);
         stay.enter();
         assert!(matches!(stay.fate(), Fate::Lost(_)));
         stay.leave(7);

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 
 /// Makes the job's memory: called by the launcher, or by the first rank of a host under other launchers.
 pub(crate) fn create(seats: usize) -> Result<(Arc<Arena>, OwnedFd)> {
+    Arena::check_seats(seats)?;
     let heap = heap_bytes(std::env::var("UNISONO_HEAP").ok())?;
     let advice = "check the limits of shared memory and address space (ulimit -v) with `unisono doctor`";
     let refused = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import unisono as uni
@@ -25,7 +26,24 @@ class Session:
     world: uni.World
     consistency: str
     updater: str
+    began_the_world: bool
     is_over: bool = False
+    tables: list[weakref.ref[uni.Table]] = field(default_factory=list)
+
+    def end(self) -> None:
+        """Ends what was begun here: the handlers' tables, or all tables of a world that is this session's."""
+        self.is_over = True
+        if self.began_the_world:
+            self.world._leave_tables()
+            return
+        errors: list[Exception] = []
+        for table in filter(None, (made() for made in self.tables)):
+            try:
+                table.finish()
+            except uni.Error as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 _current: Session | None = None
@@ -59,21 +77,35 @@ def init(sync: bool = False, **flags: Any) -> None:
         )
     if _current is not None:
         return
+    began = not _has_world()
     world = uni.init()
     world._tables(role)
     backup = ratio * world.workers // 100
     consistency = "async" if not sync else f"bsp:backup={backup}" if backup else "bsp"
-    _current = Session(world, consistency, updater)
+    _current = Session(world, consistency, updater, began)
+
+
+def _has_world() -> bool:
+    try:
+        uni.world()
+    except uni.UsageError:
+        return False
+    return True
 
 
 def shutdown() -> None:
-    """Ends the work with tables, when all processes have come this far; `init` may be called again."""
+    """Ends the work with tables, when all processes have come this far; `init` may be called again.
+
+    A program that had called `unisono.init` before keeps the tables that it made itself.
+    """
     global _current
     ending, _current = _current, None
     if ending is not None:
-        ending.is_over = True
-        ending.world._leave_tables()
-        ending.world.barrier()
+        try:
+            ending.end()
+        finally:
+            # Whatever went wrong here, the others wait for this process.
+            ending.world.barrier()
 
 
 def session() -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class ArrayTableHandler(TableHandler):
             updater=self._session.updater,
             consistency=self._session.consistency,
         )
+        self._session.tables.append(weakref.ref(self._table))
 
     def get(self) -> Floats:  # type: ignore[override]
         """All values, in a new array."""
@@ -105,6 +107,7 @@ class MatrixTableHandler(TableHandler):
             updater=self._session.updater,
             consistency=self._session.consistency,
         )
+        self._session.tables.append(weakref.ref(self._table))
 
     def get(self, row_ids: Any = None) -> Floats:
         """Rows, in a new array.

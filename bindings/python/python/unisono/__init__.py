@@ -9,6 +9,8 @@ Example:
     array([1., 1., 1., 1.], dtype=float32)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from unisono._native import __version__
 from unisono.collectives import (
     all_gather,
@@ -23,6 +25,7 @@ from unisono.collectives import (
     scatter,
     send,
 )
+from unisono.devices import pick_device
 from unisono.errors import (
     Error,
     InternalError,
@@ -35,6 +38,7 @@ from unisono.errors import (
     UsageError,
 )
 from unisono.group import Group
+from unisono.halo import GlobalArray, Grid, local_grid
 from unisono.pending import Pending
 from unisono.tables import (
     ArrayTable,
@@ -49,9 +53,14 @@ from unisono.tables import (
 )
 from unisono.world import World, empty, init, shutdown, world
 
+if TYPE_CHECKING:
+    from unisono.parameters import ParameterManager
+
 __all__ = [
     "ArrayTable",
     "Error",
+    "GlobalArray",
+    "Grid",
     "Group",
     "InternalError",
     "IoError",
@@ -59,6 +68,7 @@ __all__ = [
     "Lost",
     "MatrixTable",
     "Missing",
+    "ParameterManager",
     "PeerLost",
     "Pending",
     "SparseMatrixTable",
@@ -77,7 +87,9 @@ __all__ = [
     "gather",
     "init",
     "load",
+    "local_grid",
     "normal",
+    "pick_device",
     "recv",
     "reduce",
     "reduce_scatter",
@@ -88,3 +100,12 @@ __all__ = [
     "uniform",
     "world",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What most programs do not need is imported when it is first used.
+    if name == "ParameterManager":
+        from unisono.parameters import ParameterManager
+
+        return ParameterManager
+    raise AttributeError(f"module 'unisono' has no attribute {name!r}")

@@ -5,7 +5,7 @@ import sys
 import threading
 
 _SITE = os.path.dirname(os.path.dirname(__file__))
-_PACKAGES = tuple(os.path.join(_SITE, name) + os.sep for name in ("unisono", "multiverso"))
+_PACKAGES = tuple(os.path.join(_SITE, name) + os.sep for name in ("unisono", "multiverso", "synkhronos"))
 
 
 def where() -> str | None:

@@ -186,6 +186,15 @@ def world() -> World:
     return _default
 
 
+def joined() -> World | None:
+    """The default world, if there is one.
+
+    Returns:
+        What `init` returned, or None.
+    """
+    return _default
+
+
 def shutdown() -> None:
     """Leaves the default world; without one it does nothing. It is also called when the program ends.
 

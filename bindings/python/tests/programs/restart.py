@@ -1,4 +1,4 @@
-"""A worker that is killed is started again, finds its tables by name and goes on."""
+"""A killed worker is started again, finds its tables by name and goes on; later tables all make together."""
 
 import os
 import signal
@@ -21,6 +21,10 @@ while (done := steps.get()[world.worker_id]) < STEPS:
     if world.rank == 1 and world.restarts == 0 and done == STEPS // 2:
         os.kill(os.getpid(), signal.SIGKILL)
 uni.barrier()
+later = uni.MatrixTable(3, 2, init=np.full((3, 2), 5.0, dtype="float32"), name="later")
+later.add(np.ones((3, 2), dtype="float32"), wait=True)
+uni.barrier()
+assert (later.get() == 5 + world.workers).all(), later.get()
 assert (table.get() == STEPS * world.workers).all(), table.get()
 note(world.rank, world.restarts)
 uni.barrier()

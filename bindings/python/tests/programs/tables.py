@@ -125,15 +125,8 @@ if __name__ == "__main__":
     assert (world.workers, world.worker_id) == (world.size, world.rank)
     for dtype in TYPES:
         sums(world, dtype)
-    for check in (tiny, changes, rounds, bound, averages):
+    for check in (tiny, changes, rounds, bound, averages, words):
         check(world)
-    if world.transport in ("alone", "shm"):
-        words(world)
-    else:
-        try:
-            words(world)
-        except uni.Unsupported as error:
-            assert "several hosts" in str(error), error
     rank = world.rank
     early(world)
     note(rank, world.transport)

@@ -53,6 +53,11 @@ impl Packer {
         Packer { dtype, compression, row: row.max(1), lost }
     }
 
+    /// Whether it must be told which rows an add is for, because it remembers what they lost.
+    pub fn remembers(&self) -> bool {
+        !matches!(self.lost, Lost::Nothing)
+    }
+
     /// The payload of an add of these rows, and whether it is packed: see `Request::packed`.
     pub fn pack(&mut self, units: Units, delta: &[u8]) -> (Vec<u8>, bool) {
         let packed = match &mut self.lost {

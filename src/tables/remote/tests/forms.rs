@@ -55,6 +55,17 @@ proptest! {
     }
 
     #[test]
+    fn lists_keep_their_meaning(rows in rows(), payload in bytes(300), at in 0usize..400, bit in 0u32..8) {
+        let mut sealed = rows.seal(payload.clone());
+        prop_assert_eq!(RowList::open(sealed.clone()).unwrap(), (rows, payload));
+        let at = at % sealed.len();
+        sealed[at] ^= 1 << bit;
+        let _ = RowList::open(sealed.clone());
+        sealed.truncate(at);
+        let _ = RowList::open(sealed);
+    }
+
+    #[test]
     fn hostile_requests_are_refused(request in requests(), cut in 0usize..400, at in 0usize..400, bit in 0u32..8) {
         let whole = request.encode(5);
         let short = whole[..cut.min(whole.len() - 1)].to_vec();

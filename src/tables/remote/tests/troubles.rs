@@ -59,6 +59,13 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     }
     let error = ask(FREE, PANIC, Vec::new());
     assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
+    // An error of one server's does not keep the others from answering.
+    let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)]
+        .map(|(table, server)| (server, Request::new(table, transport.rank() as u32, Verb::Get)));
+    let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
+    let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
+    assert_eq!(failed, [true, false, true, false]);
+    assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);
     // A posted request's error waits for the flush, once.
     remote.post(&call(transport, 60.0), server, Request::new(9, 0, Verb::Add)).unwrap();
     let error = remote.flush(&call(transport, 60.0)).unwrap_err();

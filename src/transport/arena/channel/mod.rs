@@ -238,6 +238,11 @@ impl Channel {
         })
     }
 
+    /// How a member was lost to calls that go on between two of the channel's: whoever was started again is.
+    pub fn lost(&self, member: usize) -> Option<Lost> {
+        self.seat.unreachable(self.seat.ranks[self.members[member]]).or_else(|| self.gone(member))
+    }
+
     /// The first step of every call: shows what the call is and `fill`s the slot, waits for everybody, and compares.
     fn enter(&self, call: &Call, mine: Record, fill: impl FnOnce(*mut u8)) -> Result<()> {
         let step = self.next();

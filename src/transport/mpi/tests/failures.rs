@@ -61,7 +61,7 @@ fn meet(transport: &MpiTransport) {
 }
 
 /// Writes down what happened, waits for the other survivor, and ends the process.
-pub(super) fn leave_a_note(transport: &MpiTransport, error: &Error, began: Instant) {
+pub(super) fn leave_a_note(transport: &dyn Transport, error: &Error, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     // A launcher that ends a job does not always pass on its last lines.
     let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));

@@ -9,6 +9,8 @@ mod failures;
 mod hosts;
 mod jobs;
 mod tables;
+#[path = "../../../../examples/tables/user_defined.rs"]
+mod user_defined;
 
 use crate::testing::conformance;
 use crate::world::World;
@@ -28,6 +30,7 @@ fn rank_main() {
         Ok("world") => world(),
         Ok("tables") => tables::rank(),
         Ok("killed server") => tables::killed(),
+        Ok("killed worker") => tables::killed_worker(),
         Ok(other) => panic!("no such case: {other}"),
         Err(_) => {}
     }

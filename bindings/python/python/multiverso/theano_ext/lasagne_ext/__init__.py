@@ -1,0 +1,1 @@
+"""Multiverso's extension for Lasagne."""

@@ -1,0 +1,1 @@
+"""Synkhronos' extensions: update rules and training functions."""

@@ -1,0 +1,42 @@
+"""Training functions, as Synkhronos called them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytensor
+
+from unisono.functions.train import make_train_function
+
+__all__ = ["make_train_function", "make_train_function_theano"]
+
+
+def make_train_function_theano(
+    loss: Any, params: Any, x: Any, y: Any, update_rule: Any, *args: Any, **kwargs: Any
+) -> Callable[..., Any]:
+    """The same training step in this process alone.
+
+    Args:
+        loss: A symbolic number that depends on `x` and `y`.
+        params: The shared variables to train.
+        x: The symbolic input.
+        y: The symbolic targets.
+        update_rule: A rule of `synkhronos.extensions.updates`.
+        *args: More arguments of the rule.
+        **kwargs: More named arguments of the rule.
+
+    Returns:
+        A function of two arrays, and optionally `batch`, that makes one step and returns the loss.
+    """
+    first, second, _ = update_rule(loss, params, *args, **kwargs)
+    gradient = pytensor.function([x, y], loss, updates=first)
+    apply = pytensor.function([], updates=second)
+
+    def train_minibatch(x_data: Any, y_data: Any, batch: Any = None) -> Any:
+        rows = slice(None) if batch is None else slice(batch) if isinstance(batch, int) else batch
+        value = gradient(x_data[rows], y_data[rows])
+        apply()
+        return value
+
+    return train_minibatch

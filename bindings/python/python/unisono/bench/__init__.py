@@ -1,0 +1,1 @@
+"""What `unisono bench` measures in Python."""

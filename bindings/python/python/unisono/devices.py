@@ -1,0 +1,159 @@
+"""Gives each worker of a host an accelerator of its own, before a framework is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+from unisono.errors import UsageError
+from unisono.world import joined
+
+# One row for each launcher that `init` knows: rank, number of ranks, rank on this host, number there.
+_LAUNCHERS = [
+    ("UNISONO_RANK", "UNISONO_SIZE", "UNISONO_RANK", "UNISONO_SIZE"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+]
+
+# What reads its settings when it is imported, or at the latest when it first touches a device.
+_FRAMEWORKS = ("torch", "jax", "tensorflow", "theano")
+
+
+def pick_device() -> str:
+    """Gives this worker an accelerator of its host; call it before the framework is imported.
+
+    The i-th worker of a host gets its i-th device, and the framework then sees no other. More workers than
+    devices take turns. Without a device nothing is set, and one line on stderr says so. It may be called
+    before `init` or after.
+
+    It sets CUDA_VISIBLE_DEVICES, out of those that CUDA_VISIBLE_DEVICES names already; CUDA_DEVICE_ORDER;
+    ``device=cuda0`` in THEANO_FLAGS, if no device stands there; and XLA_PYTHON_CLIENT_MEM_FRACTION where
+    several workers share a device, because JAX would take most of its memory for each.
+
+    Returns:
+        "cuda" or "cpu": a name that PyTorch takes for a device.
+
+    Raises:
+        UsageError: The launcher does not say which worker of its host this is; call `init` first.
+
+    Example:
+        >>> import unisono as uni
+        >>> uni.pick_device()  # doctest: +SKIP
+        'cuda'
+    """
+    environment = os.environ
+    mine = environment.get("CUDA_VISIBLE_DEVICES")
+    if mine and mine == environment.get("UNISONO_DEVICE"):
+        return "cuda"  # picked before, by this process or by the one that started it
+
+    local_rank, local_size = _place()
+    devices = _visible(_installed(), mine)
+    if not devices:
+        if local_rank == 0:
+            print("unisono: no accelerator for this host's workers: they stay on the CPU", file=sys.stderr)
+        return "cpu"
+
+    late = [name for name in _FRAMEWORKS if name in sys.modules and not _is_in_time(name)]
+    if late:
+        warnings.warn(
+            f"pick_device: {late[0]} was imported before and may keep the device that it has chosen; "
+            f"call unisono.pick_device() above `import {late[0]}`",
+            stacklevel=2,
+        )
+    environment["CUDA_VISIBLE_DEVICES"] = environment["UNISONO_DEVICE"] = devices[local_rank % len(devices)]
+    environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    flags = environment.get("THEANO_FLAGS", "")
+    if "device=" not in flags:
+        environment["THEANO_FLAGS"] = ",".join(filter(None, [flags, "device=cuda0"]))
+    if local_size is not None and local_size > len(devices):
+        most = -(-local_size // len(devices))
+        environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.75 / most:.3f}")
+        if local_rank == 0:
+            print(
+                f"unisono: {local_size} workers share {len(devices)} accelerator{'s'[: len(devices) > 1]}, "
+                f"up to {most} on each",
+                file=sys.stderr,
+            )
+    return "cuda"
+
+
+def _place() -> tuple[int, int | None]:
+    """This process's rank on its host, and how many ranks are there, where the launcher says."""
+    world = joined()
+    if world is not None:
+        return world.local_rank, world.local_size
+    for rank, size, local_rank, local_size in _LAUNCHERS:
+        if rank in os.environ and size in os.environ:
+            here = os.environ.get(local_rank, "")
+            if not here.isdigit():
+                break
+            there = os.environ.get(local_size, "")
+            return int(here), int(there) if there.isdigit() else None
+    else:
+        if "PMIX_RANK" not in os.environ:
+            return 0, 1
+    raise UsageError(
+        "pick_device: expected a launcher that tells a worker its rank on this host, received none; "
+        "call unisono.init() before unisono.pick_device()"
+    )
+
+
+def _installed() -> list[str]:
+    """Every device of this host, as CUDA_VISIBLE_DEVICES names it; no framework and no CUDA is loaded."""
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        if listing.returncode == 0:
+            return _listed(listing.stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    # The library of CUDA is not asked: it would read CUDA_VISIBLE_DEVICES once, too early.
+    numbers = [re.fullmatch(r"nvidia(\d+)", path.name) for path in Path("/dev").glob("nvidia*")]
+    count = sum(number is not None for number in numbers)
+    if count == 0:
+        count = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    return [str(number) for number in range(count)]
+
+
+def _listed(text: str) -> list[str]:
+    """What ``nvidia-smi -L`` names; a card that is split stands for its parts."""
+    cards: list[list[str]] = []
+    for line in text.splitlines():
+        card = re.match(r"GPU (\d+):", line)
+        part = re.search(r"\(UUID: (MIG-[^)]+)\)", line)
+        if card:
+            cards.append([card[1]])
+        elif part and cards:
+            cards[-1].append(part[1])
+    return [name for card in cards for name in (card[1:] or card)]
+
+
+def _visible(installed: list[str], limit: str | None) -> list[str]:
+    """The devices that this process may choose from."""
+    if limit is None or not installed:
+        return installed
+    names = []
+    for name in (part.strip() for part in limit.split(",")):
+        # CUDA ignores what stands behind a number that is no device.
+        if not name or name.startswith("-") or (name.isdigit() and int(name) >= len(installed)):
+            break
+        names.append(name)
+    return names
+
+
+def _is_in_time(name: str) -> bool:
+    """Whether an imported framework has not looked at the devices; PyTorch looks when it first uses one."""
+    if name != "torch":
+        return False
+    cuda = getattr(sys.modules["torch"], "cuda", None)
+    return cuda is not None and not cuda.is_initialized()

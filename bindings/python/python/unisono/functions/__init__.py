@@ -1,0 +1,62 @@
+"""Call one function, run it on every worker.
+
+The master, which is your program, starts workers with `fork`, makes functions with `function`, and calls
+them. Every worker computes its part of the inputs; the outputs come back as one.
+
+Example:
+    >>> import numpy as np
+    >>> from unisono import functions
+    >>> functions.fork(2)
+    2
+    >>> total = functions.function(lambda x: x.sum(axis=0), "sum")
+    >>> rows = total.build_inputs(np.arange(8.0).reshape(4, 2))
+    >>> total(rows)
+    array([12., 16.])
+    >>> functions.close()
+"""
+
+from unisono.functions.collectives import (
+    all_gather,
+    all_reduce,
+    broadcast,
+    gather,
+    get_lengths,
+    get_shapes,
+    get_value,
+    reduce,
+    scatter,
+    set_value,
+)
+from unisono.functions.data import Data, data
+from unisono.functions.errors import WorkerError
+from unisono.functions.function import Function
+from unisono.functions.making import function
+from unisono.functions.pool import close, distribute, fork
+from unisono.functions.shared import Shared, shared, updated
+from unisono.functions.train import TrainFunction, make_train_function
+
+__all__ = [
+    "Data",
+    "Function",
+    "Shared",
+    "TrainFunction",
+    "WorkerError",
+    "all_gather",
+    "all_reduce",
+    "broadcast",
+    "close",
+    "data",
+    "distribute",
+    "fork",
+    "function",
+    "gather",
+    "get_lengths",
+    "get_shapes",
+    "get_value",
+    "make_train_function",
+    "reduce",
+    "scatter",
+    "set_value",
+    "shared",
+    "updated",
+]

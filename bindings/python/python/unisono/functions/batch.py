@@ -1,0 +1,149 @@
+"""Which rows each worker takes: of inputs that lie with the master, and of variables that it holds itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unisono.functions.errors import Misfit
+
+Place = tuple[int, str, tuple[int, ...]]
+"""Where an array lies in the arena: offset, type, shape."""
+
+
+def edges(start: int, stop: int, parts: int) -> tuple[int, ...]:
+    """Cuts rows as evenly as possible.
+
+    Args:
+        start: The first row.
+        stop: The row after the last.
+        parts: How many parts.
+
+    Returns:
+        Where each part begins, and at last where they end; lengths differ by at most one.
+
+    Example:
+        >>> edges(0, 10, 4)
+        (0, 2, 5, 7, 10)
+    """
+    return tuple(start + (stop - start) * part // parts for part in range(parts + 1))
+
+
+@dataclass
+class Batch:
+    """The rows of a call: a range, or a list of rows in any order."""
+
+    start: int
+    stop: int
+    rows: Any = None
+    """The list, as an array of int64, or None."""
+
+    @property
+    def length(self) -> int:
+        """How many rows."""
+        return self.stop - self.start
+
+    def check(self, length: int, what: str) -> None:
+        """Fails if the rows go beyond what there is."""
+        last = self.stop if self.rows is None else (int(self.rows.max()) + 1 if len(self.rows) else 0)
+        if last > length:
+            raise ValueError(
+                f"batch: expected rows below {length}, the length of {what}, received row {last - 1}"
+            )
+
+
+def parse(batch: Any) -> Batch | None:
+    """The rows that a user wrote: None, how many, a slice, or a list of rows."""
+    if batch is None:
+        return None
+    if isinstance(batch, (int, np.integer)) and not isinstance(batch, bool):
+        if batch < 1:
+            raise ValueError(f"batch: expected at least one row, received {batch}")
+        return Batch(0, int(batch))
+    if isinstance(batch, slice):
+        return Batch(*_range(batch, "batch"))
+    rows = row_list(batch, "batch")
+    return Batch(0, len(rows), rows)
+
+
+def _range(rows: slice, what: str) -> tuple[int, int]:
+    start = 0 if rows.start is None else rows.start
+    if rows.step is not None or rows.stop is None or start < 0 or rows.stop <= 0 or start > rows.stop:
+        raise ValueError(
+            f"{what}: expected slice(start, stop) with 0 <= start <= stop, stop above 0 and no step, "
+            f"received {rows}"
+        )
+    return int(start), int(rows.stop)
+
+
+def row_list(rows: Any, what: str) -> Any:
+    """A list of rows as an array."""
+    array = np.asarray(rows)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TypeError(
+            f"{what}: expected a number, a slice, or a list of whole numbers, received "
+            f"{array.dtype.name} with {array.ndim} axes"
+        )
+    if array.size and array.min() < 0:
+        raise ValueError(f"{what}: expected rows from 0 up, received {int(array.min())}")
+    return array.astype(np.int64)
+
+
+def parse_each(batch_s: Any, size: int) -> list[tuple[int, int] | Any] | None:
+    """The rows that every worker takes of its own variables.
+
+    Args:
+        batch_s: None, a slice, a list of rows, or a list with one of these for each worker.
+        size: How many workers.
+
+    Returns:
+        For each worker a pair (start, stop) or an array of rows; None for everything.
+    """
+    if batch_s is None:
+        return None
+    if isinstance(batch_s, slice):
+        return [_range(batch_s, "batch_s")] * size
+    if isinstance(batch_s, (list, tuple)) and batch_s and not isinstance(batch_s[0], (int, np.integer)):
+        kinds = {"slice" if isinstance(one, slice) else "list" for one in batch_s}
+        if len(batch_s) != size or len(kinds) != 1:
+            raise TypeError(
+                f"batch_s: expected one selection for each of {size} workers, all slices or all lists, "
+                "received "
+                f"{len(batch_s)} ({', '.join(sorted(kinds))})"
+            )
+        if kinds == {"slice"}:
+            return [_range(one, f"batch_s[{rank}]") for rank, one in enumerate(batch_s)]
+        return [row_list(one, f"batch_s[{rank}]") for rank, one in enumerate(batch_s)]
+    return [row_list(batch_s, "batch_s")] * size
+
+
+def select(variables: Sequence[Any], selection: Any, rank: int) -> tuple[list[Any], int]:
+    """A worker's rows of its own variables.
+
+    Args:
+        variables: This rank's copies.
+        selection: A pair (start, stop), an array of rows, or None for all.
+        rank: This rank, for errors.
+
+    Returns:
+        What each variable holds in these rows, as its library has it, and how many rows that is.
+    """
+    lengths = [len(one.get()) for one in variables]
+    if selection is None:
+        if len(set(lengths)) > 1:
+            named = ", ".join(f"{one.name} {length}" for one, length in zip(variables, lengths, strict=True))
+            raise Misfit(f"worker {rank}: expected sliceable variables of one length, received {named}")
+        return [one.raw() for one in variables], lengths[0]
+    is_range = isinstance(selection, tuple)
+    last = selection[1] if is_range else (int(selection.max()) + 1 if len(selection) else 0)
+    for one, length in zip(variables, lengths, strict=True):
+        if last > length:
+            raise Misfit(
+                f"worker {rank}: batch_s expected rows below {length}, the length of {one.name} there, "
+                f"received row {last - 1}"
+            )
+    chosen = slice(*selection) if is_range else selection
+    return [one.raw()[chosen] for one in variables], (last - selection[0] if is_range else len(selection))

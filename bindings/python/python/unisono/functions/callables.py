@@ -1,0 +1,140 @@
+"""Plain callables as functions; over NumPy here, while PyTorch and JAX change what goes in and out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable as AnyCallable
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unisono.functions.shared import Shared, Updated
+
+_ADAPTERS = {
+    "numpy": "unisono.functions.callables",
+    "torch": "unisono.functions.with_torch",
+    "jax": "unisono.functions.with_jax",
+}
+
+FRAMEWORKS = tuple(_ADAPTERS)
+"""Whose arrays a callable can want."""
+
+
+@dataclass
+class Callable:
+    """What a function computes: sent to every worker by value."""
+
+    callable: AnyCallable[..., Any]
+    framework: str
+    shareds: list[Shared]
+    outputs: int
+    inputs: list[str]
+    """The names of the inputs in the order in which calls pass them."""
+    parameters: list[str]
+    """The same names in the order of the callable's parameters."""
+
+    def build(self) -> Kernel:
+        """Makes it ready to run in this process."""
+        made: Kernel = importlib.import_module(_ADAPTERS[self.framework]).kernel(self)
+        return made
+
+
+class Kernel:
+    """A callable in this process. This one is for NumPy."""
+
+    is_fresh = False
+    """Whether outputs belong to nobody else."""
+
+    def __init__(self, definition: Callable) -> None:
+        self.definition = definition
+        self._shareds = {one.name: one for one in definition.shareds}
+        self._order = [definition.inputs.index(name) for name in definition.parameters]
+
+    def argument(self, array: Any) -> Any:
+        """What the callable gets for an input: all ranks see that memory, so nobody writes to it."""
+        view = array.view()
+        view.flags.writeable = False
+        return view
+
+    def value(self, shared: Shared) -> Any:
+        """What the callable gets for a shared array."""
+        return shared.value
+
+    def result(self, value: Any) -> Any:
+        """The NumPy array of an output."""
+        return np.asarray(value)
+
+    def stored(self, value: Any) -> Any:
+        """What is kept for a shared array's new value: never the memory of an input."""
+        return np.array(value)
+
+    def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
+        """Runs it."""
+        return self.definition.callable(*arguments, **shareds)
+
+    def run(self, arguments: list[Any]) -> list[Any]:
+        """Computes the outputs and changes shared arrays as the callable says."""
+        shareds = {name: self.value(one) for name, one in self._shareds.items()}
+        result = self.call([self.argument(arguments[at]) for at in self._order], shareds)
+        changes: dict[str, Any] = {}
+        if isinstance(result, Updated):
+            result, changes = result.outputs, result.values
+        unknown = [name for name in changes if name not in self._shareds]
+        if unknown:
+            raise ValueError(
+                "updated: expected names of shared arrays "
+                f"({', '.join(self._shareds) or 'the function has none'}), "
+                f"received {unknown[0]!r}; name it in shareds"
+            )
+        outputs = [self.result(one) for one in _listed(result)]
+        if len(outputs) != self.definition.outputs:
+            raise TypeError(
+                f"expected {self.definition.outputs} outputs, as declared, received {len(outputs)}; "
+                'declare one mode for each, such as outputs=["avg", "gather"]'
+            )
+        for name, value in changes.items():
+            self._shareds[name].value = self.stored(value)
+        return outputs
+
+
+def kernel(definition: Callable) -> Kernel:
+    """The callable in this process."""
+    return Kernel(definition)
+
+
+def _listed(result: Any) -> Sequence[Any]:
+    if result is None:
+        return []
+    return result if isinstance(result, (list, tuple)) else [result]
+
+
+def framework_of(function: Any, shareds: Sequence[Any]) -> str:
+    """Which library's arrays a callable wants, guessed from what it is and what it shares."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    things = [function, *shareds, *(one.value for one in shareds if isinstance(one, Shared))]
+    if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
+        return "torch"
+    if jax is not None and (
+        any(isinstance(one, jax.Array) for one in things) or type(function).__name__ == "PjitFunction"
+    ):
+        return "jax"
+    return "numpy"
+
+
+def input_names(function: Any, shareds: Collection[str]) -> list[str]:
+    """The names of a callable's inputs: its parameters but for shared arrays and optional ones."""
+    target = function.forward if hasattr(function, "forward") else function
+    names = []
+    for parameter in inspect.signature(target).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(
+                f"function: expected a callable with named parameters, received *{parameter.name}; "
+                "wrap it in one that names its inputs"
+            )
+        if parameter.name not in shareds and parameter.default is parameter.empty:
+            names.append(parameter.name)
+    return names

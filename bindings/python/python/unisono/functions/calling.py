@@ -1,0 +1,158 @@
+"""A call of a function: every rank computes its part, then the parts become one at the master."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unisono.functions import batch, outputs
+from unisono.functions.batch import Place
+from unisono.functions.errors import Misfit
+from unisono.functions.member import Member
+
+
+class Call:
+    """One rank's part of a call."""
+
+    def __init__(
+        self,
+        member: Member,
+        number: int,
+        inputs: list[tuple[Place, bool]],
+        bounds: tuple[int, ...] | None,
+        rows: Place | None,
+        selection: list[Any] | None,
+        slices: int,
+        subset: list[int] | None,
+    ) -> None:
+        self._member, self._inputs = member, inputs
+        self._bounds, self._rows, self._selection = bounds, rows, selection
+        self._slices = slices
+        self._function = member.functions[number]
+        definition = self._function.definition
+        self.operation = definition.name
+        self._subset = range(len(definition.output_modes)) if subset is None else subset
+        self._outputs: list[Any] = []
+
+    def prepare(self) -> Any:
+        """Computes this rank's outputs; shows its number of rows, and each output's type, shape and place."""
+        member, function, definition = self._member, self._function, self._function.definition
+        arguments, count = self._arguments(definition.scattered)
+        chosen: list[Any] = []
+        if function.sliceables:
+            chosen, selected = batch.select(function.sliceables, self._own_selection(), member.rank)
+            if definition.scattered and selected != count:
+                raise Misfit(
+                    f"worker {member.rank}: expected as many scattered rows as batch_s selects there, "
+                    f"received {count} and {selected}"
+                )
+            count = selected
+        computed = function.run(arguments, chosen, count, self._slices)
+        modes = definition.output_modes
+        self._outputs = [(modes[at], at, np.asarray(computed[at])) for at in self._subset]
+        for mode, at, value in self._outputs:
+            if mode is not None:
+                outputs.check_type(value.dtype, f"{self.operation}: output {at}")
+        if not self._outputs:
+            return None
+        return count, [self._show(mode, value) for mode, _, value in self._outputs]
+
+    def _arguments(self, scattered: int) -> tuple[list[Any], int]:
+        link, rank, bounds = self._member.link, self._member.rank, self._bounds
+        low, high, first = (bounds[rank], bounds[rank + 1], bounds[0]) if bounds else (0, 0, 0)
+        rows = link.view(*self._rows)[low:high] if self._rows else None
+        arguments = []
+        for position, ((offset, dtype, shape), is_minibatch) in enumerate(self._inputs):
+            whole = link.view(offset, dtype, shape)
+            if position >= scattered:
+                arguments.append(whole)
+            elif is_minibatch:
+                arguments.append(whole[low - first : high - first])
+            elif rows is not None:
+                arguments.append(whole[rows])
+            else:
+                arguments.append(whole[low:high])
+        return arguments, high - low
+
+    def _own_selection(self) -> Any:
+        if self._selection is None:
+            return None
+        own = self._selection[self._member.rank]
+        return own if len(own) == 2 else self._member.link.view(*own)
+
+    def _show(self, mode: str | None, value: Any) -> Any:
+        """Type, shape, and where the master can read it, if it reads rather than reduces."""
+        if mode is None:
+            return None
+        lent = mode == "gather" or value.dtype not in outputs.CARRIED
+        place = self._member.lend(value) if lent and not self._member.is_master else -1
+        return value.dtype.str, value.shape, place
+
+    def problem(self, shown: list[Any]) -> Exception | None:
+        """Outputs must have one type and, but for the gathered axis, one shape."""
+        for index, (mode, at, value) in enumerate(self._outputs):
+            if mode is None:
+                continue
+            kinds = [one[1][index][0] for one in shown]
+            shapes = [one[1][index][1] for one in shown]
+            compared = [shape[1:] for shape in shapes] if mode == "gather" else shapes
+            if mode == "gather" and not all(shapes):
+                return ValueError(
+                    f"{self.operation}: output {at} has no axis to gather along; expected at least one"
+                )
+            if len(set(kinds)) > 1 or len(set(compared)) > 1:
+                each = ", ".join(
+                    f"{np.dtype(kind).name} {shape}" for kind, shape in zip(kinds, shapes, strict=True)
+                )
+                return ValueError(
+                    f"{self.operation}: output {at} expected one type and shape on all workers for mode "
+                    f"{mode!r}, received {each}"
+                )
+            if mode == "avg":
+                try:
+                    outputs.check_average(value.dtype, at)
+                except TypeError as error:
+                    return error
+        return None
+
+    def finish(self, shown: list[Any]) -> Any:
+        """Moves the outputs to the master."""
+        is_master = self._member.is_master
+        collected = []
+        for index, (mode, _, value) in enumerate(self._outputs):
+            if mode is None:
+                result = value if self._function.kernel.is_fresh else np.array(value)
+            elif mode == "gather" or value.dtype not in outputs.CARRIED:
+                result = self._fetch(mode, value, [one[1][index] for one in shown]) if is_master else None
+            elif mode == "avg" and self._function.definition.weighted:
+                counts = [one[0] for one in shown]
+                result = self._reduce("sum", self._weigh(value, counts), True)
+            else:
+                result = self._reduce(mode, value, self._function.kernel.is_fresh)
+            collected.append(result)
+        return collected if is_master else None
+
+    def _weigh(self, value: Any, counts: list[int]) -> Any:
+        """This rank's share of the mean over all rows; without rows it has none, whatever it computed."""
+        own, total = counts[self._member.rank], sum(counts)
+        if own == 0 and total > 0:
+            return np.zeros_like(value)
+        return np.asarray(value * value.dtype.type(own / total if total else 1 / len(counts)))
+
+    def _reduce(self, mode: str, value: Any, is_fresh: bool) -> Any:
+        link, is_master = self._member.link, self._member.is_master
+        own = np.ascontiguousarray(value).reshape(-1)
+        if not own.flags.writeable or (is_master and not is_fresh):
+            own = own.copy()
+        link.group.reduce(own, mode, self._member.master, True, link.timeout, False)
+        return own.reshape(value.shape) if is_master else None
+
+    def _fetch(self, mode: str, own: Any, shown: list[Any]) -> Any:
+        """The parts of all ranks, put together by the master."""
+        view = self._member.link.view
+        arrays = [
+            own if rank == self._member.rank else view(place, kind, shape)
+            for rank, (kind, shape, place) in enumerate(shown)
+        ]
+        return np.concatenate(arrays) if mode == "gather" else outputs.fold(mode, arrays)

@@ -1,0 +1,341 @@
+"""Moving shared variables between the master and its workers: called by the master, done by all of them.
+
+Each verb takes one variable or a list of them. One gives one result, a list gives a tuple of results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unisono.functions import batch as batches
+from unisono.functions.batch import Place, edges
+from unisono.functions.data import Data
+from unisono.functions.moving import MOVES
+from unisono.functions.outputs import check_type
+from unisono.functions.pool import Pool, active
+from unisono.functions.variables import parts_of
+
+OPERATIONS = ("avg", "sum", "prod", "max", "min")
+
+
+def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
+    """Gives every worker the master's values.
+
+    Args:
+        shared_vars: The variables.
+        values: What the master's variables get first, one for each: arrays or `Data`.
+        nccl: Accepted for programs that say it; processors have one way.
+
+    Example:
+        >>> from unisono import functions
+        >>> functions.fork(2)
+        2
+        >>> bias = functions.shared([0.0, 0.0], "bias")
+        >>> f = functions.function(lambda x, bias: x + bias, "sum", shareds=[bias])
+        >>> functions.broadcast(bias, [1.0, 2.0])
+        >>> functions.gather(bias)
+        array([[1., 2.],
+               [1., 2.]])
+        >>> functions.close()
+    """
+    pool, numbers, _ = _begin(shared_vars, "broadcast")
+    places: list[Any] = []
+    given = (
+        [None] * len(numbers) if values is None else _listed(values, shared_vars, len(numbers), "broadcast")
+    )
+    for number, value in zip(numbers, given, strict=True):
+        variable = pool.member.variables.variable(number)
+        if value is not None:
+            _check(pool, number, value, "broadcast")
+        if isinstance(value, Data):
+            places.append(value._place())
+            continue
+        if value is not None:
+            variable.set(np.asarray(value))
+        held = variable.get()
+        places.append((held.dtype.str, held.shape))
+    _run(pool, "broadcast", numbers, places)
+
+
+def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
+    """Gives every worker its part of the values' rows.
+
+    Rows of `Data` are cut as evenly as possible, in the order of the ranks. Rows of other arrays go in parts
+    of equal length, the master's first, and the last worker gets what is left.
+
+    Args:
+        shared_vars: The variables.
+        values: The values, one for each variable: arrays or `Data`.
+        batch: Which rows to scatter: how many, a slice, or a list of rows; by default all.
+
+    Example:
+        >>> import numpy as np
+        >>> from unisono import functions
+        >>> functions.fork(2)
+        2
+        >>> part = functions.shared(np.zeros(1), "part")
+        >>> f = functions.function(lambda part: part.sum(), "sum", sliceable_shareds=[part])
+        >>> functions.scatter(part, np.arange(5.0))
+        >>> functions.get_lengths(part)
+        [3, 2]
+        >>> f()
+        array(10.)
+        >>> functions.close()
+    """
+    pool, numbers, _ = _begin(shared_vars, "scatter")
+    given = _listed(values, shared_vars, len(numbers), "scatter")
+    for number, value in zip(numbers, given, strict=True):
+        _check(pool, number, value, "scatter")
+    if len({isinstance(value, Data) for value in given}) > 1:
+        raise TypeError("scatter: expected all values to be Data or none, received both")
+    if isinstance(given[0], Data):
+        chosen = batches.parse(batch)
+        lengths = {len(value) for value in given}
+        if chosen is None:
+            if len(lengths) > 1:
+                raise ValueError(f"scatter: expected values of one length, received {sorted(lengths)}")
+            chosen = batches.Batch(0, lengths.pop())
+        else:
+            chosen.check(min(lengths), "the shortest value")
+        bounds = edges(chosen.start, chosen.stop, pool.member.size)
+        parts = list(itertools.pairwise(bounds))
+        rows = None if chosen.rows is None else _lend(pool, chosen.rows)
+        _run(pool, "scatter", numbers, [value._place() for value in given], parts, rows)
+        return
+    arrays = [np.asarray(value) for value in given]
+    if batch is not None:
+        arrays = [array[:batch] if isinstance(batch, (int, np.integer)) else array[batch] for array in arrays]
+    if len({len(array) for array in arrays}) > 1:
+        raise ValueError(
+            f"scatter: expected values of one length, received {[len(array) for array in arrays]}"
+        )
+    parts = _chunks(len(arrays[0]), pool.member.size, pool.member.master)
+    _run(pool, "scatter", numbers, [_lend(pool, array) for array in arrays], parts, None)
+
+
+def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
+    """The values of all ranks; the variables stay as they are.
+
+    Args:
+        shared_vars: The variables.
+        nd_up: 1 stacks them on a new first axis, 0 puts them one after the other on the first axis.
+        nccl: Accepted for programs that say it.
+
+    Returns:
+        The values in rank order; a list of arrays where their shapes do not fit together.
+    """
+    if nd_up not in (0, 1):
+        raise ValueError(f"gather: expected nd_up to be 0 or 1, received {nd_up!r}")
+    pool, numbers, is_single = _begin(shared_vars, "gather")
+    gathered = _run(pool, "gather", numbers)
+    return _unwrap([_joined(arrays, nd_up) for arrays in gathered], is_single)
+
+
+def all_gather(shared_vars: Any, nccl: bool = True) -> None:
+    """Every rank's variable becomes the values of all ranks, one after the other on the first axis.
+
+    Args:
+        shared_vars: The variables.
+        nccl: Accepted for programs that say it.
+    """
+    pool, numbers, _ = _begin(shared_vars, "all_gather")
+    _run(pool, "all_gather", numbers)
+
+
+def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool = True) -> Any:
+    """Combines the values of all ranks at the master; the workers' stay as they are.
+
+    Args:
+        shared_vars: The variables.
+        op: "avg", "sum", "prod", "max" or "min".
+        in_place: Whether the master's variable gets the result; otherwise it is returned.
+        nccl: Accepted for programs that say it.
+
+    Returns:
+        None, or new arrays.
+    """
+    _check_operation(op, "reduce")
+    pool, numbers, is_single = _begin(shared_vars, "reduce")
+    results = _run(pool, "reduce", numbers, op, in_place)
+    return None if in_place else _unwrap(results, is_single)
+
+
+def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
+    """Combines the values of all ranks; every rank's variable gets the result.
+
+    Args:
+        shared_vars: The variables.
+        op: "avg", "sum", "prod", "max" or "min".
+        nccl: Accepted for programs that say it.
+
+    Example:
+        >>> from unisono import functions
+        >>> functions.fork(3)
+        3
+        >>> total = functions.shared([1.0], "total")
+        >>> f = functions.function(lambda total: None, shareds=[total])
+        >>> functions.all_reduce(total, "sum")
+        >>> functions.gather(total, nd_up=0)
+        array([3., 3., 3.])
+        >>> functions.close()
+    """
+    _check_operation(op, "all_reduce")
+    pool, numbers, _ = _begin(shared_vars, "all_reduce")
+    _run(pool, "all_reduce", numbers, op)
+
+
+def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
+    """Changes one rank's variables.
+
+    Args:
+        rank: Whose.
+        shared_vars: The variables.
+        values: What they get, one for each: arrays or `Data`.
+        batch: Which rows of the values: how many, a slice, or a list of rows; by default all.
+    """
+    pool, numbers, _ = _begin(shared_vars, "set_value")
+    _check_rank(pool, rank, "set_value")
+    given = _listed(values, shared_vars, len(numbers), "set_value")
+    for number, value in zip(numbers, given, strict=True):
+        _check(pool, number, value, "set_value")
+    chosen = batches.parse(batch)
+    rows: Any = None
+    if chosen is not None:
+        for value in given:
+            chosen.check(len(value), "the value")
+        rows = slice(chosen.start, chosen.stop) if chosen.rows is None else _lend(pool, chosen.rows)
+    places = [
+        value._place() if isinstance(value, Data) else _lend(pool, np.asarray(value)) for value in given
+    ]
+    _run(pool, "set_value", numbers, rank, places, rows)
+
+
+def get_value(rank: int, shared_vars: Any) -> Any:
+    """A copy of one rank's values.
+
+    Args:
+        rank: Whose.
+        shared_vars: The variables.
+
+    Returns:
+        NumPy arrays.
+    """
+    pool, numbers, is_single = _begin(shared_vars, "get_value")
+    _check_rank(pool, rank, "get_value")
+    return _unwrap(_run(pool, "get_value", numbers, rank), is_single)
+
+
+def get_shapes(shared_vars: Any) -> Any:
+    """The shape of every rank's variable.
+
+    Args:
+        shared_vars: The variables.
+
+    Returns:
+        A list over ranks; for several variables a tuple of lists.
+    """
+    pool, numbers, is_single = _begin(shared_vars, "get_shapes")
+    return _unwrap(_run(pool, "get_shapes", numbers), is_single)
+
+
+def get_lengths(shared_vars: Any) -> Any:
+    """How many rows every rank's variable has.
+
+    Args:
+        shared_vars: The variables.
+
+    Returns:
+        A list over ranks; for several variables a tuple of lists.
+    """
+    pool, numbers, is_single = _begin(shared_vars, "get_lengths")
+    shapes = _run(pool, "get_shapes", numbers)
+    return _unwrap([[shape[0] if shape else 0 for shape in one] for one in shapes], is_single)
+
+
+def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
+    """The workers, the variables' numbers, and whether one variable was given alone."""
+    pool = active(f"{operation}()")
+    pool.distribute()
+    is_list = isinstance(shared_vars, (list, tuple))
+    parts = [part for one in (shared_vars if is_list else [shared_vars]) for part in parts_of(one)]
+    if not parts:
+        raise ValueError(f"{operation}: expected at least one variable, received none")
+    numbers = []
+    for position, part in enumerate(parts):
+        number = pool.member.variables.number_of(part)
+        if number is None:
+            raise ValueError(
+                f"{operation}: expected variables that some function uses, received "
+                f"{getattr(part, 'name', None) or 'another one'} at position {position}"
+            )
+        numbers.append(number)
+        check_type(
+            np.asarray(pool.member.variables.variable(number).get()).dtype,
+            f"{operation}: position {position}",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("Redundant variables provided.")
+    is_single = not is_list and len(parts) == 1 and parts[0] is shared_vars
+    return pool, numbers, is_single
+
+
+def _run(pool: Pool, verb: str, *details: Any) -> Any:
+    return pool.run(MOVES[verb](pool.member, *details), (verb, *details))
+
+
+def _listed(values: Any, shared_vars: Any, count: int, operation: str) -> Sequence[Any]:
+    if not isinstance(shared_vars, (list, tuple)) and count == 1:
+        return [values]
+    if not isinstance(values, (list, tuple)) or len(values) != count:
+        received = len(values) if isinstance(values, (list, tuple)) else type(values).__name__
+        raise ValueError(f"{operation}: expected {count} values, one for each variable, received {received}")
+    return values
+
+
+def _check(pool: Pool, number: int, value: Any, operation: str) -> None:
+    variable = pool.member.variables.variable(number)
+    held, array = variable.get(), value.data if isinstance(value, Data) else np.asarray(value)
+    if array.ndim != held.ndim or array.dtype != held.dtype:
+        raise TypeError(
+            f"{operation}: {variable.name} expected {held.dtype.name} with {held.ndim} axes, received "
+            f"{array.dtype.name} with {array.ndim}"
+        )
+
+
+def _check_operation(op: str, operation: str) -> None:
+    if op not in OPERATIONS:
+        raise ValueError(f"{operation}: expected op to be one of {', '.join(OPERATIONS)}, received {op!r}")
+
+
+def _check_rank(pool: Pool, rank: int, operation: str) -> None:
+    if not 0 <= rank < pool.member.size:
+        raise ValueError(f"{operation}: expected a rank from 0 to {pool.member.size - 1}, received {rank}")
+
+
+def _lend(pool: Pool, array: Any) -> Place:
+    """Copies an array to where workers can read it, for one command."""
+    return pool.lend(array)
+
+
+def _chunks(length: int, size: int, master: int) -> list[tuple[int, int]]:
+    chunk = -(-length // size)
+    parts = [(0, 0)] * size
+    for place, rank in enumerate([master, *(rank for rank in range(size) if rank != master)]):
+        parts[rank] = (min(length, place * chunk), min(length, (place + 1) * chunk))
+    return parts
+
+
+def _joined(arrays: list[Any], nd_up: int) -> Any:
+    shapes = [array.shape for array in arrays]
+    compared = [shape[1:] for shape in shapes] if nd_up == 0 else shapes
+    if len(set(compared)) > 1 or (nd_up == 0 and not all(shapes)):
+        return arrays
+    return np.stack(arrays) if nd_up else np.concatenate(arrays)
+
+
+def _unwrap(results: list[Any], is_single: bool) -> Any:
+    return results[0] if is_single else tuple(results)

@@ -1,0 +1,243 @@
+"""Data: arrays in memory that all workers see, so that inputs reach them without a copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unisono.functions.batch import Place
+from unisono.functions.outputs import check_type
+from unisono.functions.pool import Pool, active
+
+
+class Data:
+    """An array in shared memory, of one type and number of axes for life; made by `data` and `build_inputs`.
+
+    Example:
+        >>> from unisono import functions
+        >>> functions.fork(1)
+        1
+        >>> x = functions.data([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.shape, x.dtype, len(x), x[1, 0]
+        ((2, 2), 'float64', 2, np.float64(3.0))
+        >>> functions.close()
+    """
+
+    def __init__(self, pool: Pool, dtype: Any, ndim: int, minibatch: bool, name: str | None) -> None:
+        self._pool = pool
+        self._dtype = np.dtype(dtype)
+        check_type(self._dtype, f"data {name!r}" if name else "data")
+        self._ndim = ndim
+        self._memory: Any = None
+        self._offset = 0
+        self.alloc_size = 0
+        """How many items fit without taking new memory."""
+        self.minibatch = minibatch
+        """Whether it holds exactly the current batch, instead of everything that batches are taken from."""
+        self.name = name
+        """What it is called; only for people."""
+        self.data: Any = np.empty((0,) * ndim, self._dtype)
+        """The array itself: a NumPy view of the shared memory."""
+
+    def __repr__(self) -> str:
+        return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.data[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.data[index] = value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.data, dtype=dtype) if copy or dtype is not None else self.data
+
+    @property
+    def dtype(self) -> str:
+        """The element type's name."""
+        return str(self._dtype.name)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return self._ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How long each axis is."""
+        shape: tuple[int, ...] = self.data.shape
+        return shape
+
+    @property
+    def size(self) -> int:
+        """How many items it has."""
+        return int(self.data.size)
+
+    def set_value(self, input_data: Any, force_cast: bool = False, oversize: float = 1) -> None:
+        """Stores an array, of any shape with the same number of axes.
+
+        Args:
+            input_data: The array.
+            force_cast: Whether any type may be converted, also where values change by it.
+            oversize: How many times as much memory to take, from 1 to 2, if new memory is needed: room to
+                grow.
+
+        Example:
+            >>> from unisono import functions
+            >>> functions.fork(1)
+            1
+            >>> x = functions.data(shape=(5, 4), dtype="float32")
+            >>> x.set_value([[1, 2], [3, 4]], force_cast=True)
+            >>> x.shape, x.alloc_size
+            ((2, 2), 20)
+            >>> functions.close()
+        """
+        array = self.condition_data(input_data, force_cast)
+        self._resize(array.shape, oversize)
+        self.data[...] = array
+
+    def set_length(self, length: int, oversize: float = 1) -> None:
+        """Changes how many rows there are. What it held is lost if new memory is needed.
+
+        Args:
+            length: How many, at least one.
+            oversize: As for `set_value`.
+        """
+        if length < 1:
+            raise ValueError(f"set_length: expected at least 1 row, received {length}")
+        self._resize((int(length), *self.shape[1:]), oversize)
+
+    def set_shape(self, shape: int | Sequence[int], oversize: float = 1) -> None:
+        """Changes the shape. What it held is lost if new memory is needed.
+
+        Args:
+            shape: The new shape, with the same number of axes.
+            oversize: As for `set_value`.
+        """
+        self._resize(shape_of(shape), oversize)
+
+    def condition_data(self, input_data: Any, force_cast: bool = False) -> Any:
+        """What `set_value` would store.
+
+        Args:
+            input_data: An array, or what NumPy makes one of.
+            force_cast: Whether any type may be converted.
+
+        Returns:
+            An array of this type.
+
+        Raises:
+            TypeError: The type cannot hold all values of the input's type, or the number of axes differs.
+        """
+        array = input_data.data if isinstance(input_data, Data) else np.asarray(input_data)
+        if array.dtype != self._dtype:
+            if not force_cast and np.result_type(array.dtype, self._dtype) != self._dtype:
+                raise TypeError(
+                    f"Non up-castable data type: {self._called()}expected {self.dtype}, received "
+                    f"{array.dtype.name}; pass force_cast=True to convert it anyway"
+                )
+            array = array.astype(self._dtype)
+        if array.ndim != self._ndim:
+            raise TypeError(f"{self._called()}expected {self._ndim} axes, received {array.ndim}")
+        return array
+
+    def free_memory(self) -> None:
+        """Gives the memory back; the array is empty then. It is the only way to have less."""
+        if self._memory is not None:
+            self._memory.base.return_pages()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._memory, self.alloc_size = None, 0
+        self.data = np.empty((0,) * self._ndim, self._dtype)
+
+    def _called(self) -> str:
+        return f"data {self.name!r} " if self.name else "data "
+
+    def _resize(self, shape: tuple[int, ...], oversize: float) -> None:
+        if len(shape) != self._ndim:
+            raise ValueError(f"{self._called()}expected a shape with {self._ndim} axes, received {shape}")
+        if shape == self.shape and self._memory is not None:
+            return
+        size = math.prod(shape)
+        if size > self.alloc_size or self._memory is None:
+            if not 1 <= oversize <= 2:
+                raise ValueError(f"oversize: expected a number from 1 to 2, received {oversize}")
+            self._pool.check_usable()
+            count = int(size * oversize)
+            link = self._pool.member.link
+            # Give the old memory back first: the new one may be the same, grown.
+            self._drop()
+            self._memory = link.allocate(count * self._dtype.itemsize)
+            self._offset, self.alloc_size = link.offset_of(self._memory), count
+        self.data = np.ndarray(shape, self._dtype, self._memory)
+
+    def _place(self) -> Place:
+        """Where workers find it."""
+        return self._offset, self._dtype.str, self.data.shape
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape that a user wrote."""
+    if isinstance(shape, (int, np.integer)):
+        return (int(shape),)
+    return tuple(int(one) for one in shape)
+
+
+def data(
+    value: Any = None,
+    var: Any = None,
+    dtype: Any = None,
+    ndim: int | None = None,
+    shape: int | Sequence[int] | None = None,
+    minibatch: bool = False,
+    force_cast: bool = False,
+    oversize: float = 1,
+    name: str | None = None,
+) -> Data:
+    """Makes an array that all workers see.
+
+    Args:
+        value: What it holds at first.
+        var: A PyTensor variable, whose type and number of axes it gets.
+        dtype: Its element type; by default the variable's or the value's.
+        ndim: Its number of axes; by default the variable's, the value's or the shape's.
+        shape: Its shape, if there is no value; it then holds no particular values.
+        minibatch: Whether it will hold exactly the current batch of each call, already in the batch's order.
+        force_cast: Whether the value may be converted to any type.
+        oversize: How many times as much memory to take, from 1 to 2.
+        name: What to call it in errors.
+
+    Returns:
+        The new array.
+
+    Raises:
+        TypeError: Its type or number of axes cannot be known.
+    """
+    pool = active("data()")
+    if value is not None and not isinstance(value, Data):
+        value = np.asarray(value)
+    source = var if var is not None else value
+    if dtype is None and source is not None:
+        dtype = source.dtype
+    if ndim is None:
+        if source is not None:
+            ndim = source.ndim
+        elif shape is not None:
+            ndim = len(shape_of(shape))
+    if dtype is None or ndim is None:
+        missing = "dtype" if dtype is None else "ndim"
+        raise TypeError(
+            f"data: expected value, var, or both dtype and ndim (or shape), received no {missing}"
+        )
+    made = Data(pool, dtype, ndim, minibatch, name or getattr(var, "name", None))
+    if value is not None:
+        made.set_value(value, force_cast, oversize)
+    elif shape is not None:
+        made._resize(shape_of(shape), oversize)
+    return made

@@ -1,0 +1,128 @@
+"""What one worker computes in a call: its rows, slice by slice, and the updates that come of them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unisono.functions.batch import edges
+from unisono.functions.outputs import Accumulator
+from unisono.functions.variables import Variable, parts_of, wrap
+
+
+@dataclass
+class Definition:
+    """A function as it is sent to the workers."""
+
+    name: str
+    body: Any
+    """What is computed: it has `build`, which gives an object with `run`."""
+    output_modes: list[str | None]
+    updates: list[tuple[Any, str]]
+    """Variables that a call changes, and how the changes of slices become one."""
+    sliceables: list[Any]
+    scattered: int
+    """How many inputs are scattered; the others follow them."""
+    weighted: bool
+
+
+class Evaluator:
+    """A function in this process."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.kernel = definition.body.build()
+        self.sliceables = [wrap(one) for one in definition.sliceables]
+        updated = {id(one) for one, _ in definition.updates}
+        # A variable that the call gives a new value keeps it.
+        self._both = [id(one) in updated for one in definition.sliceables]
+        self._updates = [(wrap(part), mode) for one, mode in definition.updates for part in parts_of(one)]
+
+    def run(self, arguments: list[Any], chosen: list[Any], rows: int, slices: int) -> list[Any]:
+        """Computes the outputs of this worker's part and applies the updates.
+
+        Args:
+            arguments: The inputs: scattered ones with this worker's rows, then the others.
+            chosen: The rows of each sliceable variable.
+            rows: How many rows there are to cut.
+            slices: How many pieces to cut them into.
+
+        Returns:
+            The outputs.
+        """
+        held = [one.raw() for one in self.sliceables]
+        done = False
+        try:
+            if slices == 1 or rows == 0:
+                self._take(chosen, None)
+                outputs = list(self.kernel.run(arguments))
+            else:
+                outputs = self._run_slices(arguments, chosen, rows, slices)
+            done = True
+            return outputs
+        finally:
+            for variable, value, is_updated in zip(self.sliceables, held, self._both, strict=True):
+                if not (done and is_updated):
+                    variable.put(value)
+
+    def _run_slices(self, arguments: list[Any], chosen: list[Any], rows: int, slices: int) -> list[Any]:
+        scattered = self.definition.scattered
+        accumulators = [Accumulator(mode, self.definition.weighted) for mode in self.definition.output_modes]
+        pending = [_PendingUpdate(variable, mode) for variable, mode in self._updates]
+        bounds = edges(0, rows, min(slices, rows))
+        try:
+            for low, high in itertools.pairwise(bounds):
+                for update in pending:
+                    update.begin()
+                self._take(chosen, slice(low, high))
+                cut = [one[low:high] for one in arguments[:scattered]]
+                for accumulator, value in zip(
+                    accumulators, self.kernel.run([*cut, *arguments[scattered:]]), strict=True
+                ):
+                    accumulator.add(value, high - low)
+                for update in pending:
+                    update.add()
+        except BaseException:
+            for update in pending:
+                update.undo()
+            raise
+        for update in pending:
+            update.finish()
+        return [accumulator.result() for accumulator in accumulators]
+
+    def _take(self, chosen: list[Any], rows: slice | None) -> None:
+        for variable, part in zip(self.sliceables, chosen, strict=True):
+            variable.put(part if rows is None else part[rows])
+
+
+class _PendingUpdate:
+    """One variable during slices: each starts from the original, and the results become one at the end."""
+
+    def __init__(self, variable: Variable, mode: str) -> None:
+        value = variable.raw()
+        # The state of a random stream is not a number: it runs on from slice to slice.
+        self._is_array = hasattr(value, "dtype")
+        self._original = np.array(variable.get()) if self._is_array else None
+        self._averages = mode == "avg" and self._is_array and np.dtype(variable.get().dtype).kind in "fc"
+        # Whole numbers have no average; counters are the same after every slice.
+        self._accumulator = Accumulator(mode if mode != "avg" or self._averages else None, False)
+        self._variable = variable
+
+    def begin(self) -> None:
+        if self._is_array:
+            self._variable.set(self._original)
+
+    def add(self) -> None:
+        if self._is_array:
+            self._accumulator.add(np.array(self._variable.get()), 1)
+
+    def undo(self) -> None:
+        if self._is_array:
+            self._variable.set(self._original)
+
+    def finish(self) -> None:
+        if self._is_array:
+            self._variable.set(self._accumulator.result())

@@ -1,0 +1,262 @@
+"""Functions that run on all workers: what a call means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unisono.functions import batch as batches
+from unisono.functions.batch import Place, edges
+from unisono.functions.calling import Call
+from unisono.functions.data import Data, data
+from unisono.functions.evaluate import Definition, Evaluator
+from unisono.functions.pool import Pool, active
+from unisono.functions.variables import parts_of
+
+
+@dataclass
+class Input:
+    """What is known of an input."""
+
+    name: str | None
+    variable: Any = None
+    dtype: str | None = None
+    ndim: int | None = None
+
+
+class Function:
+    """A function that the master calls and all workers run; made by `function`."""
+
+    def __init__(
+        self, pool: Pool, definition: Definition, inputs: list[Input], is_single: bool, shareds: list[Any]
+    ) -> None:
+        self._evaluator = Evaluator(definition)
+        self._pool, self._definition, self._inputs = pool, definition, inputs
+        self._is_single = is_single
+        self._shareds = shareds
+        for one in shareds:
+            pool.member.variables.note(one)
+        self._number = pool.register(definition, self._evaluator)
+
+    def __repr__(self) -> str:
+        return f"<unisono.functions.Function {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._definition.name
+
+    @property
+    def output_modes(self) -> list[str | None]:
+        """What becomes of each output."""
+        return list(self._definition.output_modes)
+
+    @property
+    def update_modes(self) -> list[str]:
+        """How the changes that slices make to each variable become one."""
+        return [mode for _, mode in self._definition.updates]
+
+    def get_shared(self) -> list[Any]:
+        """The shared variables that it uses."""
+        return [part for one in self._shareds for part in parts_of(one)]
+
+    def __call__(
+        self,
+        *args: Data,
+        output_subset: Sequence[int] | None = None,
+        batch: Any = None,
+        batch_s: Any = None,
+        num_slices: int = 1,
+        **kwargs: Data,
+    ) -> Any:
+        """Runs it on all workers.
+
+        Args:
+            *args: The inputs, scattered ones first.
+            output_subset: The positions of the outputs that are wanted.
+            batch: Which rows of the scattered inputs: how many, a slice, or a list of rows; by default all.
+            batch_s: Which rows of its own sliceable variables each worker takes: a slice or a list of rows,
+                or a list with one of these for each worker; by default all.
+            num_slices: Into how many pieces each worker cuts its rows, one after the other.
+            **kwargs: Inputs by name.
+
+        Returns:
+            The output, or a list of them.
+        """
+        pool = active(f"function {self.name!r}")
+        if pool is not self._pool:
+            raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
+        pool.check_sent(self._number)
+        ordered = self._ordered(args, kwargs)
+        subset = self._subset(output_subset)
+        scattered = self._definition.scattered
+        if isinstance(num_slices, bool) or not isinstance(num_slices, (int, np.integer)) or num_slices < 1:
+            raise ValueError(f"num_slices: expected a whole number from 1 up, received {num_slices!r}")
+        if num_slices > 1 and not scattered and not self._definition.sliceables:
+            raise ValueError(
+                "num_slices: expected scattered inputs or sliceable variables to cut, received neither"
+            )
+        if batch_s is not None and not self._definition.sliceables:
+            raise TypeError("batch_s: expected a function with sliceable_shareds, received one without")
+        bounds, rows = self._assign(ordered[:scattered], batch)
+        selection: list[Any] | None = batches.parse_each(batch_s, pool.member.size)
+        if selection is not None and not isinstance(selection[0], tuple):
+            selection = _lend_rows(pool, selection)
+        inputs = [(one._place(), one.minibatch) for one in ordered]
+        details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
+        results = pool.run(Call(pool.member, *details), ("call", *details))
+        return results[0] if self._is_single and len(results) == 1 else results or None
+
+    def as_theano(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs it in the master alone, on arrays; its updates change the master's variables only.
+
+        Args:
+            *args: The inputs, as arrays.
+            **kwargs: Inputs by name.
+
+        Returns:
+            The output, or a list of them.
+        """
+        arrays = [np.asarray(one) for one in self._order(args, kwargs)]
+        held = self._evaluator.sliceables
+        results = self._evaluator.run(arrays, [one.raw() for one in held], 0, 1)
+        return results[0] if self._is_single else results or None
+
+    alone = as_theano
+    """Another name for `as_theano`."""
+
+    def build_inputs(
+        self,
+        *args: Any,
+        force_cast: bool = False,
+        oversize: float = 1.0,
+        minibatch: bool | Sequence[bool] = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Makes `Data` for the inputs.
+
+        Args:
+            *args: Arrays, one for each input.
+            force_cast: Whether they may be converted to any type.
+            oversize: How many times as much memory to take, from 1 to 2.
+            minibatch: Whether they hold exactly the current batch; one answer, or one for each input.
+            **kwargs: Arrays by the inputs' names.
+
+        Returns:
+            One `Data`, or a tuple of them.
+        """
+        values = self._order(args, kwargs)
+        answers = [minibatch] * len(values) if isinstance(minibatch, bool) else list(minibatch)
+        if len(answers) != len(values):
+            raise ValueError(
+                f"minibatch: expected {len(values)} answers, one for each input, received {len(answers)}"
+            )
+        made = tuple(
+            data(
+                value,
+                var=one.variable,
+                minibatch=answer,
+                force_cast=force_cast,
+                oversize=oversize,
+                name=one.name,
+            )
+            for one, value, answer in zip(self._inputs, values, answers, strict=True)
+        )
+        return made[0] if len(made) == 1 else made
+
+    def _order(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Positional and named arguments in the order of the inputs."""
+        names = [one.name for one in self._inputs]
+        found: list[Any] = [*args, *[None] * (len(names) - len(args))]
+        given = list(range(len(args)))
+        for key, value in kwargs.items():
+            matches = [at for at, one in enumerate(self._inputs) if key == one.name]
+            if not matches:
+                raise ValueError(
+                    f"{self.name}: expected inputs named {names}, received the unknown name {key!r}"
+                )
+            if matches[0] in given:
+                raise ValueError(f"{self.name}: expected input {key!r} once, received it twice")
+            given.append(matches[0])
+            found[matches[0]] = value
+        if len(given) != len(names):
+            raise TypeError(f"{self.name}: expected {len(names)} inputs ({names}), received {len(given)}")
+        return found
+
+    def _ordered(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Data]:
+        ordered = self._order(args, kwargs)
+        for position, (one, value) in enumerate(zip(self._inputs, ordered, strict=True)):
+            if not isinstance(value, Data):
+                raise TypeError(
+                    f"{self.name}: input {position} ({one.name}) expected Data, received "
+                    f"{type(value).__name__}; "
+                    "make it with build_inputs() or data()"
+                )
+            if value._pool is not self._pool:
+                raise RuntimeError(
+                    f"{self.name}: input {position} ({one.name}) belongs to workers that were closed"
+                )
+            if one.dtype is not None and (value.dtype != one.dtype or value.ndim != one.ndim):
+                raise TypeError(
+                    f"{self.name}: input {position} ({one.name}) expected {one.dtype} with {one.ndim} axes, "
+                    f"received {value.dtype} with {value.ndim}"
+                )
+        return ordered
+
+    def _subset(self, wanted: Any) -> list[int] | None:
+        if wanted is None:
+            return None
+        if not isinstance(wanted, list) or any(
+            isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in wanted
+        ):
+            raise TypeError(f"output_subset: expected a list of whole numbers, received {wanted!r}")
+        count = len(self._definition.output_modes)
+        wrong = [one for one in wanted if not 0 <= one < count]
+        if wrong:
+            raise ValueError(f"output_subset: expected positions from 0 to {count - 1}, received {wrong[0]}")
+        return list(dict.fromkeys(int(one) for one in wanted))
+
+    def _assign(self, scattered: list[Data], batch: Any) -> tuple[tuple[int, ...] | None, Place | None]:
+        """Which rows each worker takes, and the list of rows if there is one."""
+        chosen = batches.parse(batch)
+        if not scattered:
+            if chosen is not None:
+                raise ValueError("batch: expected a function with scattered inputs, received one without")
+            return None, None
+        names = [one.name for one in self._inputs]
+        for position, one in enumerate(scattered):
+            if one.ndim == 0:
+                raise TypeError(
+                    f"{self.name}: input {position} ({names[position]}) expected an axis to scatter along"
+                )
+        full = [(names[at], one) for at, one in enumerate(scattered) if not one.minibatch]
+        if chosen is None:
+            lengths = {len(one) for one in scattered}
+            if len(lengths) > 1:
+                raise ValueError(
+                    f"{self.name}: expected scattered inputs of one length, received "
+                    f"{[len(one) for one in scattered]}"
+                )
+            chosen = batches.Batch(0, lengths.pop())
+        for name, one in full:
+            chosen.check(len(one), f"input {name}")
+        for position, one in enumerate(scattered):
+            if one.minibatch and len(one) < chosen.length:
+                raise ValueError(
+                    f"{self.name}: input {position} ({names[position]}) is a minibatch and expected at least "
+                    f"{chosen.length} rows, received {len(one)}"
+                )
+        rows = None if chosen.rows is None else self._pool.lend(chosen.rows)
+        return edges(chosen.start, chosen.stop, self._pool.member.size), rows
+
+
+def _lend_rows(pool: Pool, lists: list[Any]) -> list[Place]:
+    """Puts each worker's list of rows where it can read it; equal ones once."""
+    places: dict[int, Place] = {}
+    for one in lists:
+        if id(one) not in places:
+            places[id(one)] = pool.lend(one)
+    return [places[id(one)] for one in lists]

@@ -1,0 +1,95 @@
+"""One rank among the master and its workers: what it holds, and how all of them do a task together."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from unisono.functions.errors import Failure
+from unisono.functions.link import Link
+from unisono.functions.variables import Registry
+
+
+class Task(Protocol):
+    """Something that every rank does, in three steps.
+
+    `prepare` works alone and may fail; what it returns is shown to all. `problem` looks at what all have
+    shown and says, on every rank alike, why the rest cannot be done. `finish` moves data between the ranks.
+    """
+
+    operation: str
+
+    def prepare(self) -> Any:
+        """Does what needs nobody else."""
+
+    def problem(self, shown: list[Any]) -> Exception | None:
+        """Why the task cannot be finished."""
+
+    def finish(self, shown: list[Any]) -> Any:
+        """Does what all do together."""
+
+
+class Member:
+    """One rank: its end of the link, its functions and its shared variables."""
+
+    def __init__(self, link: Link, master: int) -> None:
+        self.link = link
+        self.rank, self.size, self.master = link.rank, link.size, master
+        self.functions: dict[int, Any] = {}
+        self.variables = Registry()
+        self.kept: list[Any] = []
+        self.in_step = True
+        """Whether this rank is where the others expect it: between two commands."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this rank drives the others."""
+        return self.rank == self.master
+
+    def lend(self, array: Any) -> int:
+        """Copies an array to where the others can read it until the next command; says where that is."""
+        held = self.link.allocate(array.nbytes)
+        place = self.link.offset_of(held)
+        self.link.view(place, array.dtype, array.shape)[...] = array
+        self.kept.append(held)
+        return place
+
+    def perform(self, task: Task) -> Any:
+        """Does a task together with all other ranks; on the master its failure is raised, here or there.
+
+        A worker only goes on: its failures are the master's business.
+        """
+        own: BaseException | None = None
+        shown: Any = None
+        try:
+            shown = task.prepare()
+        except BaseException as error:
+            own = error
+        link = self.link
+        if own is None:
+            link.publish(b"" if shown is None else pickle.dumps(shown, 5))
+        else:
+            link.publish(pickle.dumps(Failure.of(own, self.rank), 5))
+        link.meet()
+        everybody = [_read(link, rank) for rank in range(self.size)]
+        failures = [one for one in everybody if isinstance(one, Failure)]
+        problem = own
+        if own is None and failures:
+            problem = failures[0].exception(task.operation, len(failures) - 1)
+        elif own is None:
+            problem = task.problem(everybody)
+        result = task.finish(everybody) if problem is None else None
+        self.in_step = True
+        if problem is not None and self.is_master:
+            raise problem
+        return result
+
+
+def _read(link: Link, rank: int) -> Any:
+    message = link.read(rank)
+    return pickle.loads(message) if len(message) else None
+
+
+Maker = Callable[..., Task]
+"""Makes a rank's part of a task from the rank and the command's details."""

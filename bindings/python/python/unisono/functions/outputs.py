@@ -1,0 +1,128 @@
+"""What becomes of each output: its modes, and how parts are put together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+MODES = ("avg", "sum", "prod", "min", "max", "gather", None)
+"""How an output of all workers becomes one; None keeps the master's own."""
+
+_FOLDS: dict[str, Any] = {
+    "avg": np.add,
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+CARRIED = frozenset(
+    np.dtype(name) for name in ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
+)
+"""Element types that the ranks can combine together; the master combines all others alone."""
+
+
+def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
+    """The mode that a user wrote; a leading ``c_`` once chose the processor and means nothing here."""
+    plain = mode[2:] if isinstance(mode, str) and mode.startswith("c_") else mode
+    if plain not in MODES:
+        known = ", ".join(repr(one) for one in MODES)
+        raise ValueError(f"{what} {position}: expected a mode out of {known}, received {mode!r}")
+    found: str | None = plain
+    return found
+
+
+def check_average(dtype: Any, position: int) -> None:
+    """Fails for an average that would not be a number of its own type."""
+    if np.dtype(dtype).kind not in "fc":
+        raise TypeError(
+            f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', "
+            "received "
+            f"{np.dtype(dtype).name}; use 'sum', or cast the output"
+        )
+
+
+def check_type(dtype: Any, what: str) -> None:
+    """Fails for elements that are not plain numbers: shared memory holds nothing else."""
+    if np.dtype(dtype).kind not in "biufc":
+        raise TypeError(
+            f"{what}: expected numbers of a type that NumPy has, received {np.dtype(dtype)}; "
+            "convert them, for example to float32"
+        )
+
+
+def parse(outputs: Any) -> tuple[list[Any], list[str | None], bool]:
+    """Takes symbolic outputs apart.
+
+    Args:
+        outputs: None, a variable, a pair of variable and mode, or a list of those.
+
+    Returns:
+        The variables, their modes, and whether there is one alone.
+    """
+    if outputs is None:
+        return [], [], False
+    is_single = not isinstance(outputs, list)
+    variables, modes = [], []
+    for position, one in enumerate([outputs] if is_single else outputs):
+        if isinstance(one, tuple):
+            if len(one) != 2:
+                raise TypeError(
+                    f"output {position}: expected a pair (variable, mode), received a tuple of {len(one)}"
+                )
+            variable, mode = one
+        else:
+            variable, mode = one, "avg"
+        variables.append(variable)
+        modes.append(check_mode(mode, position))
+    return variables, modes, is_single
+
+
+def parse_modes(outputs: Any) -> tuple[list[str | None], bool]:
+    """Takes the modes of a callable's outputs apart: None for no output, a mode, or a list of modes."""
+    if outputs is None:
+        return [], False
+    if isinstance(outputs, (list, tuple)):
+        return [check_mode(one, position) for position, one in enumerate(outputs)], False
+    return [check_mode(outputs, 0)], True
+
+
+def fold(mode: str, arrays: Sequence[Any]) -> Any:
+    """Combines arrays in their order; the type stays."""
+    total = functools.reduce(_FOLDS[mode], arrays)
+    if mode == "avg":
+        total = total * (1.0 / len(arrays))
+    return np.asarray(total, dtype=arrays[0].dtype)
+
+
+class Accumulator:
+    """Puts together the outputs of one worker's slices."""
+
+    def __init__(self, mode: str | None, weighted: bool) -> None:
+        self._mode, self._weighted = mode, weighted and mode == "avg"
+        self._parts: list[Any] = []
+        self._total: Any = None
+        self._weight = 0
+
+    def add(self, value: Any, rows: int) -> None:
+        """Takes the next slice's value."""
+        if self._mode == "gather":
+            self._parts.append(value)
+        elif self._mode is None or self._total is None:
+            self._total = value * value.dtype.type(rows) if self._weighted else value
+        else:
+            value = value * value.dtype.type(rows) if self._weighted else value
+            self._total = _FOLDS[self._mode](self._total, value)
+        self._weight += rows if self._weighted else 1
+
+    def result(self) -> Any:
+        """All slices together."""
+        if self._mode == "gather":
+            return np.concatenate(self._parts)
+        total = np.asarray(self._total)
+        if self._mode == "avg" and self._weight > 0:
+            return np.asarray(total * total.dtype.type(1.0 / self._weight), dtype=total.dtype)
+        return total

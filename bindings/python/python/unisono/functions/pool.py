@@ -1,0 +1,305 @@
+"""The worker processes: started by `fork`, told what to do by the master, ended by `close`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from typing import Any
+
+from unisono import _native
+from unisono.errors import Error, PeerLost, Timeout
+from unisono.functions.batch import Place
+from unisono.functions.distribution import Distribute, pack
+from unisono.functions.errors import Inactive
+from unisono.functions.evaluate import Definition, Evaluator
+from unisono.functions.link import FOREVER, Link
+from unisono.functions.member import Member
+from unisono.functions.worker import START_SECONDS
+
+_BOOT = (
+    "import json, sys; path, master, profile = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from unisono.functions.worker import main; main(master, profile)"
+)
+
+_FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
+"""What a surrounding job may have set, and workers must not obey."""
+
+LOST = (PeerLost, Timeout)
+"""After these there are no workers left to speak to."""
+
+_GRACE = 5.0
+"""Seconds that workers get to end by themselves."""
+
+
+class Pool:
+    """The master's side: its workers, and what it has told them."""
+
+    def __init__(
+        self, size: int, master: int, profile: bool, threads: int | None, timeout: float | None
+    ) -> None:
+        self._job = _native.Job(size)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._undistributed: list[tuple[int, Definition]] = []
+        self._sent: set[int] = set()
+        self._lent = _Lent()
+        self._refused: dict[int, Exception] = {}
+        self._lock = threading.RLock()
+        self._lost: BaseException | None = None
+        self._pid = os.getpid()
+        try:
+            for rank in range(size):
+                if rank != master:
+                    self._start(rank, master, profile, threads)
+            world = self._job.join(master, START_SECONDS)
+            self.member = Member(Link(world, timeout or FOREVER), master)
+        except BaseException:
+            self._end_processes(0)
+            raise
+
+    def _start(self, rank: int, master: int, profile: bool, threads: int | None) -> None:
+        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        if threads is not None:
+            environment["OMP_NUM_THREADS"] = str(threads)
+        else:
+            # Workers that each use all cores only get in each other's way.
+            environment.setdefault("OMP_NUM_THREADS", "1")
+        environment.update(self._job.environment(rank))
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps([sys.path, master, profile])],
+            env=environment,
+            # Its end tells the worker that the master is gone.
+            stdin=subprocess.PIPE,
+            stdout=2,
+            # Ctrl-C in a terminal is for the master.
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
+
+    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Lets nobody wait for a worker that died before it had joined."""
+        process.wait()
+        self._job.rank_ended(rank)
+
+    def register(self, definition: Definition, evaluator: Evaluator) -> int:
+        """Takes a new function; workers get it before they need it."""
+        number = len(self.member.functions)
+        self.member.functions[number] = evaluator
+        self._undistributed.append((number, definition))
+        return number
+
+    def distribute(self) -> None:
+        """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
+        pending, self._undistributed = self._undistributed, []
+        if not pending:
+            return
+        try:
+            self._send(pending)
+        except LOST:
+            raise
+        except Exception as error:
+            if len(pending) == 1:
+                self._refused[pending[0][0]] = error
+                raise
+            self._send_each(pending)
+
+    def _send_each(self, pending: list[tuple[int, Definition]]) -> None:
+        """Finds out which functions cannot be sent."""
+        first: Exception | None = None
+        for one in pending:
+            try:
+                self._send([one])
+            except LOST:
+                raise
+            except Exception as error:
+                self._refused[one[0]] = error
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _send(self, pending: list[tuple[int, Definition]]) -> None:
+        packed = pack(pending, self.member.variables, self._sent)
+        self._tell(Distribute(self.member, packed), ("distribute", packed))
+        self._sent.update(self.member.variables.objects)
+
+    def check_sent(self, number: int) -> None:
+        """Fails if the workers could not take a function."""
+        self.distribute()
+        if number in self._refused:
+            raise self._refused[number]
+
+    def lend(self, array: Any) -> Place:
+        """Copies an array to where workers can read it during the next command."""
+        place = self.member.lend(array)
+        self._lent.memory.append(self.member.kept.pop())
+        return place, array.dtype.str, array.shape
+
+    def run(self, task: Any, command: tuple[Any, ...]) -> Any:
+        """Has every rank do a task."""
+        return self._tell(task, command)
+
+    def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
+        if os.getpid() != self._pid:
+            raise Inactive("anything in a forked child", "call only in the process that called fork()")
+        message = pickle.dumps(command, 5)
+        member = self.member
+        with self._lock:
+            self.check_usable()
+            if not member.in_step:
+                advice = "call the inner one before, or compute it here"
+                raise Inactive("a function inside a function", advice)
+            member.kept.clear()
+            member.in_step = False
+            try:
+                member.link.publish(message)
+                member.link.meet()
+                return member.perform(task)
+            except BaseException as error:
+                if not member.in_step:
+                    self._lost = error
+                raise
+            finally:
+                self._lent.memory.clear()
+
+    def check_usable(self) -> None:
+        """Fails after a call that left the ranks at different places."""
+        if isinstance(self._lost, Error):
+            raise self._lost
+        if self._lost is not None:
+            raise Inactive("anything after an interrupted call", "call close() and then fork() again")
+
+    def close(self) -> None:
+        """Ends the workers."""
+        if os.getpid() != self._pid:
+            return
+        grace = 0.0
+        if self.member.in_step:
+            try:
+                self.member.link.publish(pickle.dumps(None, 5))
+                self.member.link.meet(_GRACE)
+                grace = _GRACE
+            except Error:
+                # Somebody was lost, or is stuck: there is nothing left to say.
+                pass
+        self._end_processes(grace)
+        self.member.link.world.shutdown()
+
+    def _end_processes(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            # Closed before, it would have told a worker that is still tidying up to end at once.
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+class _Lent(threading.local):
+    """Memory that a thread's next command lends to the workers."""
+
+    def __init__(self) -> None:
+        self.memory: list[Any] = []
+
+
+_pool: Pool | None = None
+
+
+def fork(
+    n: int | None = None,
+    *,
+    master_rank: int = 0,
+    threads: int | None = None,
+    timeout: float | None = None,
+    profile_workers: bool = False,
+) -> int:
+    """Starts worker processes. This process is the master: it drives them, and works too.
+
+    Workers are fresh processes, not copies of this one: threads, notebooks and open devices are no obstacle.
+    What they print goes to this process's standard error.
+
+    Args:
+        n: How many processes work, this one included; by default one for each core.
+        master_rank: Which rank this process is.
+        threads: How many threads each worker may use for its arithmetic; by default OMP_NUM_THREADS, or 1.
+        timeout: Seconds that a call may take; by default as long as the workers live.
+        profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at the end.
+
+    Returns:
+        How many processes work.
+
+    Raises:
+        RuntimeError: There are workers already.
+        ValueError: There would be no worker, or no such rank.
+
+    Example:
+        >>> from unisono import functions
+        >>> functions.fork(2)
+        2
+        >>> functions.close()
+    """
+    global _pool
+    if _pool is not None:
+        raise RuntimeError("Only fork once: there are workers already; call close() first")
+    size = len(os.sched_getaffinity(0)) if n is None else n
+    if size < 1:
+        raise ValueError(f"fork: expected at least 1 worker, received {size}")
+    if not 0 <= master_rank < size:
+        raise ValueError(f"fork: expected a master_rank from 0 to {size - 1}, received {master_rank}")
+    if not sys.executable:
+        raise RuntimeError("fork: expected a Python interpreter in sys.executable, received none")
+    _pool = Pool(size, master_rank, profile_workers, threads, timeout)
+    return size
+
+
+def close() -> None:
+    """Ends the workers; also called when the program ends.
+
+    Functions and data made before cannot be used after it. Without workers it only warns.
+    """
+    global _pool
+    closing, _pool = _pool, None
+    if closing is None:
+        warnings.warn("close: there are no workers to close; call fork() first", stacklevel=2)
+        return
+    closing.close()
+
+
+def is_active() -> bool:
+    """Whether there are workers."""
+    return _pool is not None
+
+
+def active(what: str) -> Pool:
+    """The workers, or an error that names what needs them."""
+    if _pool is None:
+        raise Inactive(what)
+    _pool.check_usable()
+    return _pool
+
+
+def distribute() -> None:
+    """Sends all new functions and their shared variables to the workers. Calls do so by themselves.
+
+    Raises:
+        RuntimeError: There are no workers.
+        unisono.functions.WorkerError: A worker cannot take a function. All others can be used.
+    """
+    active("distribute()").distribute()
+
+
+def _at_exit() -> None:
+    if _pool is not None:
+        close()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,127 @@
+"""Named arrays that every worker has its own copy of, for plain functions over NumPy, PyTorch and JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+class Shared:
+    """An array of which the master and every worker have their own copy.
+
+    A function that names it in `shareds` gets its value as the argument of that name, and changes it by
+    returning `updated`. The master moves it with `broadcast`, `scatter`, `all_reduce` and the like.
+
+    Example:
+        >>> from unisono import functions
+        >>> weights = functions.shared([1.0, 2.0], "weights")
+        >>> weights.get_value()
+        array([1., 2.])
+    """
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.value = value if hasattr(value, "__array__") else np.asarray(value)
+        """This process's copy."""
+        self.name = name
+        """The argument that functions get it as."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<unisono.functions.Shared {self.name}: {np.asarray(self.value).dtype.name} {self.value.shape}>"
+        )
+
+    def get_value(self) -> Any:
+        """A copy of this process's value, as a NumPy array."""
+        return np.array(self.value)
+
+    def set_value(self, value: Any) -> None:
+        """Changes this process's copy alone.
+
+        Args:
+            value: The new value, of the same type and number of axes.
+        """
+        _Copy(self).set(np.asarray(value))
+
+
+def shared(value: Any, name: str) -> Shared:
+    """Makes a shared array.
+
+    Args:
+        value: What it holds at first: anything that NumPy can take, or a JAX array.
+        name: The argument that functions get it as.
+
+    Returns:
+        The shared array.
+    """
+    return Shared(value, name)
+
+
+class Updated:
+    """What a function returns that changes shared arrays; see `updated`."""
+
+    def __init__(self, outputs: Any, values: dict[str, Any]) -> None:
+        self.outputs = outputs
+        self.values = values
+
+
+def updated(outputs: Any = None, **values: Any) -> Updated:
+    """What a function returns in order to change shared arrays.
+
+    Args:
+        outputs: The outputs, as without changes.
+        **values: The new value of each shared array that changes, by its name.
+
+    Returns:
+        Both together.
+
+    Example:
+        >>> from unisono import functions
+        >>> def step(x, weights):
+        ...     return functions.updated(x.sum(), weights=weights + x.sum(axis=0))
+    """
+    return Updated(outputs, values)
+
+
+class _Copy:
+    """This rank's copy as a variable."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.name = shared.name
+
+    def get(self) -> Any:
+        return np.asarray(self._shared.value)
+
+    def set(self, array: Any) -> None:
+        held = self._shared.value
+        if isinstance(held, np.ndarray) and held.shape == array.shape and held.flags.writeable:
+            held[...] = array
+        else:
+            self._shared.value = np.array(array, dtype=np.asarray(held).dtype)
+
+    def raw(self) -> Any:
+        return self._shared.value
+
+    def put(self, value: Any) -> None:
+        self._shared.value = value
+
+
+def is_shared(thing: Any) -> bool:
+    """Whether this is a shared array."""
+    return isinstance(thing, Shared)
+
+
+is_found = is_shared
+"""Shared also where nobody said so."""
+
+
+def parts(thing: Any) -> Iterable[Any]:
+    """A shared array is one variable."""
+    return [thing]
+
+
+def wrap(thing: Any) -> _Copy:
+    """A shared array as a variable."""
+    return _Copy(thing)

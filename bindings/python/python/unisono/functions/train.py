@@ -1,0 +1,88 @@
+"""Training steps: gradients on every worker, one all_reduce, and the same change of parameters everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unisono.functions.collectives import all_reduce
+from unisono.functions.making import function
+
+
+class TrainFunction:
+    """A training step; made by `make_train_function`."""
+
+    def __init__(self, gradient: Any, apply: Any, vector: Any, operation: str) -> None:
+        self.gradient = gradient
+        """The function that computes the loss and this worker's gradient."""
+        self.apply = apply
+        """The function that changes the parameters."""
+        self.vector = vector
+        """The shared vector of all gradients."""
+        self._operation = operation
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Makes one step.
+
+        Args:
+            *inputs: The inputs of the loss, as `Data`.
+            **options: `batch`, `batch_s` and the like, as for `Function`.
+
+        Returns:
+            The loss before the step: the mean of all workers'.
+        """
+        loss = self.gradient(*inputs, **options)
+        all_reduce(self.vector, self._operation)
+        self.apply()
+        return loss
+
+
+def make_train_function(
+    loss: Any,
+    params: Any,
+    x: Any = None,
+    y: Any = None,
+    update_rule: Any = "sgd",
+    *args: Any,
+    weighted: bool = False,
+    **kwargs: Any,
+) -> TrainFunction:
+    """Makes a function that trains on a minibatch.
+
+    Args:
+        loss: A symbolic number that depends on `x` and `y`; or, for PyTorch and JAX, a callable of `x` and
+            `y` that returns the mean loss of its rows. For JAX it gets the parameters by name too.
+        params: The shared variables to train; for PyTorch a module, for JAX shared arrays.
+        x: The symbolic input; or a shared variable with the workers' own data, whose rows `batch_s` chooses.
+        y: The same for the targets.
+        update_rule: A function of `unisono.functions.updates`, or its name, such as "adam".
+        *args: More arguments of the rule, such as the learning rate.
+        weighted: Whether workers count by their rows: the step is then the same as a single worker's.
+        **kwargs: More named arguments of the rule.
+
+    Returns:
+        A function of two `Data` (of none where `x` and `y` are shared) that makes one step and returns the
+        loss.
+    """
+    if callable(loss) and not hasattr(loss, "owner"):
+        from unisono.functions import train_callables
+
+        return train_callables.make(loss, params, [x, y], update_rule, args, weighted, kwargs)
+    from unisono.functions import updates
+    from unisono.functions.with_pytensor import is_shared
+
+    rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
+    if weighted:
+        kwargs["rows"] = x.shape[0]
+    first, second, vector = rule(loss, params, *args, **kwargs)
+    given = [one for one in (x, y) if one is not None]
+    inputs = [one for one in given if not is_shared(one)]
+    gradient = function(
+        inputs,
+        loss,
+        updates=first,
+        sliceable_shareds=[one for one in given if is_shared(one)],
+        weighted=weighted,
+        name="gradient",
+    )
+    apply = function([], updates=second, name="apply")
+    return TrainFunction(gradient, apply, vector, "sum" if weighted else "avg")

@@ -1,0 +1,178 @@
+"""Training steps of losses that are PyTorch or JAX callables."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unisono.functions.callables import input_names
+from unisono.functions.making import function
+from unisono.functions.rules import RULES, Rule
+from unisono.functions.shared import Shared, shared, updated
+from unisono.functions.train import TrainFunction
+
+
+def make(
+    loss: Callable[..., Any],
+    params: Any,
+    data: list[Any],
+    update_rule: Any,
+    args: tuple[Any, ...],
+    weighted: bool,
+    kwargs: dict[str, Any],
+) -> TrainFunction:
+    """Makes a training step; see `make_train_function`."""
+    name = update_rule if isinstance(update_rule, str) else getattr(update_rule, "__name__", "")
+    if name not in RULES:
+        raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
+    settings = _settings(RULES[name], args, kwargs)
+    sliceables = [one for one in data if isinstance(one, Shared)]
+    torch = sys.modules.get("torch")
+    is_torch = torch is not None and (
+        isinstance(params, torch.nn.Module) or any(isinstance(one, torch.Tensor) for one in params)
+    )
+    maker = _torch if is_torch else _jax
+    return maker(loss, params, sliceables, RULES[name], settings, weighted)
+
+
+def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, float]:
+    names = ["learning_rate", *(name for name in rule.settings if name != "learning_rate")]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    unknown = [name for name in given if name not in names]
+    if unknown or len(args) > len(names):
+        raise TypeError(f"{rule.name}: expected settings {names}, received {unknown or len(args)}")
+    settings = {**rule.settings, **given}
+    if "learning_rate" not in settings:
+        raise TypeError(f"{rule.name}: expected a learning_rate, received none")
+    return settings
+
+
+def _state(rule: Rule, count: int, dtype: Any) -> list[Shared]:
+    counter = [shared(np.zeros((), dtype), "state_0")] if rule.counts else []
+    first = len(counter)
+    return counter + [shared(np.zeros(count, dtype), f"state_{first + at}") for at in range(rule.vectors)]
+
+
+def _mean(vector: Any, weighted: bool) -> Any:
+    """The gradient in a reduced vector; behind weighted sums is the number of rows."""
+    return vector[:-1] / vector[-1] if weighted else vector
+
+
+def _torch(
+    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, float], weighted: bool
+) -> TrainFunction:
+    import torch
+
+    tensors = list(params.parameters()) if isinstance(params, torch.nn.Module) else list(params)
+    count = sum(one.numel() for one in tensors)
+    dtype = np.dtype(str(tensors[0].dtype).removeprefix("torch."))
+    vector = shared(np.zeros(count + weighted, dtype), "vector")
+    state = _state(rule, count, dtype)
+
+    def gradient(*rows: Any, **shareds: Any) -> Any:
+        shareds.pop("vector")
+        own = len(rows[0]) if rows else len(next(iter(shareds.values())))
+        value = loss(*rows, **shareds)
+        found = torch.autograd.grad(value, tensors, allow_unused=True)
+        pieces = [
+            torch.zeros(one.numel(), dtype=one.dtype) if piece is None else piece.reshape(-1)
+            for one, piece in zip(tensors, found, strict=True)
+        ]
+        flat = torch.cat(pieces)
+        if weighted:
+            flat = torch.cat(
+                [flat * own if own else torch.zeros_like(flat), torch.tensor([own], dtype=flat.dtype)]
+            )
+        return updated(value, vector=flat)
+
+    def apply(**shareds: Any) -> Any:
+        held = [shareds[one.name] for one in state]
+        step, new = rule.formula(torch, _mean(shareds["vector"], weighted), held, settings)
+        start = 0
+        with torch.no_grad():
+            for one in tensors:
+                one += step[start : start + one.numel()].reshape(one.shape)
+                start += one.numel()
+        return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
+
+    names = input_names(loss, [one.name for one in sliceables])
+    _sign(gradient, names, [vector.name, *(one.name for one in sliceables)])
+    _sign(apply, [], [vector.name, *(one.name for one in state)])
+    first = function(
+        gradient,
+        "avg",
+        sliceable_shareds=sliceables,
+        shareds=[vector, params] if isinstance(params, torch.nn.Module) else [vector, *tensors],
+        framework="torch",
+        weighted=weighted,
+        name="gradient",
+    )
+    second = function(apply, shareds=[vector, *state], framework="torch", name="apply")
+    return TrainFunction(first, second, vector, "sum" if weighted else "avg")
+
+
+def _jax(
+    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, float], weighted: bool
+) -> TrainFunction:
+    import jax
+    import jax.numpy as jnp
+
+    trained: list[Shared] = list(params)
+    shapes = [one.value.shape for one in trained]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    dtype = np.asarray(trained[0].value).dtype
+    vector = shared(np.zeros(sum(sizes) + weighted, dtype), "vector")
+    state = _state(rule, sum(sizes), dtype)
+    keys = [one.name for one in trained]
+
+    def gradient(*rows: Any, **shareds: Any) -> Any:
+        shareds.pop("vector")
+        values = [shareds.pop(key) for key in keys]
+        own = len(rows[0]) if rows else len(next(iter(shareds.values())))
+
+        def of(values: list[Any]) -> Any:
+            return loss(*rows, **shareds, **dict(zip(keys, values, strict=True)))
+
+        value, found = jax.value_and_grad(of)(values)
+        flat = jnp.concatenate([piece.reshape(-1) for piece in found])
+        if weighted:
+            flat = jnp.concatenate(
+                [flat * own if own else jnp.zeros_like(flat), jnp.array([own], flat.dtype)]
+            )
+        return updated(value, vector=flat)
+
+    def apply(**shareds: Any) -> Any:
+        held = [shareds[one.name] for one in state]
+        step, new = rule.formula(jnp, _mean(shareds["vector"], weighted), held, settings)
+        pieces = jnp.split(step, np.cumsum(sizes)[:-1])
+        changed = {
+            key: shareds[key] + piece.reshape(shape)
+            for key, piece, shape in zip(keys, pieces, shapes, strict=True)
+        }
+        return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})
+
+    names = input_names(loss, [*keys, *(one.name for one in sliceables)])
+    _sign(gradient, names, [vector.name, *keys, *(one.name for one in sliceables)])
+    _sign(apply, [], [vector.name, *keys, *(one.name for one in state)])
+    first = function(
+        gradient,
+        "avg",
+        sliceable_shareds=sliceables,
+        shareds=[vector, *trained],
+        framework="jax",
+        weighted=weighted,
+        name="gradient",
+    )
+    second = function(apply, shareds=[vector, *trained, *state], framework="jax", name="apply")
+    return TrainFunction(first, second, vector, "sum" if weighted else "avg")
+
+
+def _sign(target: Any, inputs: list[str], shareds: list[str]) -> None:
+    """Gives a function that takes anything the parameters that it really has."""
+    positional = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in shareds]
+    target.__signature__ = inspect.Signature([*positional, *named])

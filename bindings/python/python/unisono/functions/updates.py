@@ -1,0 +1,322 @@
+"""Update rules for PyTensor graphs, on flat gradients: one vector holds the gradients of all parameters.
+
+Each rule returns three things: updates that write this worker's gradient into the flat vector, updates that
+change the parameters by what the vector then holds, and the vector. Between the two, one `all_reduce` of the
+vector makes every worker's gradient the mean of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from unisono.functions.flat import (
+    flat_unflat_grads,
+    flatten_vars,
+    nonflat_grads,
+    unflatten_vars,
+    vars_flat_size,
+)
+from unisono.functions.rules import RULES
+
+__all__ = [
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "apply_momentum",
+    "apply_nesterov_momentum",
+    "flat_unflat_grads",
+    "flatten_vars",
+    "momentum",
+    "nesterov_momentum",
+    "nonflat_grads",
+    "rmsprop",
+    "sgd",
+    "sgd_nonflat",
+    "unflatten_vars",
+    "vars_flat_size",
+]
+
+Updates = list[tuple[Any, Any]]
+
+
+def _apply(
+    name: str, loss: Any, params: Sequence[Any], rows: Any, settings: dict[str, Any]
+) -> tuple[Updates, Updates, Any]:
+    rule = RULES[name]
+    params = list(params)
+    count, vector = vars_flat_size(params), flatten_vars(pt.grad(loss, params))
+    dtype = vector.dtype
+    if rows is None:
+        held = pytensor.shared(np.zeros(count, dtype), name="flat_gradient")
+        gradient = held
+    else:
+        # The sum over rows, and behind it their number: what all workers add up to is the mean over all rows.
+        own = pt.cast(rows, dtype)
+        vector = pt.concatenate([pt.switch(pt.eq(own, 0), pt.zeros_like(vector), vector * own), own[None]])
+        held = pytensor.shared(np.zeros(count + 1, dtype), name="flat_gradient")
+        gradient = held[:-1] / held[-1]
+    state = [pytensor.shared(np.zeros((), dtype), name="steps")] if rule.counts else []
+    state += [pytensor.shared(np.zeros(count, dtype), name=f"{name}_state") for _ in range(rule.vectors)]
+    constants = {key: _constant(value, dtype) for key, value in settings.items()}
+    step, new = rule.formula(pt, gradient, list(state), constants)
+    changes = [
+        (one, one + pt.cast(piece, one.dtype))
+        for one, piece in zip(params, unflatten_vars(step, params), strict=True)
+    ]
+    kept = [(old, pt.cast(value, dtype)) for old, value in zip(state, new, strict=True)]
+    return [(held, vector)], [*changes, *kept], held
+
+
+def _constant(value: Any, dtype: str) -> Any:
+    """A setting that does not widen the type of what it is multiplied with; symbolic ones stay symbolic."""
+    return np.asarray(value, dtype) if isinstance(value, (int, float, np.ndarray, np.generic)) else value
+
+
+def sgd(
+    loss: Any, params: Sequence[Any], learning_rate: Any, *, rows: Any = None
+) -> tuple[Updates, Updates, Any]:
+    """Gradient descent: p - learning_rate * g.
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        rows: How many rows this worker's loss is the mean of; the vectors of all workers must then be
+            summed, and the mean over all rows is used. Without it the vectors must be averaged.
+
+    Returns:
+        Updates that write the gradient, updates that change the parameters, and the gradient's vector.
+    """
+    return _apply("sgd", loss, params, rows, {"learning_rate": learning_rate})
+
+
+def momentum(
+    loss: Any, params: Sequence[Any], learning_rate: Any, momentum: Any = 0.9, *, rows: Any = None
+) -> tuple[Updates, Updates, Any]:
+    """Gradient descent with momentum (Polyak 1964).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        momentum: How much of the last step is made again.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    return _apply("momentum", loss, params, rows, {"learning_rate": learning_rate, "momentum": momentum})
+
+
+def nesterov_momentum(
+    loss: Any, params: Sequence[Any], learning_rate: Any, momentum: Any = 0.9, *, rows: Any = None
+) -> tuple[Updates, Updates, Any]:
+    """Gradient descent with Nesterov's momentum (Sutskever et al. 2013).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        momentum: How much of the last step is made again.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {"learning_rate": learning_rate, "momentum": momentum}
+    return _apply("nesterov_momentum", loss, params, rows, settings)
+
+
+def adagrad(
+    loss: Any, params: Sequence[Any], learning_rate: Any = 1.0, epsilon: Any = 1e-6, *, rows: Any = None
+) -> tuple[Updates, Updates, Any]:
+    """Steps that shrink with all gradients so far (Duchi et al. 2011).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        epsilon: Keeps the divisor above zero.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    return _apply("adagrad", loss, params, rows, {"learning_rate": learning_rate, "epsilon": epsilon})
+
+
+def rmsprop(
+    loss: Any,
+    params: Sequence[Any],
+    learning_rate: Any = 1.0,
+    rho: Any = 0.9,
+    epsilon: Any = 1e-6,
+    *,
+    rows: Any = None,
+) -> tuple[Updates, Updates, Any]:
+    """Steps that shrink with the recent gradients (Tieleman and Hinton 2012).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        rho: How slowly old gradients are forgotten.
+        epsilon: Keeps the divisor above zero.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {"learning_rate": learning_rate, "rho": rho, "epsilon": epsilon}
+    return _apply("rmsprop", loss, params, rows, settings)
+
+
+def adadelta(
+    loss: Any,
+    params: Sequence[Any],
+    learning_rate: Any = 1.0,
+    rho: Any = 0.95,
+    epsilon: Any = 1e-6,
+    *,
+    rows: Any = None,
+) -> tuple[Updates, Updates, Any]:
+    """Steps in the parameters' own units (Zeiler 2012).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        rho: How slowly old gradients and steps are forgotten.
+        epsilon: Keeps divisors above zero.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {"learning_rate": learning_rate, "rho": rho, "epsilon": epsilon}
+    return _apply("adadelta", loss, params, rows, settings)
+
+
+def adam(
+    loss: Any,
+    params: Sequence[Any],
+    learning_rate: Any = 0.001,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = 1e-8,
+    *,
+    rows: Any = None,
+) -> tuple[Updates, Updates, Any]:
+    """Steps from the first two moments of the gradient (Kingma and Ba 2014).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        beta1: How slowly the first moment forgets.
+        beta2: How slowly the second moment forgets.
+        epsilon: Keeps the divisor above zero.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    return _apply("adam", loss, params, rows, settings)
+
+
+def adamax(
+    loss: Any,
+    params: Sequence[Any],
+    learning_rate: Any = 0.002,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = 1e-8,
+    *,
+    rows: Any = None,
+) -> tuple[Updates, Updates, Any]:
+    """Adam with the largest gradient instead of the second moment (Kingma and Ba 2014).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+        beta1: How slowly the first moment forgets.
+        beta2: How slowly the largest gradient is forgotten.
+        epsilon: Keeps the divisor above zero.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    return _apply("adamax", loss, params, rows, settings)
+
+
+def apply_momentum(updates: Any, params: Sequence[Any] | None = None, momentum: Any = 0.9) -> Updates:
+    """Adds momentum to updates of parameters.
+
+    Args:
+        updates: Pairs of a variable and its new value.
+        params: The variables that get momentum; by default all.
+        momentum: How much of the last step is made again.
+
+    Returns:
+        New updates, with those of the velocities.
+    """
+    return _wrap(updates, params, momentum, nesterov=False)
+
+
+def apply_nesterov_momentum(
+    updates: Any, params: Sequence[Any] | None = None, momentum: Any = 0.9
+) -> Updates:
+    """Adds Nesterov's momentum to updates of parameters.
+
+    Args:
+        updates: Pairs of a variable and its new value.
+        params: The variables that get momentum; by default all.
+        momentum: How much of the last step is made again.
+
+    Returns:
+        New updates, with those of the velocities.
+    """
+    return _wrap(updates, params, momentum, nesterov=True)
+
+
+def _wrap(updates: Any, params: Sequence[Any] | None, momentum: Any, nesterov: bool) -> Updates:
+    pairs = list(updates.items()) if isinstance(updates, Mapping) else list(updates)
+    chosen = {id(one) for one in (params if params is not None else [variable for variable, _ in pairs])}
+    found: Updates = []
+    for variable, new in pairs:
+        if id(variable) not in chosen:
+            found.append((variable, new))
+            continue
+        velocity = pytensor.shared(np.zeros_like(variable.get_value(borrow=True)), name="velocity")
+        constant = _constant(momentum, variable.dtype)
+        moved = constant * velocity + new - variable
+        found.append((velocity, moved))
+        found.append((variable, constant * moved + new if nesterov else variable + moved))
+    return found
+
+
+def sgd_nonflat(loss: Any, params: Sequence[Any], learning_rate: Any) -> tuple[Updates, Updates, list[Any]]:
+    """Gradient descent with a shared variable for the gradient of each parameter.
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change.
+        learning_rate: How far to step.
+
+    Returns:
+        Updates that write the gradients, updates that change the parameters, and the gradients' variables.
+    """
+    gradients, held = nonflat_grads(loss, params)
+    rate = [_constant(learning_rate, one.dtype) for one in params]
+    changes = [(one, one - own * gradient) for one, own, gradient in zip(params, rate, held, strict=True)]
+    return list(zip(held, gradients, strict=True)), changes, held

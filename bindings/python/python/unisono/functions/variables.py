@@ -1,0 +1,96 @@
+"""Shared variables: values of which every rank has its own copy, known to all ranks by number."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Protocol
+
+_KINDS = {
+    "unisono.functions.shared": "unisono.functions.shared",
+    "pytensor": "unisono.functions.with_pytensor",
+    "torch": "unisono.functions.with_torch",
+}
+
+
+class Variable(Protocol):
+    """One rank's copy of a shared variable, whatever library it belongs to."""
+
+    name: str
+
+    def get(self) -> Any:
+        """The value as a NumPy array, where possible without a copy."""
+
+    def set(self, array: Any) -> None:
+        """Stores a NumPy array of any shape with the same number of axes; keeps no reference to it."""
+
+    def raw(self) -> Any:
+        """The value as its library holds it."""
+
+    def put(self, value: Any) -> None:
+        """Stores a value as its library holds it, without a copy."""
+
+
+class Registry:
+    """Which number each shared object has on all ranks, and this rank's copy of it."""
+
+    def __init__(self) -> None:
+        self.objects: dict[int, Any] = {}
+        self._numbers: dict[int, int] = {}
+        self._variables: dict[int, Variable] = {}
+
+    def note(self, thing: Any) -> None:
+        """Gives numbers to an object and to the variables in it; a second time does nothing."""
+        if id(thing) in self._numbers:
+            return
+        kind = kind_of(thing)
+        if kind is None:
+            return
+        self.adopt(len(self.objects), thing)
+        for part in kind.parts(thing):
+            if part is not thing:
+                self.note(part)
+
+    def adopt(self, number: int, thing: Any) -> None:
+        """Takes an object under the number that it has elsewhere."""
+        self.objects[number] = thing
+        self._numbers[id(thing)] = number
+        self._variables.pop(number, None)
+
+    def number_of(self, thing: Any) -> int | None:
+        """The number of an object, if it has one."""
+        return self._numbers.get(id(thing))
+
+    def variable(self, number: int) -> Variable:
+        """This rank's copy of a variable."""
+        found = self._variables.get(number)
+        if found is None:
+            found = self._variables[number] = wrap(self.objects[number])
+        return found
+
+
+def kinds() -> list[Any]:
+    """The modules that know shared objects, for the libraries that are in use here."""
+    return [importlib.import_module(adapter) for library, adapter in _KINDS.items() if library in sys.modules]
+
+
+def kind_of(thing: Any) -> Any:
+    """The module that knows objects like this one, or None for objects that are not shared."""
+    return next((kind for kind in kinds() if kind.is_shared(thing)), None)
+
+
+def parts_of(thing: Any) -> list[Any]:
+    """The variables in an object: a variable has itself, a module its parameters and buffers."""
+    kind = kind_of(thing)
+    if kind is None:
+        raise TypeError(
+            f"expected a shared variable (PyTensor's, a PyTorch parameter, buffer or module, or one made by "
+            f"functions.shared), received {type(thing).__name__}"
+        )
+    return list(kind.parts(thing))
+
+
+def wrap(thing: Any) -> Variable:
+    """The variable that an object is."""
+    variable: Variable = kind_of(thing).wrap(thing)
+    return variable

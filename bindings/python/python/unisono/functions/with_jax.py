@@ -1,0 +1,50 @@
+"""JAX: functions that each worker compiles with `jax.jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unisono.functions.callables import Callable, Kernel
+from unisono.functions.shared import Updated
+
+
+class JaxKernel(Kernel):
+    """A callable that is traced once for each shape."""
+
+    def __init__(self, definition: Callable) -> None:
+        super().__init__(definition)
+
+        def traced(*arguments: Any, **shareds: Any) -> Any:
+            result = definition.callable(*arguments, **shareds)
+            # What is changed travels beside the outputs: a compiled function returns arrays alone.
+            return (result.outputs, result.values) if isinstance(result, Updated) else (result, {})
+
+        self._compiled = jax.jit(traced)
+
+    def argument(self, array: Any) -> Any:
+        """A copy: JAX may keep what it is given, and the memory of inputs changes between calls."""
+        return jnp.array(array)
+
+    def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
+        """Runs the compiled form."""
+        # The master may change inputs and variables as soon as this returns.
+        ready: Any = jax.block_until_ready
+        outputs, values = ready(self._compiled(*arguments, **shareds))
+        return Updated(outputs, values) if values else outputs
+
+    def stored(self, value: Any) -> Any:
+        """A shared array's new value stays where JAX keeps it."""
+        return value
+
+    def result(self, value: Any) -> Any:
+        """A NumPy array, when it is computed."""
+        return np.asarray(value)
+
+
+def kernel(definition: Callable) -> Kernel:
+    """The callable in this process."""
+    return JaxKernel(definition)

@@ -1,0 +1,9 @@
+"""Halos: one array divided between ranks in space, each with what it needs of its neighbours' parts."""
+
+from unisono.halo.global_array import GlobalArray
+from unisono.halo.grid import Grid
+from unisono.halo.local import LocalGrid, local_grid
+from unisono.halo.picture import Picture
+from unisono.halo.window import Exchange, Window
+
+__all__ = ["Exchange", "GlobalArray", "Grid", "LocalGrid", "Picture", "Window", "local_grid"]

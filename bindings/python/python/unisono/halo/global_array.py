@@ -1,0 +1,343 @@
+"""One array that the ranks of a grid share in space."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unisono import _native
+from unisono.arrays import bfloat16, name_of
+from unisono.errors import UsageError
+from unisono.halo.grid import Grid
+from unisono.halo.options import IDENTITY, boundaries, for_each, paddings, window_dimensions
+from unisono.halo.window import Window, empty_like
+
+_DEFAULT_DIMENSIONS = {"w": -1, "h": -2, "d": -3, "data": 0}
+_TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
+
+
+class GlobalArray:
+    """Who has which part of an array. It holds no elements: each rank keeps its own part, a plain array.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> def rank(grid):
+        ...     image = uni.GlobalArray((4, 6), grid, split={"h": 0, "w": 1})
+        ...     part = image.scatter(np.arange(24.0).reshape(4, 6) if grid.rank == 0 else None)
+        ...     window = image.window(kernel=3, padding=1, boundary="periodic")
+        ...     return image.region, window.forward(part)
+        >>> with uni.local_grid(h=2, w=2) as grid:
+        ...     region, padded = grid.run(rank)[3]
+        >>> region
+        (slice(2, 4, None), slice(3, 6, None))
+        >>> padded
+        array([[ 8.,  9., 10., 11.,  6.],
+               [14., 15., 16., 17., 12.],
+               [20., 21., 22., 23., 18.],
+               [ 2.,  3.,  4.,  5.,  0.]])
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        grid: Grid,
+        split: Mapping[str, int] | None = None,
+        sizes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Divides an array between the ranks of a grid; no message is sent.
+
+        Args:
+            shape: The shape of the whole array.
+            grid: The ranks.
+            split: The dimension that each axis divides; by default `w` the last, `h` the one before, `d` the
+                one before that, and `data` the first. Axes that divide nothing have copies.
+            sizes: How long the parts along an axis are, where they are not to be as even as possible. By
+                default the first ones are one longer than the others.
+        """
+        self.shape: tuple[int, ...] = tuple(int(extent) for extent in shape)
+        """The shape of the whole array."""
+        self.grid: Grid = grid
+        """The ranks."""
+        self.split: dict[str, int] = _split(self.shape, grid, split)
+        """The dimension that each axis divides."""
+        given = [(axis, [int(size) for size in parts]) for axis, parts in (sizes or {}).items()]
+        self._layout = _native.Layout(
+            list(grid.axes.items()), list(self.shape), list(self.split.items()), given
+        )
+        self._exchanges: dict[Any, _native.HaloExchange] = {}
+        self._windows: dict[Any, Window] = {}
+
+    @classmethod
+    def _of(
+        cls, layout: _native.Layout, like: GlobalArray, sizes: Mapping[str, Sequence[int]] | None
+    ) -> GlobalArray:
+        kept = {axis: parts for axis, parts in layout.sizes}
+        return cls(layout.shape, like.grid, like.split, {**kept, **(sizes or {})})
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis}={self.grid.axes[axis]} over {dim}" for axis, dim in self.split.items())
+        return f"<unisono.GlobalArray {self.shape}, {axes or 'whole on every rank'}; here {self.local_shape}>"
+
+    @property
+    def sizes(self) -> dict[str, list[int]]:
+        """How long the parts along each axis are."""
+        return {axis: list(parts) for axis, parts in self._layout.sizes}
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        """The part that this rank has, as slices of the whole: ``whole[array.region]``."""
+        return self.region_of(self.grid.rank)
+
+    def region_of(self, rank: int) -> tuple[slice, ...]:
+        """The part that a rank has.
+
+        Args:
+            rank: Its number in the grid.
+
+        Returns:
+            Slices of the whole array.
+        """
+        self.grid.coordinates_of(rank)
+        return tuple(slice(start, stop) for start, stop in self._layout.region(rank))
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of this rank's part."""
+        return tuple(one.stop - one.start for one in self.region)
+
+    def owner(self, index: Sequence[int]) -> int:
+        """The rank that has an element.
+
+        Args:
+            index: Its index in the whole array.
+
+        Returns:
+            The rank; of those that have copies, the one at this rank's place on the axes that divide nothing.
+        """
+        return self._layout.owner([int(one) for one in index], self.grid.rank)
+
+    def to_local(self, index: Sequence[int]) -> tuple[int, ...] | None:
+        """Where an element of the whole array is in this rank's part.
+
+        Args:
+            index: Its index in the whole array.
+
+        Returns:
+            Its index in the part, or None if another rank has it.
+        """
+        if self.owner(index) != self.grid.rank:
+            return None
+        return tuple(int(one) - part.start for one, part in zip(index, self.region, strict=True))
+
+    def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Where an element of this rank's part is in the whole array.
+
+        Args:
+            index: Its index in the part.
+
+        Returns:
+            Its index in the whole array.
+        """
+        return tuple(int(one) + part.start for one, part in zip(index, self.region, strict=True))
+
+    def scatter(self, x: Any | None, root: int = 0, *, timeout: float | None = None) -> Any:
+        """Everybody gets its part of the array that the root has. Every rank calls it.
+
+        Args:
+            x: The whole array, at the root; elsewhere None, or any tensor to get a tensor.
+            root: The rank that has it.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            This rank's part.
+        """
+        here = self.grid.rank == root
+        fits = not here or (x is not None and tuple(x.shape) == self.shape and name_of(x.dtype) in _TYPES)
+        # The others learn the type from the root, or that there is nothing to wait for.
+        code = np.array([_TYPES.index(name_of(x.dtype)) if here and fits and x is not None else -1])
+        self.grid.group.broadcast(code, root, timeout=timeout)
+        if code[0] < 0:
+            received = "none" if x is None else f"{tuple(x.shape)} {name_of(x.dtype)}"
+            raise UsageError(
+                f"scatter: expected an array of the shape {self.shape} at rank {root}, received "
+                f"{received if here else 'another one there'}; pass the whole array on that rank"
+            )
+        name = _TYPES[int(code[0])]
+        source = x if here else _nothing(x, len(self.shape), name)
+        out = empty_like(source, self.local_shape)
+        self._once("scatter", root, name, timeout).forward([source], [out], timeout)
+        return out
+
+    def gather(self, x: Any, root: int | None = 0, *, timeout: float | None = None) -> Any:
+        """The parts come together as one array. Every rank calls it.
+
+        Args:
+            x: This rank's part.
+            root: The rank that gets the whole, or None for all.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The whole array at the root, None elsewhere.
+        """
+        self._check(x, "gather")
+        gets = root is None or root == self.grid.rank
+        out = empty_like(x, self.shape if gets else (0,) * len(self.shape))
+        self._once("gather", root, name_of(x.dtype), timeout).forward([x], [out], timeout)
+        return out if gets else None
+
+    def repartition(self, x: Any, to: GlobalArray, *, timeout: float | None = None) -> Any:
+        """Divides the array in another way. Every rank calls it.
+
+        Args:
+            x: This rank's part.
+            to: The same array, divided in another way on the same grid.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            This rank's part as `to` divides it.
+        """
+        self._check(x, "repartition")
+        key = ("repartition", tuple(to.split.items()), str(to.sizes), name_of(x.dtype))
+        if key not in self._exchanges:
+            plan = _native.HaloPlan.repartition(self._layout, to._layout, self.grid.rank)
+            native = self.grid.group._native
+            self._exchanges[key] = _native.HaloExchange(native, plan, name_of(x.dtype), 1, True, timeout)
+        out = empty_like(x, to.local_shape)
+        self._exchanges[key].forward([x], [out], timeout)
+        return out
+
+    def window(
+        self,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: Any = 0,
+        dilation: int | Sequence[int] = 1,
+        boundary: Any = "zero",
+        transposed: bool = False,
+        output_padding: int | Sequence[int] = 0,
+        ceil_mode: bool = False,
+        dims: Sequence[int] | None = None,
+        output_sizes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Window:
+        """What the outputs of a convolution or a pooling need of this array; no message is sent.
+
+        Args:
+            kernel: How many elements an output looks at: one number, or one for each dimension of the window.
+            stride: How far neighbouring windows are apart.
+            padding: Positions around the array: a number, "same", "valid", or for each dimension a number or
+                a pair (before, after).
+            dilation: How far the elements of one window are apart.
+            boundary: What is there: "zero", "replicate", "reflect", "periodic" or a number; or for each
+                dimension one or a pair (before, after); or a dictionary from axes to these, such as
+                ``{"w": "periodic"}``.
+            transposed: Whether it is a transposed convolution: every element spreads over the outputs.
+            output_padding: Further outputs of a transposed window.
+            ceil_mode: Whether a last window counts that ends outside.
+            dims: The dimensions of the window. By default those that are divided, except by an axis `data`,
+                or with a sequence as the kernel the last ones.
+            output_sizes: How long the parts of the outputs along an axis are; by default as even as possible.
+
+        Returns:
+            The window: `forward`, `adjoint`, `begin`.
+
+        Raises:
+            UsageError: The window is larger than the padded array, or something else cannot be.
+        """
+        chosen = window_dimensions(kernel, dims, self.shape, self.split)
+        count = len(chosen)
+        kernels = [int(one) for one in for_each("kernel", kernel, count)]
+        strides = [int(one) for one in for_each("stride", stride, count)]
+        dilations = [int(one) for one in for_each("dilation", dilation, count)]
+        pads = paddings(padding, kernels, dilations, strides)
+        extras = [int(one) for one in for_each("output_padding", output_padding, count)]
+        numbers = [IDENTITY] * len(self.shape)
+        for at, dim in enumerate(chosen):
+            values = (kernels[at], strides[at], dilations[at], *pads[at], extras[at])
+            if any(value < 0 for value in values):
+                raise UsageError(
+                    f"window: expected numbers of 0 or more, received {values}; correct the window"
+                )
+            shape = (kernels[at], strides[at], dilations[at], *pads[at])
+            numbers[dim] = (*shape, transposed, extras[at], ceil_mode)
+        edges = boundaries(boundary, chosen, self.split, len(self.shape))
+        key = (tuple(numbers), tuple(edges), str(output_sizes))
+        if key not in self._windows:
+            output = GlobalArray._of(self._layout.outputs(numbers), self, output_sizes)
+            self._windows[key] = Window(self, output, numbers, edges)
+        return self._windows[key]
+
+    def get_fprop_view(self, x: Any, kernel: int | Sequence[int], **window: Any) -> Any:
+        """This rank's part with what its outputs need around it: `window` and `forward` in one.
+
+        Args:
+            x: This rank's part.
+            kernel: As for `window`.
+            window: The other arguments of `window`.
+
+        Returns:
+            The padded part.
+        """
+        return self.window(kernel, **window).forward(x)
+
+    def get_bprop_view(self, gradient: Any, kernel: int | Sequence[int], **window: Any) -> Any:
+        """The gradient of this rank's part from that of the padded part: `window` and `adjoint` in one.
+
+        Args:
+            gradient: Of what `get_fprop_view` returned.
+            kernel: As for `window`.
+            window: The other arguments of `window`.
+
+        Returns:
+            For each element of this rank's part, the sum of all ranks' gradients of it.
+        """
+        return self.window(kernel, **window).adjoint(gradient)
+
+    def _check(self, x: Any, operation: str) -> None:
+        if tuple(x.shape) != self.local_shape:
+            self.grid.group._native.skip_call()
+            raise UsageError(
+                f"rank {self.grid.rank}: {operation}: expected this rank's part, of the shape "
+                f"{self.local_shape}, received {tuple(x.shape)}; take whole[array.region]"
+            )
+
+    def _once(self, what: str, root: int | None, dtype: str, timeout: float | None) -> _native.HaloExchange:
+        key = (what, root, dtype)
+        if key not in self._exchanges:
+            rank, native = self.grid.rank, self.grid.group._native
+            if what == "scatter":
+                plan = _native.HaloPlan.scatter(self._layout, root or 0, rank)
+            else:
+                plan = _native.HaloPlan.gather(self._layout, root, rank)
+            # Whole arrays travel seldom: no room is kept in shared memory for them.
+            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, False, timeout)
+        return self._exchanges[key]
+
+
+def _nothing(like: Any, dimensions: int, dtype: str) -> Any:
+    """An empty array of this type, from the library of `like`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.empty((0,) * dimensions, dtype=getattr(torch, dtype))
+    return np.empty((0,) * dimensions, bfloat16() if dtype == "bfloat16" else dtype)
+
+
+def _split(shape: tuple[int, ...], grid: Grid, split: Mapping[str, int] | None) -> dict[str, int]:
+    if split is None:
+        unknown = [axis for axis in grid.axes if axis not in _DEFAULT_DIMENSIONS]
+        if unknown:
+            raise UsageError(
+                f"split: expected to know which dimensions the axes {', '.join(unknown)} divide, received no "
+                'split; pass for example split={"rows": 0}'
+            )
+        split = {axis: _DEFAULT_DIMENSIONS[axis] for axis in grid.axes}
+    dims = {axis: int(dim) + len(shape) if dim < 0 else int(dim) for axis, dim in split.items()}
+    for axis, dim in dims.items():
+        if not 0 <= dim < len(shape):
+            raise UsageError(
+                f"split: expected a dimension of the array {shape} for the axis {axis}, "
+                f"received {split[axis]}; dimensions count from 0"
+            )
+    return dims

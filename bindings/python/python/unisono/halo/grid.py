@@ -1,0 +1,142 @@
+"""Ranks arranged along named axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unisono import _native
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.world import world
+
+if TYPE_CHECKING:
+    from unisono.halo.global_array import GlobalArray
+    from unisono.halo.picture import Picture
+    from unisono.halo.window import Window
+
+
+class Grid:
+    """Ranks along named axes, such as ``Grid(data=2, h=2, w=2)``; the last axis is the fastest.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> grid = uni.Grid(h=1, w=-1)
+        >>> grid.axes, grid.rank, grid.coordinates
+        ({'h': 1, 'w': 1}, 0, {'h': 0, 'w': 0})
+    """
+
+    def __init__(self, group: Group | None = None, **axes: int) -> None:
+        """Arranges the ranks of a group.
+
+        Args:
+            group: The ranks; by default all of the world's.
+            axes: How many ranks each axis has; one may be -1 and gets what the others leave.
+
+        Raises:
+            UsageError: The axes do not make as many ranks as the group has.
+        """
+        self.group: Group = world() if group is None else group
+        """The ranks."""
+        wanted = [(name, int(size)) for name, size in axes.items()]
+        self.axes: dict[str, int] = dict(_native.grid_axes(wanted, self.group.size))
+        """How many ranks each axis has."""
+        self.rank: int = self.group.rank
+        """This rank's number in the group."""
+        self.size: int = self.group.size
+        """How many ranks there are."""
+        self._along: dict[str, Group] = {}
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}={size}" for name, size in self.axes.items())
+        return f"<unisono.Grid {axes}, rank {self.rank} of {self.size}>"
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """Where this rank is on each axis."""
+        return self.coordinates_of(self.rank)
+
+    def coordinates_of(self, rank: int) -> dict[str, int]:
+        """Where a rank is on each axis.
+
+        Args:
+            rank: Its number in the group.
+
+        Returns:
+            The axes' names and the rank's places on them.
+        """
+        if not 0 <= rank < self.size:
+            raise UsageError(f"grid: expected a rank below {self.size}, received {rank}; ranks count from 0")
+        places = []
+        for size in reversed(self.axes.values()):
+            places.append(rank % size)
+            rank //= size
+        return dict(zip(self.axes, reversed(places), strict=True))
+
+    def rank_at(self, **coordinates: int) -> int:
+        """The rank at these coordinates.
+
+        Args:
+            coordinates: The place on each axis.
+
+        Returns:
+            Its number in the group.
+        """
+        if coordinates.keys() != self.axes.keys():
+            raise UsageError(
+                f"grid: expected a place on each of the axes {', '.join(self.axes)}, "
+                f"received {', '.join(coordinates) or 'none'}; name every axis once"
+            )
+        rank = 0
+        for name, size in self.axes.items():
+            if not 0 <= coordinates[name] < size:
+                raise UsageError(
+                    f"grid: expected a place below {size} on the axis {name}, received {coordinates[name]}; "
+                    "places count from 0"
+                )
+            rank = rank * size + coordinates[name]
+        return rank
+
+    def along(self, axis: str) -> Group:
+        """The ranks that differ from this one along one axis only. Every rank of the grid calls it.
+
+        Args:
+            axis: The axis's name.
+
+        Returns:
+            Their group; the same one each time.
+        """
+        if axis not in self.axes:
+            raise UsageError(
+                f"grid: expected one of the axes {', '.join(self.axes)}, received {axis!r}; use one of these"
+            )
+        if axis not in self._along:
+            here = self.coordinates
+            members = [self.rank_at(**{**here, axis: place}) for place in range(self.axes[axis])]
+            group = self.group.group(members)
+            assert group is not None  # this rank is a member
+            self._along[axis] = group
+        return self._along[axis]
+
+    def show(self, what: GlobalArray | Window | None = None, rank: int | None = None) -> Picture:
+        """Draws who has what: the ranks, the parts of an array, or what the outputs of a window need.
+
+        Args:
+            what: An array, or a window over one; by default the ranks alone.
+            rank: Whose halo to draw, with a window; by default that of the rank in the middle.
+
+        Returns:
+            The picture: an image in a notebook, text in a terminal, a file with ``.save("parts.svg")``.
+
+        Example:
+            >>> import unisono as uni
+            >>> with uni.local_grid(w=3) as grid:
+            ...     print(grid.show())
+            +---+---+---+
+            | 0 | 1 | 2 |
+            +---+---+---+
+            w=3
+        """
+        from unisono.halo.draw import draw
+
+        return draw(self, what, rank)

@@ -1,0 +1,115 @@
+"""Ranks inside one process, for notebooks and tests."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from unisono import _native
+from unisono.errors import PeerLost
+from unisono.group import Group
+from unisono.halo.grid import Grid
+
+if TYPE_CHECKING:
+    from unisono.halo.global_array import GlobalArray
+    from unisono.halo.picture import Picture
+    from unisono.halo.window import Window
+
+R = TypeVar("R")
+
+
+class LocalGrid:
+    """A grid whose ranks are threads of this process; made by `local_grid`."""
+
+    def __init__(self, **axes: int) -> None:
+        self._worlds = _native.World.threads(math.prod(axes.values()))
+        self.grids: list[Grid] = [Grid(Group(world.group()), **axes) for world in self._worlds]
+        """Each rank's own grid, in rank order."""
+        self.axes: dict[str, int] = self.grids[0].axes
+        """How many ranks each axis has."""
+        self.size: int = len(self.grids)
+        """How many ranks there are."""
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}={size}" for name, size in self.axes.items())
+        return f"<unisono.LocalGrid {axes}, {self.size} ranks in this process>"
+
+    def __enter__(self) -> LocalGrid:  # noqa: PYI034  (Self needs Python 3.11)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, function: Callable[..., R], *arguments: Any) -> list[R]:
+        """Runs a function on every rank at once, each in a thread of its own.
+
+        Args:
+            function: Called with the rank's `Grid` and the arguments.
+            arguments: The same for every rank.
+
+        Returns:
+            The results, in rank order.
+
+        Raises:
+            Exception: What the first rank that failed raised.
+        """
+        results: list[Any] = [None] * self.size
+        failures: list[BaseException | None] = [None] * self.size
+
+        def rank(grid: Grid) -> None:
+            try:
+                results[grid.rank] = function(grid, *arguments)
+            except BaseException as failure:  # it is raised again below
+                failures[grid.rank] = failure
+
+        threads = [threading.Thread(target=rank, args=(grid,)) for grid in self.grids]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        raised = [failure for failure in failures if failure is not None]
+        # Who only lost the others says less than those who know why.
+        raised.sort(key=lambda failure: isinstance(failure, PeerLost))
+        if raised:
+            raise raised[0]
+        return results
+
+    def show(self, what: GlobalArray | Window | None = None, rank: int | None = None) -> Picture:
+        """Draws who has what; see `Grid.show`.
+
+        Args:
+            what: An array or a window that a rank made.
+            rank: Whose halo to draw.
+
+        Returns:
+            The picture.
+        """
+        return self.grids[0].show(what, rank)
+
+    def close(self) -> None:
+        """Ends the ranks; their grids can not be used afterwards."""
+        threads = [threading.Thread(target=world.shutdown) for world in self._worlds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def local_grid(**axes: int) -> LocalGrid:
+    """Makes a grid whose ranks are threads of this process: no launcher, for notebooks and tests.
+
+    Args:
+        axes: How many ranks each axis has.
+
+    Returns:
+        The grid; `run` a function on it.
+
+    Example:
+        >>> import unisono as uni
+        >>> with uni.local_grid(h=2, w=2) as grid:
+        ...     grid.run(lambda rank: rank.coordinates)[3]
+        {'h': 1, 'w': 1}
+    """
+    return LocalGrid(**axes)

@@ -1,0 +1,144 @@
+"""How users write windows and boundaries, and what the native module wants to hear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unisono.errors import UsageError
+
+Boundary = str | float
+"""What is beyond an edge: "zero", "replicate", "reflect", "periodic", or a number that stands everywhere."""
+
+WindowNumbers = tuple[int, int, int, int, int, bool, int, bool]
+"""Kernel, stride, dilation, padding before and after, transposed, output padding, ceil mode."""
+
+Words = tuple[str, float]
+"""A boundary's name and value."""
+
+IDENTITY: WindowNumbers = (1, 1, 1, 0, 0, False, 0, False)
+"""The window of dimensions that are taken element by element."""
+
+
+def window_dimensions(
+    kernel: Any, dims: Sequence[int] | None, shape: Sequence[int], split: Mapping[str, int]
+) -> list[int]:
+    """The dimensions that a window lies over.
+
+    Args:
+        kernel: A number, or one for each dimension.
+        dims: The dimensions, where the user names them.
+        shape: The array's shape.
+        split: The dimension that each axis divides.
+
+    Returns:
+        Their numbers, in order.
+    """
+    if dims is not None:
+        chosen = [dim + len(shape) if dim < 0 else dim for dim in dims]
+    elif isinstance(kernel, int):
+        chosen = sorted(dim for axis, dim in split.items() if axis != "data")
+    else:
+        chosen = list(range(len(shape) - len(kernel), len(shape)))
+    if not all(0 <= dim < len(shape) for dim in chosen) or len(set(chosen)) != len(chosen):
+        raise UsageError(
+            f"window: expected different dimensions of an array with {len(shape)}, "
+            f"received {list(dims) if dims is not None else chosen}; name them with dims=(2, 3)"
+        )
+    return chosen
+
+
+def for_each(name: str, value: Any, count: int) -> list[Any]:
+    """One value for each dimension of a window.
+
+    Args:
+        name: What it is, for errors.
+        value: One for all, or a sequence with one for each.
+        count: How many dimensions there are.
+
+    Returns:
+        The values.
+    """
+    if isinstance(value, (int, float, str)):
+        return [value] * count
+    values = list(value)
+    if len(values) != count:
+        raise UsageError(
+            f"window: expected one {name} or {count}, one for each dimension of the window, "
+            f"received {len(values)}; see dims="
+        )
+    return values
+
+
+def paddings(
+    padding: Any, kernel: list[int], dilation: list[int], stride: list[int]
+) -> list[tuple[int, int]]:
+    """The padding before and after, for each dimension of a window.
+
+    Args:
+        padding: A number, "same", "valid", or one for each dimension, which may be a pair.
+        kernel: The kernels.
+        dilation: The dilations.
+        stride: The strides.
+
+    Returns:
+        The pairs.
+    """
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        if any(step != 1 for step in stride):
+            raise UsageError(
+                f"window: expected stride 1 for padding 'same', received {stride}; give numbers instead"
+            )
+        spans = [step * (size - 1) for size, step in zip(kernel, dilation, strict=True)]
+        return [(span // 2, span - span // 2) for span in spans]
+    pairs = []
+    for one in for_each("padding", padding, len(kernel)):
+        before, after = (one, one) if isinstance(one, int) else one
+        pairs.append((int(before), int(after)))
+    return pairs
+
+
+def boundaries(
+    boundary: Any, dims: list[int], split: Mapping[str, int], count: int
+) -> list[tuple[Words, Words]]:
+    """Both edges of every dimension of an array.
+
+    Args:
+        boundary: One for all edges; a sequence with one for each dimension of the window, which may be a pair
+            (before, after); or a dictionary from axes or dimensions to these, zero elsewhere.
+        dims: The dimensions of the window.
+        split: The dimension that each axis divides.
+        count: How many dimensions the array has.
+
+    Returns:
+        Names and values, before and after.
+    """
+    edges: list[tuple[Words, Words]] = [(("zero", 0.0), ("zero", 0.0))] * count
+    if isinstance(boundary, Mapping):
+        for key, one in boundary.items():
+            dim = split.get(key) if isinstance(key, str) else int(key) % count
+            if dim is None:
+                raise UsageError(
+                    f"window: expected boundaries for the axes {', '.join(split)} or for dimensions, "
+                    f"received {key!r}; use one of these"
+                )
+            edges[dim] = _edges(one)
+        return edges
+    for dim, one in zip(dims, for_each("boundary", boundary, len(dims)), strict=True):
+        edges[dim] = _edges(one)
+    return edges
+
+
+def _edges(one: Any) -> tuple[Words, Words]:
+    if isinstance(one, (str, int, float)):
+        return _words(one), _words(one)
+    before, after = one
+    return _words(before), _words(after)
+
+
+def _words(boundary: Any) -> Words:
+    if isinstance(boundary, str):
+        return boundary, 0.0
+    return "constant", float(boundary)

@@ -1,0 +1,258 @@
+"""What the outputs of a window need: gathered, and summed back to where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unisono import _native
+from unisono.arrays import name_of
+from unisono.errors import UsageError
+from unisono.halo.options import WindowNumbers, Words
+
+if TYPE_CHECKING:
+    from unisono.halo.global_array import GlobalArray
+
+
+class Window:
+    """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
+
+    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives. The first call for a type
+    makes what it needs in shared memory; later ones only copy.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> signal = uni.GlobalArray((8,), uni.Grid(w=1), split={"w": 0})
+        >>> window = signal.window(kernel=3, padding=1, boundary="reflect")
+        >>> window.forward(np.arange(8))
+        array([1, 0, 1, 2, 3, 4, 5, 6, 7, 6])
+        >>> window.adjoint(np.ones(10))
+        array([1., 2., 1., 1., 1., 1., 2., 1.])
+    """
+
+    def __init__(
+        self,
+        array: GlobalArray,
+        output: GlobalArray,
+        numbers: list[WindowNumbers],
+        edges: list[tuple[Words, Words]],
+    ) -> None:
+        """Plans who sends what; see `GlobalArray.window`."""
+        self.input: GlobalArray = array
+        """The array that it lies over."""
+        self.output: GlobalArray = output
+        """The array of its outputs."""
+        self.numbers: tuple[WindowNumbers, ...] = tuple(numbers)
+        """Of each dimension: kernel, stride, dilation, padding before and after, transposed, output padding,
+        ceil mode."""
+        self.edges: tuple[tuple[Words, Words], ...] = tuple(edges)
+        """The boundary before and after each dimension: its name and value."""
+        self._plan = self._plan_of(array.grid.rank)
+        self._exchanges: dict[tuple[str, int], _native.HaloExchange] = {}
+
+    def __repr__(self) -> str:
+        return f"<unisono.Window {self.input.shape} -> {self.output.shape}; padded here {self.padded_shape}>"
+
+    def _plan_of(self, rank: int) -> _native.HaloPlan:
+        layout, outputs = self.input._layout, self.output._layout
+        return _native.HaloPlan.window(layout, list(self.numbers), list(self.edges), outputs, rank)
+
+    @property
+    def needed(self) -> tuple[tuple[int, int], ...]:
+        """The first index and the end, in each dimension, of what this rank's outputs need.
+
+        It may reach outside the array, where the boundary is.
+        """
+        return tuple(self._plan.needed)
+
+    def needed_by(self, rank: int) -> tuple[tuple[int, int], ...]:
+        """What a rank's outputs need; see `needed`.
+
+        Args:
+            rank: Its number in the grid.
+
+        Returns:
+            The first index and the end in each dimension.
+        """
+        return tuple(self._plan_of(rank).needed)
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape of what `forward` gives this rank."""
+        return tuple(stop - start for start, stop in self.needed)
+
+    @property
+    def halos(self) -> tuple[tuple[int, int], ...]:
+        """How many elements are needed before and after this rank's part; below 0 where some are not."""
+        pairs = zip(self._plan.own, self._plan.needed, strict=True)
+        return tuple((own[0] - needed[0], needed[1] - own[1]) for own, needed in pairs)
+
+    @property
+    def neighbours(self) -> dict[int, int]:
+        """The ranks that send to this one, and how many elements each."""
+        return dict(self._plan.sources)
+
+    def forward(self, x: Any, out: Any = None, *, timeout: float | None = None) -> Any:
+        """Gathers what this rank's outputs need into one padded array.
+
+        Args:
+            x: This rank's part; or a list of several arrays' parts, which travel together.
+            out: Where to put the result; by default a new array, like `x`.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The padded array, or a list of them.
+        """
+        parts, targets = self._arrays(x, out, self.input.local_shape, self.padded_shape, "halo forward")
+        self._exchange(parts, timeout).forward(parts, targets, timeout)
+        return targets if isinstance(x, (list, tuple)) else targets[0]
+
+    def refresh(self, padded: Any, *, timeout: float | None = None) -> Any:
+        """Brings the halos up to date of an array that is kept in its padded form: nothing else is touched.
+
+        Constants beyond the edges stay as `forward` has written them.
+
+        Args:
+            padded: As `forward` gives it, whose inner part this rank has changed since; or a list. It is
+                written in place.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            `padded`.
+        """
+        arrays = list(padded) if isinstance(padded, (list, tuple)) else [padded]
+        self._check(arrays, self.padded_shape, "halo refresh")
+        self._exchange(arrays, timeout).refresh(arrays, timeout)
+        return padded
+
+    def adjoint(self, gradient: Any, out: Any = None, *, timeout: float | None = None) -> Any:
+        """The adjoint of `forward`, for backpropagation: sums each element over all that forward made of it.
+
+        Args:
+            gradient: Of the padded array; or a list.
+            out: Where to put the result; by default a new array.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The gradient of this rank's part, or a list of them.
+        """
+        padded, targets = self._arrays(
+            gradient, out, self.padded_shape, self.input.local_shape, "halo adjoint"
+        )
+        self._exchange(padded, timeout).adjoint(padded, targets, timeout)
+        return targets if isinstance(gradient, (list, tuple)) else targets[0]
+
+    def begin(self, x: Any, out: Any = None, *, timeout: float | None = None) -> Exchange:
+        """Begins `forward`: meanwhile compute what needs no halo.
+
+        Args:
+            x: This rank's part, or a list; it may be changed when this returns.
+            out: Where to put the result.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The exchange: `end` it before the window's next call.
+        """
+        parts, targets = self._arrays(x, out, self.input.local_shape, self.padded_shape, "halo forward")
+        exchange = self._exchange(parts, timeout)
+        exchange.begin(parts, targets, timeout)
+        return Exchange(exchange, targets, isinstance(x, (list, tuple)))
+
+    def begin_adjoint(self, gradient: Any, out: Any = None, *, timeout: float | None = None) -> Exchange:
+        """Begins `adjoint`.
+
+        Args:
+            gradient: Of the padded array, or a list; it may be changed when this returns.
+            out: Where to put the result.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The exchange: `end` it before the window's next call.
+        """
+        padded, targets = self._arrays(
+            gradient, out, self.padded_shape, self.input.local_shape, "halo adjoint"
+        )
+        exchange = self._exchange(padded, timeout)
+        exchange.begin_adjoint(padded, targets, timeout)
+        return Exchange(exchange, targets, isinstance(gradient, (list, tuple)))
+
+    def _arrays(
+        self, x: Any, out: Any, shape: tuple[int, ...], target: tuple[int, ...], operation: str
+    ) -> tuple[list[Any], list[Any]]:
+        several = isinstance(x, (list, tuple))
+        inputs = list(x) if several else [x]
+        if out is None:
+            outputs = [empty_like(one, target) for one in inputs]
+        else:
+            outputs = list(out) if several else [out]
+        self._check(inputs, shape, operation)
+        self._check(outputs, target, f"{operation} into out=")
+        if len(outputs) != len(inputs) or len({name_of(one.dtype) for one in inputs}) != 1:
+            self._refuse(
+                operation, "arrays of one type, and as many results", f"{len(inputs)} and {len(outputs)}"
+            )
+        return inputs, outputs
+
+    def _check(self, arrays: Sequence[Any], shape: tuple[int, ...], operation: str) -> None:
+        for one in arrays:
+            if tuple(one.shape) != shape:
+                self._refuse(operation, f"an array of the shape {shape}", str(tuple(one.shape)))
+        if not arrays:
+            self._refuse(operation, "one array or more", "an empty list")
+
+    def _refuse(self, operation: str, expected: str, received: str) -> None:
+        # The others may be making this call: it counts.
+        self.input.grid.group._native.skip_call()
+        raise UsageError(
+            f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
+            f"this rank has {self.input.region} of {self.input.shape}"
+        )
+
+    def _exchange(self, arrays: list[Any], timeout: float | None) -> _native.HaloExchange:
+        key = (name_of(arrays[0].dtype), len(arrays))
+        if key not in self._exchanges:
+            native = self.input.grid.group._native
+            self._exchanges[key] = _native.HaloExchange(native, self._plan, *key, True, timeout)
+        return self._exchanges[key]
+
+
+class Exchange:
+    """Halos that are under way; made by `Window.begin`."""
+
+    def __init__(self, native: _native.HaloExchange, outputs: list[Any], several: bool) -> None:
+        self._native = native
+        self._outputs = outputs
+        self._several = several
+
+    @property
+    def padded(self) -> Any:
+        """The result so far: everything but what others send."""
+        return self._outputs if self._several else self._outputs[0]
+
+    def end(self, *, timeout: float | None = None) -> Any:
+        """Waits for the others' parts.
+
+        Args:
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            The whole result.
+        """
+        self._native.end(self._outputs, timeout)
+        return self.padded
+
+
+def empty_like(x: Any, shape: Sequence[int]) -> Any:
+    """A new array of another shape, from the same library and of the same type.
+
+    Args:
+        x: A NumPy array or a PyTorch tensor.
+        shape: The shape.
+
+    Returns:
+        The array, with no particular values.
+    """
+    return x.new_empty(tuple(shape)) if hasattr(x, "new_empty") else np.empty(tuple(shape), x.dtype)

@@ -1,0 +1,214 @@
+"""Collectives on JAX arrays and pytrees: outside `jit` at once, inside as ordered callbacks.
+
+Every rank makes the same calls in the same order. Inside `jit` JAX keeps it: the callbacks are ordered, also
+from one jitted function to the next. They cannot be differentiated: reduce what `grad` returned.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from unisono.errors import Error
+from unisono.group import Group
+from unisono.world import world
+
+F = TypeVar("F", bound=Callable[..., Any])
+Values = np.ndarray[Any, Any]
+
+# What the last callback of this process raised: JAX passes on its text alone.
+_raised: list[Error] = []
+
+
+def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None) -> Any:
+    """Combines everybody's arrays, element by element; every rank gets the same bits.
+
+    Args:
+        x: An array or a pytree of arrays, the same types and shapes on every rank. Arrays of one type travel
+            together.
+        op: "sum", "avg" (not for integers), "prod", "min" or "max".
+        group: The ranks; by default all.
+        timeout: Seconds until the call gives up.
+
+    Returns:
+        New arrays, in the same tree.
+
+    Example:
+        >>> import jax.numpy as jnp, unisono as uni, unisono.jax as unijax
+        >>> world = uni.init()
+        >>> step = unijax.jit(lambda x: unijax.all_reduce(x * 2, op="avg"))
+        >>> step(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
+    """
+    ranks = group or world()
+
+    def reduce(arrays: list[Values]) -> list[Values]:
+        return _fused(arrays, lambda flat: ranks.all_reduce(flat, op, timeout=timeout))
+
+    return _apply(reduce, x, lambda leaf: leaf.shape)
+
+
+def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Any:
+    """Gives everybody the root's arrays.
+
+    Args:
+        x: An array or a pytree of arrays, the same types and shapes on every rank.
+        root: The rank that has the values.
+        group: The ranks; by default all.
+        timeout: Seconds until the call gives up.
+
+    Returns:
+        New arrays, in the same tree.
+    """
+    ranks = group or world()
+
+    def copy(arrays: list[Values]) -> list[Values]:
+        return _fused(arrays, lambda flat: ranks.broadcast(flat, root, timeout=timeout))
+
+    return _apply(copy, x, lambda leaf: leaf.shape)
+
+
+def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = None) -> Any:
+    """Stacks everybody's arrays on a new first axis.
+
+    Args:
+        x: An array or a pytree of arrays, the same types and shapes on every rank.
+        group: The ranks; by default all.
+        timeout: Seconds until the call gives up.
+
+    Returns:
+        New arrays, in the same tree.
+    """
+    ranks = group or world()
+
+    def gather(arrays: list[Values]) -> list[Values]:
+        return [ranks.all_gather(array, timeout=timeout) for array in arrays]
+
+    return _apply(gather, x, lambda leaf: (ranks.size, *leaf.shape))
+
+
+def reduce_scatter(
+    x: Any, op: str = "sum", *, group: Group | None = None, timeout: float | None = None
+) -> Any:
+    """Combines everybody's arrays; each rank gets its share of the rows, as even as possible.
+
+    Args:
+        x: An array or a pytree of arrays with a first axis, the same types and shapes on every rank.
+        op: As for `all_reduce`.
+        group: The ranks; by default all.
+        timeout: Seconds until the call gives up.
+
+    Returns:
+        New arrays, in the same tree.
+    """
+    ranks = group or world()
+
+    def scatter(arrays: list[Values]) -> list[Values]:
+        return [ranks.reduce_scatter(array, op, timeout=timeout) for array in arrays]
+
+    def share(leaf: Any) -> tuple[int, ...]:
+        rows, rest = divmod(leaf.shape[0], ranks.size)
+        return (rows + (ranks.rank < rest), *leaf.shape[1:])
+
+    return _apply(scatter, x, share)
+
+
+def barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
+    """Waits until every rank has come this far and has ended its jitted collectives; not inside `jit`.
+
+    Args:
+        group: The ranks; by default all.
+        timeout: Seconds until the call gives up.
+    """
+    _settle()
+    (group or world()).barrier(timeout=timeout)
+
+
+def jit(function: F, **options: Any) -> F:
+    """``jax.jit`` for functions with collectives: waits for the result, and raises Unisono's own errors.
+
+    Under plain ``jax.jit`` an error inside a callback comes as a ``JaxRuntimeError`` that has its text.
+
+    Args:
+        function: The function.
+        options: Options of ``jax.jit``.
+
+    Returns:
+        The compiled function.
+    """
+    compiled = jax.jit(function, **options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        _raised.clear()
+        try:
+            return jax.block_until_ready(compiled(*args, **named))
+        except jax.errors.JaxRuntimeError as error:
+            if _raised:
+                raise _raised.pop() from error
+            raise
+
+    return cast(F, call)
+
+
+def _apply(host: Callable[[list[Values]], list[Values]], x: Any, shape: Callable[[Any], Any]) -> Any:
+    """Runs `host` on the leaves of a tree: now, or when the jitted program comes to it."""
+    leaves, tree = jax.tree_util.tree_flatten(x)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        shapes = [jax.ShapeDtypeStruct(shape(leaf), leaf.dtype) for leaf in leaves]
+        return tree.unflatten(io_callback(functools.partial(_guarded, host), shapes, leaves, ordered=True))
+    _settle()
+    results = host([np.asarray(leaf) for leaf in leaves])
+    return tree.unflatten([like(result, leaf) for result, leaf in zip(results, leaves, strict=True)])
+
+
+def _guarded(host: Callable[[list[Values]], list[Values]], leaves: list[Any]) -> list[Values]:
+    try:
+        return host([np.asarray(leaf) for leaf in leaves])
+    except Error as error:
+        _raised.append(error)
+        raise
+
+
+def _settle() -> None:
+    """Waits for the callbacks of jitted functions: a call outside must not overtake them."""
+    try:
+        jax.effects_barrier()
+    except jax.errors.JaxRuntimeError as error:
+        if _raised:
+            raise _raised.pop() from error
+        raise
+
+
+def _fused(arrays: list[Values], call: Callable[[Values], Any]) -> list[Values]:
+    """Makes one call on all arrays of a type, laid one behind the other."""
+    results: list[Values] = list(arrays)
+    for dtype in dict.fromkeys(array.dtype for array in arrays):
+        places = [place for place, array in enumerate(arrays) if array.dtype == dtype]
+        flat = np.empty(sum(arrays[place].size for place in places), dtype)
+        end = 0
+        for place in places:
+            begin, end = end, end + arrays[place].size
+            results[place] = flat[begin:end].reshape(arrays[place].shape)
+            results[place][...] = arrays[place]
+        call(flat)
+    return results
+
+
+def like(value: Values, leaf: Any) -> Any:
+    """A copy of a value, where its model lies: a JAX array on the same devices, or a NumPy array.
+
+    Args:
+        value: The value, of any float type if its model is a float.
+        leaf: Its model.
+
+    Returns:
+        The copy, in the model's type.
+    """
+    copy = value.astype(leaf.dtype)
+    return jax.device_put(copy, leaf.sharding) if isinstance(leaf, jax.Array) else copy

@@ -1,0 +1,152 @@
+"""Pytrees of arrays, Flax modules and training states as parameters of a manager."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from unisono.errors import UsageError
+from unisono.jax.collectives import like
+from unisono.parameters import ParameterManager as AnyParameterManager
+
+Values = np.ndarray[Any, Any]
+
+
+class ParameterManager(AnyParameterManager):
+    """Keeps a pytree in step between workers; see `unisono.ParameterManager` for what it takes.
+
+    JAX arrays never change, so a sync takes the tree and returns a new one. `model` is the latest.
+
+    Example:
+        >>> import jax.numpy as jnp, unisono as uni, unisono.jax as unijax
+        >>> world = uni.init()
+        >>> manager = unijax.ParameterManager({"w": jnp.zeros(2)})
+        >>> params = manager.model  # worker 0's values
+        >>> params = {"w": params["w"] + 1}  # a step of training
+        >>> params = manager.sync(params)
+        >>> params["w"]  # with more workers, the sum of their steps
+        Array([1., 1.], dtype=float32)
+    """
+
+    def sync(self, model: Any = None) -> Any:
+        """Exchanges with the other workers, every so many calls.
+
+        Args:
+            model: The tree as it is now; by default the one that the manager holds.
+
+        Returns:
+            The tree after the exchange, or as it was if this call exchanged nothing.
+        """
+        super().sync(model)
+        return self.model
+
+    def flush(self, model: Any = None) -> Any:
+        """Exchanges at once and waits for the result.
+
+        Args:
+            model: The tree as it is now; by default the one that the manager holds.
+
+        Returns:
+            The tree after the exchange.
+        """
+        if model is not None:
+            self._replace(model)
+        super().flush()
+        return self.model
+
+
+class Tree:
+    """The arrays of a pytree, and the latest tree.
+
+    Of a Flax training state only `params` counts, of a module of Flax NNX its variables of the kind `Param`.
+    The module is changed in place, every other tree is replaced.
+    """
+
+    in_place = False
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        """The latest tree."""
+        leaves, self._tree = self._flatten(model)
+        self._names = [jax.tree_util.keystr(path).strip(".[]'\"") or "array" for path, _ in leaves]
+        for name, (_, leaf) in zip(self._names, leaves, strict=True):
+            _check(name, leaf)
+
+    def names(self) -> list[str]:
+        """The arrays' places in the tree."""
+        return self._names
+
+    def read(self) -> list[Values]:
+        """The current values."""
+        return [np.asarray(leaf) for _, leaf in self._flatten(self.model)[0]]
+
+    def write(self, values: list[Values]) -> None:
+        """Makes a tree of copies of the values, where the arrays lie."""
+        leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
+        copies = [like(value, leaf) for value, leaf in zip(values, leaves, strict=True)]
+        part = self._tree.unflatten(copies)
+        if _is_module(self.model):
+            sys.modules["flax.nnx"].update(self.model, part)
+        elif _is_state(self.model):
+            self.model = self.model.replace(params=part)
+        else:
+            self.model = part
+
+    def replace(self, model: Any) -> None:
+        """Takes a tree in the place of the latest.
+
+        Args:
+            model: A tree with the same structure.
+        """
+        structure = self._flatten(model)[1]
+        if structure != self._tree:
+            raise UsageError(
+                f"sync: expected a tree of the structure that the manager was made with, {self._tree}, "
+                f"received {structure}; pass the same tree with new values"
+            )
+        self.model = model
+
+    def _flatten(self, model: Any) -> Any:
+        if _is_module(model):
+            nnx: Any = sys.modules["flax.nnx"]
+            model = nnx.state(model, nnx.Param)
+        elif _is_state(model):
+            model = model.params
+        return jax.tree_util.tree_flatten_with_path(model)
+
+
+def parameters_of(model: Any) -> Tree:
+    """A pytree as parameters, for `unisono.ParameterManager`.
+
+    Args:
+        model: A pytree of JAX arrays, a module of Flax NNX, or a training state of Flax.
+
+    Returns:
+        Its parameters.
+    """
+    return Tree(model)
+
+
+def _check(name: str, leaf: Any) -> None:
+    if not isinstance(leaf, (jax.Array, np.ndarray)):
+        raise UsageError(
+            f"parameters: expected arrays in the tree, received {name!r}, which is a {type(leaf).__name__}; "
+            "leave it out, or make it an array"
+        )
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        raise UsageError(
+            f"parameters: expected arrays on this process's devices, received {name!r}, which is spread over "
+            "other processes; pass each process's own part"
+        )
+
+
+def _is_module(model: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(model, nnx.Module)
+
+
+def _is_state(model: Any) -> bool:
+    return hasattr(model, "params") and hasattr(model, "replace") and hasattr(model, "apply_gradients")

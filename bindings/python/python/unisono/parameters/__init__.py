@@ -1,0 +1,7 @@
+"""A manager that keeps any model's parameters in step between workers, and what it asks of a framework."""
+
+from unisono.parameters.adapter import Arrays, Callables, Parameters
+from unisono.parameters.manager import ParameterManager
+from unisono.parameters.recognise import recognise
+
+__all__ = ["Arrays", "Callables", "ParameterManager", "Parameters", "recognise"]

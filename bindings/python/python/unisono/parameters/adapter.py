@@ -1,0 +1,114 @@
+"""What a framework must offer: its parameters as NumPy arrays, and a way to write them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from unisono.errors import UsageError
+
+Values = np.ndarray[Any, Any]
+
+
+@runtime_checkable
+class Parameters(Protocol):
+    """A model's parameters, always in the same order.
+
+    An adapter may also have:
+
+    - `gradients() -> list[Values | None]`: views of the gradients that may be written, None where there is
+      none.
+    - `add(values)`: adds to the parameters in place, faster than NumPy does.
+    - `reduce_gradients(group, op)`: combines the gradients between workers in a way of its own.
+    - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
+    """
+
+    in_place: bool
+    """Whether the arrays of `read` are views that may be written instead of calling `write`."""
+
+    def names(self) -> list[str]:
+        """A name for each parameter, for errors."""
+
+    def read(self) -> list[Values]:
+        """The current values, as views without a copy where the framework allows."""
+
+    def write(self, values: list[Values]) -> None:
+        """Replaces the values: all of them, or none and an error. Copies what it keeps.
+
+        Args:
+            values: Arrays of the shapes that `read` gives, of float32 or float64.
+        """
+
+
+class Arrays:
+    """NumPy arrays that the model changes in place.
+
+    Example:
+        >>> import numpy as np
+        >>> weights = Arrays([np.zeros(2), np.zeros((2, 2))])
+        >>> weights.write([np.ones(2), np.ones((2, 2))])
+        >>> weights.names(), weights.read()[0].tolist()
+        (['0', '1'], [1.0, 1.0])
+    """
+
+    in_place = True
+
+    def __init__(self, arrays: Sequence[Values] | Mapping[Any, Values]) -> None:
+        named = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
+        self._arrays = {str(name): array for name, array in named}
+        for name, array in self._arrays.items():
+            if not array.flags.writeable:
+                raise UsageError(
+                    f"parameters: expected arrays that can be written, received {name!r}, which is "
+                    "read-only; copy it"
+                )
+
+    def names(self) -> list[str]:
+        """The keys of a dictionary, or the places in a list."""
+        return list(self._arrays)
+
+    def read(self) -> list[Values]:
+        """The arrays themselves."""
+        return list(self._arrays.values())
+
+    def write(self, values: list[Values]) -> None:
+        """Copies values into the arrays."""
+        for array, value in zip(self._arrays.values(), values, strict=True):
+            np.copyto(array, value, casting="same_kind")
+
+
+class Callables:
+    """Parameters of anything else, read and written by two functions.
+
+    Example:
+        >>> import numpy as np
+        >>> model = {"weights": [1.0, 2.0]}
+        >>> parameters = Callables(
+        ...     get=lambda: [np.array(model["weights"])],
+        ...     set=lambda values: model.update(weights=values[0].tolist()),
+        ... )
+        >>> parameters.write([np.array([3.0, 4.0])])
+        >>> model
+        {'weights': [3.0, 4.0]}
+    """
+
+    in_place = False
+
+    def __init__(self, get: Callable[[], Sequence[Any]], set: Callable[[list[Values]], Any]) -> None:
+        self._get = get
+        self._set = set
+
+    def names(self) -> list[str]:
+        """Their places in the list."""
+        return [str(place) for place in range(len(self._get()))]
+
+    def read(self) -> list[Values]:
+        """What `get` returns."""
+        return [np.asarray(value) for value in self._get()]
+
+    def write(self, values: list[Values]) -> None:
+        """Gives copies to `set`, in the types that `get` returns."""
+        types = [value.dtype for value in self.read()]
+        self._set([value.astype(dtype) for value, dtype in zip(values, types, strict=True)])

@@ -1,0 +1,189 @@
+"""How workers bring their values together: through a table, or by averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from unisono.group import Group
+from unisono.parameters.adapter import Values
+from unisono.parameters.background import Background
+from unisono.pending import Pending
+from unisono.tables import ArrayTable, MatrixTable, Table
+
+# A model of so many elements or more lies in rows, and is exchanged in pieces that stay in the cache.
+LARGE = 1 << 20
+ROW = 1 << 14
+ROWS_AT_A_TIME = 16
+
+Fill = Callable[[int, int], None]
+"""Fills a part of what is exchanged, from one element to another."""
+
+
+class Waiting(Protocol):
+    """An exchange under way."""
+
+    def wait(self) -> Any:
+        """Waits for its end and raises what went wrong."""
+
+
+class Exchange(Protocol):
+    """One way to bring values together."""
+
+    relative: bool
+    """Whether it takes changes; otherwise it takes the values themselves."""
+    in_step: bool
+    """Whether every exchange needs all workers."""
+    told: int
+    """How many elements, from the first, the others have of the last exchange, even if it then failed."""
+
+    def run(self, values: Values, fill: Fill) -> None:
+        """Exchanges.
+
+        Args:
+            values: What this worker brings; becomes what it holds afterwards.
+            fill: Puts it there, part by part.
+        """
+
+    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+        """Begins an exchange and lets the program go on.
+
+        Args:
+            values: As for `run`; not to be touched before the exchange has ended.
+            fill: As for `run`.
+            settle: Called after it, unless it failed.
+
+        Returns:
+            What to wait for.
+        """
+
+
+class ThroughTable:
+    """Adds the change to a table and takes what is then there."""
+
+    relative = True
+
+    def __init__(self, table: Table, timeout: float | None) -> None:
+        self.table = table
+        self.in_step = has_rounds(table.consistency)
+        self.told = 0
+        self._counts_steps = table.consistency.startswith("ssp")
+        self._timeout = timeout
+
+    def run(self, values: Values, fill: Fill) -> None:
+        """Adds and gets: in pieces where the table has rows, otherwise as a whole."""
+        self.told = 0
+        if isinstance(self.table, MatrixTable):
+            self._run_in_pieces(values, fill)
+        else:
+            fill(0, values.size)
+            self.table.add(values, timeout=self._timeout)
+            self.told = values.size
+            self._tick()
+            self.table.get(out=values, timeout=self._timeout)
+
+    def _run_in_pieces(self, values: Values, fill: Fill) -> None:
+        rows = values.reshape(-1, ROW)
+        ids = np.arange(len(rows))
+        for begin in range(0, len(rows), ROWS_AT_A_TIME):
+            piece = slice(begin, begin + ROWS_AT_A_TIME)
+            end = min(begin + ROWS_AT_A_TIME, len(rows)) * ROW
+            fill(begin * ROW, end)
+            self.table.add(rows[piece], ids[piece], timeout=self._timeout)
+            self.told = end
+            self.table.get(ids[piece], out=rows[piece], timeout=self._timeout)
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._counts_steps:
+            self.table.tick(timeout=self._timeout)
+
+    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+        """Does all of it on a thread."""
+        self.told = 0
+
+        def together() -> None:
+            self.run(values, fill)
+            settle()
+
+        return Background(together)
+
+
+class Averaging:
+    """Replaces everybody's values by their average."""
+
+    relative = False
+    in_step = True
+    told = 0
+
+    def __init__(self, group: Group, timeout: float | None) -> None:
+        self._group = group
+        self._timeout = timeout
+
+    def run(self, values: Values, fill: Fill) -> None:
+        """Averages."""
+        fill(0, values.size)
+        self._group.all_reduce(values, "avg", timeout=self._timeout)
+
+    def begin(self, values: Values, fill: Fill, settle: Callable[[], None]) -> Waiting:
+        """Averages behind the other calls of the group, whose order must be the same on all workers."""
+        fill(0, values.size)
+        return _Settled(self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout), settle)
+
+
+class _Settled:
+    """A call under way, and what is to be done after it."""
+
+    def __init__(self, pending: Pending[Any], settle: Callable[[], None]) -> None:
+        self._pending = pending
+        self._settle = settle
+
+    def wait(self) -> None:
+        """Waits for the call's end, and does it."""
+        self._pending.wait()
+        self._settle()
+
+
+def has_rounds(consistency: Any) -> bool:
+    """Whether a consistency goes in rounds, in which all workers make the same calls.
+
+    Args:
+        consistency: As tables take it.
+
+    Returns:
+        True for "bsp" and its variants.
+    """
+    name = consistency[0] if isinstance(consistency, (list, tuple)) else str(consistency)
+    return bool(name.partition(":")[0] == "bsp")
+
+
+def padded(size: int, consistency: Any) -> int:
+    """How many elements a table for so many parameters has.
+
+    Args:
+        size: The elements of all parameters.
+        consistency: Rounds are made of whole gets and adds, so that such a table needs no rows.
+
+    Returns:
+        The size itself, or for a large model a multiple of a row.
+    """
+    return size if size < LARGE or has_rounds(consistency) else -(-size // ROW) * ROW
+
+
+def table_of(first: Values, consistency: Any, **wishes: Any) -> Table:
+    """A table for a model's parameters. Every rank calls it.
+
+    Args:
+        first: The first values, of the size that `padded` says; worker 0's count.
+        consistency: How far workers may drift apart.
+        wishes: What else tables take.
+
+    Returns:
+        The table.
+    """
+    if first.size < LARGE or has_rounds(consistency):
+        return ArrayTable(first.size, first.dtype, init=first, consistency=consistency, **wishes)
+    rows = first.reshape(-1, ROW)
+    return MatrixTable(len(rows), ROW, first.dtype, init=rows, consistency=consistency, **wishes)

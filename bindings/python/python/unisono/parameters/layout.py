@@ -1,0 +1,156 @@
+"""Where each parameter lies in one flat table, and whether all workers have the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.parameters.adapter import Parameters, Values
+
+# The element types that parameters may have; narrow ones are widened in the table.
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes, types and places of parameters."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Layout:
+        """The layout of a model's parameters, for a table.
+
+        Args:
+            parameters: The model's parameters.
+
+        Returns:
+            Its layout.
+
+        Raises:
+            UsageError: A parameter has an element type that is no float, or there are none.
+        """
+        values = parameters.read()
+        names = parameters.names()
+        if not sum(value.size for value in values):
+            raise UsageError(
+                "parameters: expected a model with parameters, received one without; build it first"
+            )
+        for name, value in zip(names, values, strict=True):
+            if value.dtype.name not in FLOATS:
+                raise UsageError(
+                    f"parameters: expected parameters of type {', '.join(FLOATS)}, received {name!r} of type "
+                    f"{value.dtype}; convert it, or leave it out"
+                )
+        shapes = tuple(tuple(map(int, value.shape)) for value in values)
+        return cls(tuple(names), shapes, tuple(value.dtype.name for value in values))
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many elements each parameter has."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    @property
+    def size(self) -> int:
+        """How many elements all parameters have together."""
+        return sum(self.sizes)
+
+    @property
+    def dtype(self) -> Any:
+        """The table's element type: float32, unless a parameter is float64."""
+        return np.dtype("float64" if "float64" in self.dtypes else "float32")
+
+    def views(self, flat: Values) -> list[Values]:
+        """Each parameter's part of a flat array, in its shape.
+
+        Args:
+            flat: An array of `size` elements.
+
+        Returns:
+            Views of it.
+        """
+        ends = np.cumsum(self.sizes)
+        parts = zip(ends - self.sizes, ends, self.shapes, strict=True)
+        return [flat[begin:end].reshape(shape) for begin, end, shape in parts]
+
+    def difference(self, other: Layout) -> tuple[str, str, str] | None:
+        """The first thing that differs from another layout.
+
+        Args:
+            other: The other one.
+
+        Returns:
+            The parameter's name, what it is here and what it is there; or None if they are the same.
+        """
+        for place in range(max(len(self.names), len(other.names))):
+            mine, theirs = self._describe(place), other._describe(place)
+            if mine != theirs:
+                name = self.names[place] if place < len(self.names) else other.names[place]
+                return name, mine, theirs
+        return None
+
+    def _describe(self, place: int) -> str:
+        if place >= len(self.names):
+            return "nothing"
+        return f"{self.names[place]!r} of shape {self.shapes[place]} and type {self.dtypes[place]}"
+
+
+def agree(describe: Callable[[], Layout] | None, group: Group) -> Layout:
+    """The layout that all workers have. Every rank calls it.
+
+    Args:
+        describe: Makes this rank's layout; None on a rank that is no worker.
+        group: All ranks.
+
+    Returns:
+        The layout.
+
+    Raises:
+        UsageError: Workers differ, or one of them has parameters that cannot be shared; the same on every
+            rank.
+    """
+    description: dict[str, Any] = {}
+    if describe is not None:
+        try:
+            layout = describe()
+            description = {"names": layout.names, "shapes": layout.shapes, "dtypes": layout.dtypes}
+        except UsageError as error:
+            description = {"error": str(error)}
+    found = _gather(description, group)
+    for rank, one in zip(group.members, found, strict=True):
+        if "error" in one:
+            raise UsageError(f"rank {rank}: {one['error']}")
+    layouts = {rank: _read(one) for rank, one in zip(group.members, found, strict=True) if one}
+    first = min(layouts)
+    for rank, layout in layouts.items():
+        difference = layouts[first].difference(layout)
+        if difference is not None:
+            name, expected, received = difference
+            raise UsageError(
+                f"parameters: expected the same parameters on all workers, received another {name!r}: "
+                f"rank {first} has {expected}, rank {rank} has {received}; build the same model everywhere"
+            )
+    return layouts[first]
+
+
+def _gather(description: dict[str, Any], group: Group) -> list[dict[str, Any]]:
+    """Everybody's description."""
+    text = np.frombuffer(json.dumps(description).encode(), np.uint8)
+    lengths = group.all_gather(np.array([text.size])).ravel()
+    joined = group.all_gather(text, varied=True).tobytes()
+    ends = np.cumsum(lengths)
+    return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
+def _read(description: dict[str, Any]) -> Layout:
+    shapes = tuple(tuple(shape) for shape in description["shapes"])
+    return Layout(tuple(description["names"]), shapes, tuple(description["dtypes"]))

@@ -1,0 +1,282 @@
+"""The manager: it keeps a model's parameters in step with those of the other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from unisono.errors import UsageError
+from unisono.parameters.adapter import Callables, Parameters, Values
+from unisono.parameters.exchange import Averaging, Exchange, ThroughTable, padded, table_of
+from unisono.parameters.gradients import reduce_gradients
+from unisono.parameters.keeper import Keeper, write
+from unisono.parameters.layout import Layout, agree
+from unisono.parameters.recognise import recognise
+from unisono.parameters.step import Steps
+from unisono.world import world
+
+MODES = ("delta", "average", "gradients")
+
+
+class ParameterManager:
+    """Keeps the parameters of a model in step between workers. Every rank makes it.
+
+    With ``mode="delta"`` all parameters lie in one table. A sync adds what this worker has changed since its
+    last one, and takes what is then there: the changes of all workers add up. With ``mode="average"`` a sync
+    replaces everybody's parameters by their average. With ``mode="gradients"`` a sync combines gradients,
+    before the optimizer uses them. At the start the values of worker 0 win.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> weights = np.zeros(3, dtype="float32")
+        >>> manager = uni.ParameterManager([weights])
+        >>> weights += 1  # a step of training
+        >>> manager.sync()
+        True
+        >>> weights  # with more workers, the sum of their steps
+        array([1., 1., 1.], dtype=float32)
+        >>> manager
+        <unisono.ParameterManager of 1 parameter, 3 elements, delta, every 1>
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        mode: str = "delta",
+        every: int = 1,
+        background: bool = False,
+        name: str | None = None,
+        updater: str = "add",
+        consistency: Any = "async",
+        op: str = "avg",
+        get: Callable[[], Sequence[Any]] | None = None,
+        set: Callable[[list[Values]], Any] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        """Makes the manager, together with all other ranks; the model then has the values of worker 0.
+
+        Args:
+            model: A PyTorch module, a Keras model, a JAX pytree or Flax module, a list of PyTensor shared
+                variables, a Lasagne network, a list or dictionary of NumPy arrays, or a `Parameters` of your
+                own.
+            mode: "delta", "average" or "gradients".
+            every: Only every so many calls of `sync` exchange anything.
+            background: Whether the exchange runs beside the next steps. What it brings is taken at the next
+                sync that exchanges; what the model changed meanwhile is kept.
+            name: The table's name, for checkpoints and restarts.
+            updater: What the table does with a change; see `ArrayTable`.
+            consistency: How far workers may drift apart: "async", "ssp:3", "bsp"; see `ArrayTable`.
+            op: What becomes of gradients: "avg" or "sum".
+            get: For anything else: a function that returns the parameters as a list of arrays.
+            set: And one that takes such a list and puts it into the model.
+            timeout: Seconds until a call gives up.
+            options: What else `ArrayTable` takes, such as ``compression="float16"``.
+
+        Raises:
+            UsageError: The model is unknown, has parameters that cannot be shared, or differs between
+                workers.
+        """
+        if mode not in MODES:
+            raise UsageError(f"ParameterManager: expected a mode of {', '.join(MODES)}, received {mode!r}")
+        if not isinstance(every, int) or every < 1:
+            raise UsageError(f"ParameterManager: expected every to be 1 or more, received {every!r}")
+        if mode == "delta" and str(consistency).startswith("average"):
+            raise UsageError(
+                'ParameterManager: expected "async", "ssp:3" or "bsp", received the consistency "average"; '
+                'use mode="average"'
+            )
+        self._world = world()
+        self._mode, self._every, self._timeout = mode, every, timeout
+        is_worker = self._world.worker_id is not None
+        self._parameters = _parameters(model, get, set) if is_worker else None
+        self._layout: Layout = self._agree()
+        self._steps = Steps(self._world, f"ParameterManager of {len(self._layout.names)} parameters", timeout)
+        self._background = background and mode != "gradients"
+        self._op = op
+        self._calls = 0
+        self._exchange: Exchange | None = None
+        self._keeper: Keeper | None = None
+        self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
+
+    def _agree(self) -> Layout:
+        parameters = self._parameters
+        if self._world.restarts and parameters is not None:
+            # The others are in the middle of their work; the table itself compares sizes.
+            return Layout.of(parameters)
+        return agree(None if parameters is None else lambda: Layout.of(parameters), self._world)
+
+    def _start(self, name: str | None, **wishes: Any) -> None:
+        """Makes the exchange and gives the model worker 0's values."""
+        self._padded = padded(self._layout.size, wishes["consistency"])
+        first = self._buffer()
+        if self._parameters is not None:
+            for part, value in zip(self._layout.views(first), self._parameters.read(), strict=True):
+                part[...] = value
+        if self._mode == "delta":
+            table = table_of(first, name=name, **wishes)
+            self._exchange = ThroughTable(table, self._timeout)
+            if self._parameters is not None:
+                table.get(out=first.reshape(table.shape))
+                self._steps.meet()  # before the first of them changes it
+        else:
+            if self._parameters is not None:
+                self._steps.workers.broadcast(first, timeout=self._timeout)
+            if self._mode == "average":
+                self._exchange = Averaging(self._steps.workers, self._timeout)
+        if self._parameters is not None:
+            write(self._parameters, self._layout.views(first))
+            if self._exchange is not None:
+                self._keeper = Keeper(self._parameters, self._layout, self._exchange, self._buffer, first)
+
+    def _buffer(self) -> Values:
+        """Memory for all parameters; where it is averaged, such that this copies nothing."""
+        if self._mode == "average":
+            shared: Values = self._world.empty(self._layout.size, self._layout.dtype)
+            return shared
+        buffer: Values = np.zeros(self._padded, self._layout.dtype)
+        return buffer
+
+    @property
+    def model(self) -> Any:
+        """The model, for frameworks whose models are replaced instead of changed."""
+        return getattr(self._parameters, "model", None)
+
+    @property
+    def table(self) -> Any:
+        """The table that holds all parameters one after the other in mode "delta", or None.
+
+        It is an `ArrayTable`; for a large model a `MatrixTable`, whose last row may be longer than needed.
+        """
+        return getattr(self._exchange, "table", None)
+
+    def __repr__(self) -> str:
+        count, size = len(self._layout.names), self._layout.size
+        beside = ", in the background" if self._background else ""
+        return (
+            f"<unisono.ParameterManager of {count} parameter{'s' * (count != 1)}, {size} elements, "
+            f"{self._mode}, every {self._every}{beside}>"
+        )
+
+    def sync(self, model: Any = None) -> bool:
+        """Exchanges with the other workers, every so many calls.
+
+        Args:
+            model: The model as it is now, for frameworks whose models are replaced instead of changed.
+
+        Returns:
+            Whether this call exchanged anything.
+
+        Raises:
+            UsageError: The world was shut down, the model has changed its shape, or workers are out of step.
+        """
+        self._steps.check("sync", self._parameters)
+        if model is not None:
+            self._replace(model)
+        self._calls += 1
+        if self._calls % self._every:
+            return False
+        if self._keeper is None:
+            self._reduce_gradients()
+            return True
+        values = self._read()
+        self._in_step("sync")
+        if self._keeper.busy:
+            self._keeper.take(values)
+            values = self._read()
+        if self._background:
+            self._keeper.begin(values)
+        else:
+            self._keeper.exchange(values)
+        return True
+
+    def flush(self) -> None:
+        """Exchanges at once, however many calls of `sync` are missing, and waits for the result."""
+        self._steps.check("flush", self._parameters)
+        self._calls = 0
+        if self._keeper is None:
+            return
+        values = self._read()
+        self._in_step("flush")
+        if self._keeper.busy:
+            self._keeper.take(values)
+            values = self._read()
+        self._keeper.exchange(values)
+
+    def close(self) -> None:
+        """Takes what an exchange under way brings, and ends the manager; the model keeps its values."""
+        if self._steps.closed:
+            return
+        try:
+            if self._steps.alive and self._keeper is not None:
+                self._in_step("close")
+                if self._keeper.busy:
+                    self._keeper.take(self._read())
+        finally:
+            self._steps.closed = True
+            self._keeper = self._exchange = None
+
+    def __enter__(self) -> ParameterManager:  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            if not self._steps.closed:
+                self.flush()
+            self.close()
+        else:
+            # The others may not come to where this worker would wait for them.
+            self._steps.closed = True
+
+    def _read(self) -> list[Values]:
+        assert self._parameters is not None
+        values = self._parameters.read()
+        self._steps.same_shapes(self._layout, values)
+        return values
+
+    def _replace(self, model: Any) -> None:
+        replace = getattr(self._parameters, "replace", None)
+        if replace is None:
+            raise UsageError(
+                f"rank {self._world.rank}: sync: expected no model, because this one is changed in place, "
+                "received one; call sync()"
+            )
+        replace(model)
+
+    def _reduce_gradients(self) -> None:
+        assert self._parameters is not None
+        own = getattr(self._parameters, "reduce_gradients", None)
+        gradients = getattr(self._parameters, "gradients", None)
+        if own is not None:
+            own(self._steps.workers, self._op)
+        elif gradients is not None:
+            reduce_gradients(self._layout.names, gradients(), self._steps.workers, self._op)
+        else:
+            raise UsageError(
+                f'rank {self._world.rank}: sync: expected a model that has gradients for mode "gradients", '
+                "received one that does not keep them; all_reduce them where they are computed"
+            )
+
+    def _in_step(self, action: str) -> None:
+        if self._exchange is not None and self._exchange.in_step:
+            self._steps.compare(action)
+
+
+def _parameters(
+    model: Any, get: Callable[[], Sequence[Any]] | None, set: Callable[[list[Values]], Any] | None
+) -> Parameters:
+    if get is None and set is None:
+        return recognise(model)
+    if model is not None or get is None or set is None:
+        raise UsageError(
+            "ParameterManager: expected a model, or both get= and set=, received something else; "
+            "pass one of them"
+        )
+    return Callables(get, set)

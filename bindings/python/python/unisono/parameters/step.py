@@ -1,0 +1,109 @@
+"""Whether workers may make a call together: in time, with the same model, equally often."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.parameters.adapter import Parameters, Values
+from unisono.parameters.layout import Layout
+from unisono.world import World, world
+
+ACTIONS = ("sync", "flush", "close")
+
+
+class Steps:
+    """Counts this worker's exchanges and compares them with the others'."""
+
+    def __init__(self, world: World, what: str, timeout: float | None) -> None:
+        self.workers: Group = _workers(world)
+        """The ranks that are workers."""
+        self.closed = False
+        """Whether the manager was closed."""
+        self._world = world
+        self._what = what
+        self._timeout = timeout
+        self._made = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the world that the manager was made in is still there."""
+        try:
+            return world() is self._world
+        except UsageError:
+            return False
+
+    def check(self, call: str, parameters: Parameters | None) -> None:
+        """Refuses calls that come too late, or from a rank that is no worker.
+
+        Args:
+            call: What was called.
+            parameters: This rank's parameters.
+        """
+        late = "close()" if self.closed else "shutdown()" if not self.alive else None
+        if late is not None:
+            raise UsageError(
+                f"rank {self._world.rank}: {call} of a {self._what}: expected a call before {late}, "
+                "received one after it; make a new manager, or call it earlier"
+            )
+        if parameters is None:
+            raise UsageError(
+                f"rank {self._world.rank}: {call} of a {self._what}: expected a worker, received a rank "
+                "that only serves; call it on workers"
+            )
+
+    def same_shapes(self, layout: Layout, values: list[Values]) -> None:
+        """Refuses a model that is no longer the one that the manager was made with.
+
+        Args:
+            layout: What it was made with.
+            values: What there is.
+        """
+        shapes = tuple(tuple(value.shape) for value in values)
+        if shapes == layout.shapes:
+            return
+        for name, expected, value in zip(layout.names, layout.shapes, values, strict=False):
+            if tuple(value.shape) != expected:
+                raise UsageError(
+                    f"rank {self._world.rank}: sync: expected {name!r} of shape {expected}, as when the "
+                    f"manager was made, received shape {tuple(value.shape)}; make a new manager"
+                )
+        raise UsageError(
+            f"rank {self._world.rank}: sync: expected {len(layout.names)} parameters, as when the manager "
+            f"was made, received {len(values)}; make a new manager"
+        )
+
+    def meet(self) -> None:
+        """Waits until all workers have come this far; one that was started again finds them further on."""
+        if self._world.restarts == 0:
+            Group.barrier(self.workers, timeout=self._timeout)
+
+    def compare(self, action: str) -> None:
+        """Waits for all workers and fails on each of them when one is somewhere else.
+
+        Args:
+            action: "sync", "flush" or "close".
+        """
+        self._made += action != "close"
+        if self.workers.size == 1 or self._world.restarts:
+            return
+        mine = np.array([ACTIONS.index(action), self._made])
+        everybody = self.workers.all_gather(mine, timeout=self._timeout)
+        if (everybody == everybody[0]).all():
+            return
+        told = ", ".join(
+            f"rank {self.workers.members[worker]} in {ACTIONS[which]} after {made - (which != 2)} exchanges"
+            for worker, (which, made) in enumerate(everybody.tolist())
+        )
+        raise UsageError(
+            f"{action} of a {self._what}: expected the same calls on all workers, received {told}; call "
+            'sync equally often everywhere, or choose consistency="async"'
+        )
+
+
+def _workers(world: World) -> Group:
+    if world.workers == world.size:
+        return world
+    group = world.split(0 if world.worker_id is not None else None)
+    return world if group is None else group

@@ -1,0 +1,78 @@
+"""One worker's parameters and buffers for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from unisono.group import Group
+from unisono.parameters.layout import Layout, agree
+from unisono.world import world
+
+# Types that the collectives know; others travel as bytes.
+_KNOWN = {
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+}
+
+
+def broadcast_parameters(
+    model: torch.nn.Module | Mapping[str, torch.Tensor], root: int = 0, *, group: Group | None = None
+) -> None:
+    """Copies the root's parameters and buffers into everybody's model.
+
+    Args:
+        model: The module, or named tensors such as a state_dict.
+        root: The rank whose values win.
+        group: The workers; by default the world.
+
+    Raises:
+        UsageError: The models differ between workers; the same on every worker, and nothing was changed.
+
+    Example:
+        >>> import torch, unisono as uni
+        >>> world = uni.init()
+        >>> broadcast_parameters(torch.nn.BatchNorm1d(3))
+    """
+    group = group or world()
+    named = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    named = {name: one for name, one in named.items() if isinstance(one, torch.Tensor)}
+    agree(lambda: describe(named), group)
+    broadcast_tensors(named.values(), root, group)
+
+
+@torch.no_grad()
+def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
+    """Copies the root's tensors into everybody's, which have the same sizes and types.
+
+    Args:
+        tensors: Tensors in the processor's memory.
+        root: The rank whose values win.
+        group: The workers.
+    """
+    for tensor in tensors:  # type: ignore[attr-defined]
+        plain = tensor.detach().contiguous()
+        if plain.numel():
+            group.broadcast(plain if plain.dtype in _KNOWN else plain.reshape(-1).view(torch.uint8), root)
+        if plain.data_ptr() != tensor.data_ptr():
+            tensor.copy_(plain)
+
+
+def describe(named: Mapping[str, torch.Tensor]) -> Layout:
+    """What workers compare before anything is changed.
+
+    Args:
+        named: Named tensors.
+
+    Returns:
+        Their layout.
+    """
+    shapes = tuple(tuple(one.shape) for one in named.values())
+    return Layout(tuple(named), shapes, tuple(f"{one.dtype} on {one.device}" for one in named.values()))

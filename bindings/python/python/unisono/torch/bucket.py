@@ -1,0 +1,105 @@
+"""Gradients that travel together, in memory that all ranks of a host share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from unisono.errors import Error
+from unisono.group import Group
+from unisono.pending import Pending
+from unisono.world import World
+
+# Bytes in a bucket: large enough for the memory's full speed, small enough to begin early.
+BYTES = 4 << 20
+
+
+class Bucket:
+    """Some parameters' gradients side by side, and for each a mark that says whether somebody has one."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], world: World) -> None:
+        self.parameters = list(parameters)
+        sizes = [one.numel() for one in self.parameters]
+        self._flat = _shared(sum(sizes) + len(sizes), self.parameters[0].dtype, world)
+        *parts, self._marks = torch.split(self._flat, [*sizes, len(sizes)])
+        self._views = [part.view(one.shape) for part, one in zip(parts, self.parameters, strict=True)]
+        self._pending: Pending[object] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Expects the gradients of a new backward pass."""
+        self._marks.zero_()
+        self.missing = len(self.parameters)
+
+    def take(self, place: int) -> None:
+        """Takes a gradient that is complete. From then on it lies in the bucket.
+
+        Args:
+            place: The parameter's place in the bucket.
+        """
+        parameter, view = self.parameters[place], self._views[place]
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.data_ptr() != view.data_ptr():
+            view.copy_(gradient)
+            parameter.grad = view
+        self._marks[place] = 1
+        self.missing -= 1
+
+    def reduce(self, group: Group) -> None:
+        """Begins to average; where this rank has no gradient, it counts as zero.
+
+        Args:
+            group: The workers.
+        """
+        if self.missing:
+            for place in (self._marks == 0).nonzero().flatten().tolist():
+                gradient = self.parameters[place].grad
+                # Gradients of earlier passes are kept: they count, though this pass has added nothing.
+                if gradient is None:
+                    self._views[place].zero_()
+                else:
+                    self.take(place)
+        self._pending = group.all_reduce(self._flat, "avg", wait=False)
+
+    def finish(self) -> None:
+        """Waits for the averages and gives them to the parameters that have a gradient somewhere."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        pending.wait()
+        for place, mark in enumerate(self._marks.tolist()):
+            if mark:
+                self.parameters[place].grad = self._views[place]
+
+
+def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[Bucket]:
+    """Divides parameters into buckets, the last ones first, because their gradients come first.
+
+    Args:
+        parameters: The parameters that need gradients, in the module's order.
+        world: Whose memory to use.
+
+    Returns:
+        The buckets, in the order in which they travel.
+    """
+    groups: dict[torch.dtype, list[list[torch.nn.Parameter]]] = {}
+    ordered: list[list[torch.nn.Parameter]] = []
+    for parameter in reversed(parameters):
+        same = groups.setdefault(parameter.dtype, [])
+        filled = sum(one.numel() for one in same[-1]) if same else 0
+        if not same or (filled + parameter.numel()) * parameter.element_size() > BYTES:
+            same.append([])
+            ordered.append(same[-1])
+        same[-1].append(parameter)
+    return [Bucket(one, world) for one in ordered]
+
+
+def _shared(elements: int, dtype: torch.dtype, world: World) -> torch.Tensor:
+    """Shared memory where there is some, so that averaging copies nothing; otherwise memory of one's own."""
+    width = torch.empty(0, dtype=dtype).element_size()
+    try:
+        return torch.from_numpy(world.empty(elements * width, "uint8")).view(dtype)
+    except Error:
+        return torch.empty(elements, dtype=dtype)

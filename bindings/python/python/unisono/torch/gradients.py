@@ -1,0 +1,112 @@
+"""Gradients averaged between workers: large ones where they lie, small ones together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.parameters.adapter import Values
+from unisono.world import world
+
+# A gradient of so many bytes is worth a call of its own; smaller ones share one.
+LARGE = 64 * 1024
+
+# What each rank tells the others of a gradient.
+_NONE, _DENSE, _UNUSABLE = 0, 1, 2
+
+
+def average_gradients(model: torch.nn.Module, *, group: Group | None = None, op: str = "avg") -> None:
+    """Averages the gradients of all workers, in place. Call it between backward and the optimizer's step.
+
+    A worker that has no gradient of a parameter counts as one whose gradient is zero; if no worker has one,
+    it stays None.
+
+    Args:
+        model: The module, with the same parameters on every worker.
+        group: The workers; by default the world.
+        op: "avg", or "sum".
+
+    Raises:
+        UsageError: A gradient is sparse or not in the processor's memory; the same on every worker.
+
+    Example:
+        >>> import torch, unisono as uni
+        >>> world = uni.init()
+        >>> model = torch.nn.Linear(3, 1)
+        >>> model(torch.ones(2, 3)).sum().backward()
+        >>> average_gradients(model)
+        >>> model.bias.grad
+        tensor([2.])
+    """
+    reduce_gradients(dict(model.named_parameters()), group or world(), op)
+
+
+@torch.no_grad()
+def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str) -> None:
+    """Combines the gradients of named parameters, in place.
+
+    Args:
+        named: The parameters; those that need no gradient take no part.
+        group: The workers.
+        op: "avg" or "sum".
+    """
+    if op not in ("avg", "sum"):
+        raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
+    parameters = {name: one for name, one in named.items() if one.requires_grad}
+    if group.size == 1 or not parameters:
+        return
+    everybody = group.all_gather(np.array([_kind(one) for one in parameters.values()], np.uint8))
+    _refuse_unusable(list(parameters), everybody, group)
+    gradients = []
+    for parameter, kind in zip(parameters.values(), everybody.max(axis=0), strict=True):
+        if kind != _NONE:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+    reduce_tensors(gradients, group, op)
+
+
+def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> None:
+    """Combines tensors in place: the same sizes and types in the same order on every worker.
+
+    Args:
+        tensors: Dense tensors in the processor's memory.
+        group: The workers.
+        op: "avg" or "sum".
+    """
+    small: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        if tensor.numel() * tensor.element_size() < LARGE:
+            small.setdefault(tensor.dtype, []).append(tensor)
+        elif tensor.is_contiguous():
+            group.all_reduce(tensor, op)
+        else:
+            tensor.copy_(group.all_reduce(tensor.contiguous(), op))
+    for together in small.values():
+        joined = torch.cat([tensor.reshape(-1) for tensor in together])
+        group.all_reduce(joined, op)
+        for tensor, part in zip(
+            together, torch.split(joined, [one.numel() for one in together]), strict=True
+        ):
+            tensor.copy_(part.view(tensor.shape))
+
+
+def _kind(parameter: torch.Tensor) -> int:
+    gradient = parameter.grad
+    if gradient is None:
+        return _NONE
+    return _DENSE if gradient.device.type == "cpu" and gradient.layout == torch.strided else _UNUSABLE
+
+
+def _refuse_unusable(names: list[str], everybody: Values, group: Group) -> None:
+    ranks, places = np.nonzero(everybody == _UNUSABLE)
+    if len(ranks):
+        raise UsageError(
+            "gradients: expected dense gradients in the processor's memory, received another one for "
+            f"{names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model to the CPU, or make the "
+            "gradient dense"
+        )

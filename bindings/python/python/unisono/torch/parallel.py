@@ -1,0 +1,153 @@
+"""A module whose gradients are averaged between workers while backward still computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
+from unisono.torch.bucket import Bucket, buckets_of
+from unisono.world import world
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """Wraps a module: after backward, every worker has the average of all workers' gradients.
+
+    Gradients travel in buckets, each as soon as it is complete, while backward computes the next. As with
+    PyTorch's own class of this name, the wrapped module is `module` and keys of `state_dict` begin with
+    "module."; `load_state_dict` takes keys with and without it. Every worker makes the same passes.
+
+    Example:
+        >>> import torch, unisono as uni
+        >>> world = uni.init()
+        >>> model = DistributedDataParallel(torch.nn.Linear(3, 1))
+        >>> model(torch.ones(2, 3)).sum().backward()
+        >>> model.module.bias.grad
+        tensor([2.])
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, *, group: Group | None = None, broadcast_buffers: bool = True
+    ) -> None:
+        """Wraps the module, together with all other workers; it then has the parameters of the first.
+
+        Args:
+            module: The module, in the processor's memory.
+            group: The workers; by default the world.
+            broadcast_buffers: Whether each forward pass in training begins with the first worker's buffers,
+                such as the statistics of batch normalization.
+
+        Raises:
+            UsageError: The module differs between workers, is not in the processor's memory, or has no
+                parameters that need gradients.
+        """
+        super().__init__()
+        self.module = module
+        self._group = group or world()
+        self._broadcasts_buffers = broadcast_buffers
+        trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._check(trained)
+        broadcast_parameters(module, group=self._group)
+        self._averages = True
+        self._under_way = False
+        self._next = 0
+        self._buckets: list[Bucket] = []
+        if self._group.size > 1:
+            self._buckets = buckets_of(list(trained.values()), world())
+        for bucket in self._buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                register: Any = parameter.register_post_accumulate_grad_hook
+                register(self._hook(bucket, place))
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Calls the module."""
+        if self._under_way and torch._C._current_graph_task_id() == -1:
+            raise UsageError(
+                f"rank {self._group.rank}: DistributedDataParallel: expected a backward pass that ends, "
+                "received one that failed half-way; the workers are out of step: start the job again"
+            )
+        if self._broadcasts_buffers and self._averages and self.training and self._group.size > 1:
+            broadcast_tensors(self.module.buffers(), 0, self._group)
+        return self.module(*inputs, **options)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Leaves gradients where they are computed; the next pass outside averages what has accumulated.
+
+        Example:
+            >>> import torch, unisono as uni
+            >>> world = uni.init()
+            >>> model = DistributedDataParallel(torch.nn.Linear(3, 1))
+            >>> with model.no_sync():
+            ...     model(torch.ones(2, 3)).sum().backward()
+            >>> model(torch.ones(2, 3)).sum().backward()
+            >>> model.module.bias.grad
+            tensor([4.])
+        """
+        before, self._averages = self._averages, False
+        try:
+            yield
+        finally:
+            self._averages = before
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """Loads parameters and buffers, saved from this wrapper or from the module alone."""
+        if not any(key.startswith("module.") for key in state_dict):
+            return self.module.load_state_dict(state_dict, *arguments, **options)
+        return super().load_state_dict(state_dict, *arguments, **options)
+
+    def _check(self, trained: Mapping[str, torch.nn.Parameter]) -> None:
+        if not trained:
+            raise UsageError(
+                "DistributedDataParallel: expected a module with parameters that need gradients, received "
+                "one without; it needs no wrapper"
+            )
+        for name, one in trained.items():
+            if one.device.type != "cpu":
+                raise UsageError(
+                    "DistributedDataParallel: expected parameters in the processor's memory, received "
+                    f"{name!r} on {one.device}; move the module with .cpu()"
+                )
+
+    def _hook(self, bucket: Bucket, place: int) -> Any:
+        def arrived(_: torch.Tensor) -> None:
+            if self._averages:
+                self._arrived(bucket, place)
+
+        return arrived
+
+    @torch.no_grad()
+    def _arrived(self, bucket: Bucket, place: int) -> None:
+        if not self._under_way:
+            self._under_way = True
+            # At the end of this backward pass, whatever part of the graph it covers.
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._finish)
+        bucket.take(place)
+        self._send(only_complete=True)
+
+    def _send(self, only_complete: bool) -> None:
+        """Buckets leave in one order on all workers."""
+        while self._next < len(self._buckets):
+            bucket = self._buckets[self._next]
+            if only_complete and bucket.missing:
+                return
+            bucket.reduce(self._group)
+            self._next += 1
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        try:
+            self._send(only_complete=False)
+            for bucket in self._buckets:
+                bucket.finish()
+        finally:
+            self._under_way = False
+            self._next = 0
+            for bucket in self._buckets:
+                bucket.begin()

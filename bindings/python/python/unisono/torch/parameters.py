@@ -1,0 +1,86 @@
+"""A PyTorch module's parameters for the manager: views of its tensors, without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.parameters.adapter import Values
+from unisono.torch.gradients import reduce_gradients
+
+
+class ModuleParameters:
+    """Tensors in the processor's memory."""
+
+    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+        self._named = dict(named)
+        # NumPy has no bfloat16, so such tensors are read as copies.
+        self.in_place = all(one.dtype != torch.bfloat16 for one in self._named.values())
+
+    def names(self) -> list[str]:
+        """Their names in the module."""
+        return list(self._named)
+
+    def read(self) -> list[Values]:
+        """Views of the tensors; of bfloat16, copies in float32."""
+        return [_view(name, one) for name, one in self._named.items()]
+
+    @torch.no_grad()
+    def write(self, values: list[Values]) -> None:
+        """Copies values into the tensors."""
+        self.read()  # refuses before the first is written
+        for one, value in zip(self._named.values(), values, strict=True):
+            one.copy_(torch.from_numpy(value))
+
+    @torch.no_grad()
+    def add(self, values: list[Values]) -> None:
+        """Adds to the tensors, on as many threads as PyTorch has."""
+        for one, value in zip(self._named.values(), values, strict=True):
+            one.add_(torch.from_numpy(value))
+
+    def reduce_gradients(self, group: Group, op: str) -> None:
+        """Combines the gradients between workers."""
+        reduce_gradients(self._named, group, op)
+
+
+def parameters_of(model: Any) -> ModuleParameters:
+    """The parameters of a module, or of a list or dictionary of tensors.
+
+    Args:
+        model: The module; buffers, such as the statistics of batch normalization, are not parameters.
+
+    Returns:
+        Its parameters.
+
+    Raises:
+        UsageError: It is something else.
+
+    Example:
+        >>> parameters_of(torch.nn.Linear(3, 1)).names()
+        ['weight', 'bias']
+    """
+    if isinstance(model, torch.nn.Module):
+        return ModuleParameters(dict(model.named_parameters()))
+    if isinstance(model, (list, tuple)):
+        model = {str(place): one for place, one in enumerate(model)}
+    if isinstance(model, Mapping) and all(isinstance(one, torch.Tensor) for one in model.values()):
+        return ModuleParameters(model)
+    raise UsageError(
+        "parameters: expected a torch.nn.Module, or a list or dictionary of tensors, received "
+        f"{type(model)}; pass the model itself"
+    )
+
+
+def _view(name: str, one: torch.Tensor) -> Values:
+    if one.device.type != "cpu" or one.layout != torch.strided:
+        where = f"on {one.device}" if one.device.type != "cpu" else f"of layout {one.layout}"
+        raise UsageError(
+            f"parameters: expected dense tensors in the processor's memory, received {name!r} {where}; move "
+            "it with .cpu(), or .to_dense()"
+        )
+    plain = one.detach()
+    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()

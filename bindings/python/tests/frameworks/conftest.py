@@ -1,0 +1,25 @@
+"""Frameworks on few cores: one thread for each rank, or they hold each other up."""
+
+from pathlib import Path
+
+import pytest
+
+collect_ignore = ["programs"]
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """What ranks are started with."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")
+
+
+@pytest.fixture
+def run_framework(run_ranks):
+    """Runs a program of `frameworks/programs` on some ranks; frameworks take seconds to be imported."""
+
+    def run(ranks, program, *arguments, deadline=180.0, **options):
+        return run_ranks(ranks, str(PROGRAMS / program), *arguments, deadline=deadline, **options)
+
+    return run

@@ -1,0 +1,240 @@
+"""PyTorch on several ranks, against one process that sees all data."""
+
+import copy
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import unisono as uni
+from unisono.torch import (
+    DistributedDataParallel,
+    DistributedSampler,
+    average_gradients,
+    broadcast_parameters,
+    parameters_of,
+)
+
+world = uni.init()
+torch.set_num_threads(1)
+N = world.size
+
+
+def network(seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 5)).to(
+        dtype
+    )
+
+
+def batches(count=12, size=24):
+    source = torch.Generator().manual_seed(1)
+    for _ in range(count):
+        images = torch.randn(size, 20, generator=source)
+        yield images, images[:, :5].argmax(dim=1)
+
+
+def share(batch):
+    """This worker's part: with equal parts, the mean of the parts' means is the mean."""
+    return tuple(part.chunk(N)[world.rank] for part in batch)
+
+
+def losses(model, step, parts):
+    """The loss of each step over the whole batch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    curve = []
+    for batch in batches():
+        with torch.no_grad():
+            curve.append(functional.cross_entropy(model(batch[0]), batch[1]).item())
+        images, labels = share(batch) if parts else batch
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        step(model)
+        optimizer.step()
+    return torch.tensor(curve)
+
+
+def equal(one, other, tolerance=1e-5):
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def on_all_ranks(model):
+    """Every rank has the same bits."""
+    for parameter in model.parameters():
+        for one in uni.all_gather(parameter.detach()):
+            assert torch.equal(one, parameter)
+
+
+def curves():
+    alone = losses(network(), lambda _: None, parts=False)
+    assert alone[-1] < alone[0]
+
+    model = network(seed=world.rank)
+    broadcast_parameters(model)
+    equal(losses(model, average_gradients, parts=True), alone)
+    on_all_ranks(model)
+
+    model = network(seed=world.rank)
+    manager = uni.ParameterManager(model, mode="gradients")
+    equal(losses(model, lambda _: manager.sync(), parts=True), alone)
+
+    model = DistributedDataParallel(network(seed=world.rank))
+    equal(losses(model, lambda _: None, parts=True), alone)
+    on_all_ranks(model)
+
+    # In the background, what the model changes meanwhile is kept.
+    model = torch.nn.Linear(300, 5)
+    with uni.ParameterManager(model, background=True, consistency="bsp") as beside:
+        first = model.weight.detach().clone()
+        for _ in range(4):
+            model.weight.data += 1
+            beside.sync()
+    equal(model.weight.detach(), first + 4 * N)
+
+    # Plain gradient descent is linear: with a rate N times smaller, changes that add up are averages.
+    model = network(seed=world.rank)
+    plain = network()
+    manager = uni.ParameterManager(model, consistency="bsp")
+    for batch in batches():
+        for each, data, rate in ((plain, batch, 0.1), (model, share(batch), 0.1 / N)):
+            each.zero_grad()
+            functional.cross_entropy(each(data[0]), data[1]).backward()
+            with torch.no_grad():
+                for parameter in each.parameters():
+                    parameter -= rate * parameter.grad
+        manager.sync()
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        equal(one, other)
+
+
+def unused():
+    """Parameters that some workers, or none, have used."""
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.always, self.first, self.never = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x, branch):
+            return self.first(self.always(x)) if branch else self.always(x)
+
+    torch.manual_seed(0)
+    for wrap in (False, True):
+        model = Branches()
+        wrapped = DistributedDataParallel(model) if wrap else model
+        broadcast_parameters(model)
+        for _ in range(3):
+            model.zero_grad()
+            wrapped(torch.ones(2, 3), branch=world.rank == 0).sum().backward()
+            if not wrap:
+                average_gradients(model)
+            equal(model.first.bias.grad, torch.full((3,), 2.0 / N))
+            if N > 1:
+                assert model.never.weight.grad is None
+
+
+def accumulation():
+    """Passes inside no_sync are averaged with the next one outside."""
+    model = network()
+    alone = copy.deepcopy(model)
+    wrapped = DistributedDataParallel(model)
+    data = list(batches(3))
+    for images, labels in data:
+        functional.cross_entropy(alone(images), labels).backward()
+    with wrapped.no_sync():
+        for images, labels in map(share, data[:2]):
+            functional.cross_entropy(wrapped(images), labels).backward()
+    images, labels = share(data[2])
+    functional.cross_entropy(wrapped(images), labels).backward()
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        equal(one.grad, other.grad)
+    # Gradients that are kept, and set to zero in place instead of left out.
+    for _ in range(2):
+        wrapped.zero_grad(set_to_none=False)
+        functional.cross_entropy(wrapped(images), labels).backward()
+    on_all_ranks(model)
+
+
+def states():
+    """Keys as PyTorch's own wrapper has them, and buffers of the first worker."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    assert all(key.startswith("module.") for key in model.state_dict())
+    model.load_state_dict(model.state_dict())
+    model.load_state_dict(model.module.state_dict())
+    for step in range(2):
+        model(torch.randn(8, 4, generator=torch.Generator().manual_seed(world.rank + step))).sum().backward()
+    running = model.module[1].running_mean.clone()
+    first = uni.broadcast(running.clone())
+    assert N == 1 or world.rank == 0 or not torch.equal(running, first)
+    model(torch.zeros(8, 4))  # begins with the first worker's buffers
+    model.eval()
+    equal(model.module[1].running_mean, 0.9 * first + 0.1 * model.module[0].bias.detach())
+    broadcast_parameters(model)
+    assert model.module[1].num_batches_tracked == 3
+
+
+def types():
+    """Types of all kinds, gradients with gaps, and models that lie elsewhere."""
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.bfloat16, 0.02), (torch.float16, 0.01)):
+        model = network(dtype=dtype)
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, world.rank + 1.0)
+        average_gradients(model)
+        for parameter in model.parameters():
+            equal(parameter.grad, torch.full_like(parameter, (N + 1) / 2), tolerance)
+        wrapped = DistributedDataParallel(model)
+        wrapped(torch.ones(2, 20, dtype=dtype)).sum().backward()
+        on_all_ranks(model)
+    convolution = nn.Conv2d(64, 64, 3).to(memory_format=torch.channels_last)
+    convolution.weight.grad = torch.full_like(convolution.weight, world.rank + 1.0)
+    assert not convolution.weight.grad.is_contiguous()
+    average_gradients(convolution)
+    equal(convolution.weight.grad, torch.full_like(convolution.weight, (N + 1) / 2))
+    with uni.ParameterManager(convolution) as manager:
+        convolution.weight.data += 1
+        manager.sync()
+        uni.barrier()
+    manager = uni.ParameterManager({"half": torch.zeros(3, dtype=torch.bfloat16), "full": torch.zeros(2)})
+    assert manager.table.dtype == "float32"
+    broadcast_parameters({"flags": torch.tensor([True, False]), "short": torch.ones(3, dtype=torch.int16)})
+
+
+def refused():
+    """Errors name the parameter and the worker, on every worker."""
+
+    def fails(call, *words):
+        try:
+            call()
+        except uni.UsageError as error:
+            assert all(word in str(error) for word in words), error
+        else:
+            raise AssertionError(f"expected an error with {words}")
+
+    last = f"rank {N - 1}"
+    elsewhere = nn.Linear(3, 2, device="meta" if world.rank == N - 1 else "cpu")
+    fails(lambda: uni.ParameterManager(elsewhere), "'weight'", last, "meta", ".cpu()")
+    integers = [torch.zeros(2, dtype=torch.int64 if world.rank == N - 1 else torch.float32)]
+    fails(lambda: uni.ParameterManager(integers), "'0'", last, "int64")
+    sparse = nn.Embedding(5, 2, sparse=world.rank == N - 1)
+    sparse(torch.tensor([1])).sum().backward()
+    if N > 1:
+        fails(lambda: average_gradients(sparse), "'weight'", last, "dense")
+        other = nn.Linear(3 + (world.rank == N - 1), 2)
+        for call in (uni.ParameterManager, broadcast_parameters, DistributedDataParallel):
+            fails(lambda call=call: call(other), "'weight'", last, "(2, 4)", "(2, 3)")
+    fails(lambda: DistributedDataParallel(nn.Flatten()), "no wrapper")
+    assert parameters_of(nn.Linear(2, 1)).names() == ["weight", "bias"]
+
+
+def sampler():
+    """Every worker has its part, and together they have everything."""
+    mine = DistributedSampler(range(10 * N), seed=3)
+    mine.set_epoch(1)
+    everybody = uni.all_gather(torch.tensor(list(mine))).flatten()
+    assert sorted(everybody.tolist()) == list(range(10 * N))
+
+
+for name in sys.argv[1:]:
+    globals()[name]()
+    uni.barrier()

@@ -1,0 +1,20 @@
+"""JAX: collectives inside jit and outside, and trees in step."""
+
+import importlib.util
+
+import pytest
+
+if importlib.util.find_spec("jax") is None:
+    pytest.skip("no JAX here: pip install jax", allow_module_level=True)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_arrays_and_trees(run_ranks, ranks):
+    job = run_ranks(ranks, "jax_suite.py", deadline=120, JAX_PLATFORMS="cpu").check()
+    assert len(job.notes) == ranks
+
+
+def test_flax(run_ranks):
+    if importlib.util.find_spec("flax") is None:
+        pytest.skip("no Flax here: pip install flax")
+    run_ranks(2, "jax_suite.py", "flax", deadline=120, JAX_PLATFORMS="cpu").check()

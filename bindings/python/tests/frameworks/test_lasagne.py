@@ -1,0 +1,22 @@
+"""Networks of Lasagne: itself over PyTensor where it is installed, and objects of the same interface."""
+
+import importlib.util
+
+import pytest
+
+FLAGS = {"PYTENSOR_FLAGS": "linker=py,optimizer=fast_compile,floatX=float32"}
+
+if importlib.util.find_spec("pytensor") is None:
+    pytest.skip("no PyTensor here: pip install pytensor", allow_module_level=True)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_lasagne(run_ranks, ranks):
+    if importlib.util.find_spec("lasagne") is None:
+        pytest.skip("no Lasagne here: pip install lasagne")
+    assert len(run_ranks(ranks, "lasagne_suite.py", "lasagne", **FLAGS).check().notes) == ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_an_object_of_the_same_interface(run_ranks, ranks):
+    assert len(run_ranks(ranks, "lasagne_suite.py", "object", **FLAGS).check().notes) == ranks

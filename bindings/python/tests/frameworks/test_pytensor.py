@@ -1,0 +1,17 @@
+"""PyTensor: shared variables in step, under the names of Multiverso and of Unisono."""
+
+import importlib.util
+
+import pytest
+
+if importlib.util.find_spec("pytensor") is None:
+    pytest.skip("no PyTensor here: pip install pytensor", allow_module_level=True)
+
+# Nothing is compiled: the programs are small, and compilers take longer than they save.
+FLAGS = {"PYTENSOR_FLAGS": "linker=py,optimizer=fast_compile,floatX=float32"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_shared_variables(run_ranks, ranks):
+    job = run_ranks(ranks, "theano_suite.py", str(ranks), **FLAGS).check()
+    assert len(job.notes) == ranks

@@ -1,0 +1,16 @@
+"""PyTorch: gradients, wrappers and parameters between workers equal one worker's."""
+
+import pytest
+
+pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
+
+PARTS = ["curves", "unused", "accumulation", "states", "types", "refused", "sampler"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks(run_framework, ranks):
+    run_framework(ranks, "pytorch.py", *PARTS).check()
+
+
+def test_torchrun(run_framework):
+    run_framework(2, "pytorch.py", "curves", "sampler", launcher="torchrun").check()

@@ -1,0 +1,297 @@
+"""Calls that cannot be right: the kind of exception, and what its message names."""
+
+import re
+
+import numpy as np
+import pytest
+
+import unisono as uni
+from unisono import functions
+
+
+def refuses(kind, *words):
+    """Expects an exception whose message has all of these words in this order."""
+    return pytest.raises(kind, match="(?s)" + ".*".join(re.escape(word) for word in words))
+
+
+@pytest.fixture
+def f(pair):
+    def weigh(x, y):
+        return (x * y).sum(axis=0)
+
+    return functions.function(weigh, "sum", bcast_inputs=["y"], name="weigh")
+
+
+def test_nothing_works_without_workers():
+    s = functions.shared([1.0], "s")
+    for call in (
+        lambda: functions.function(lambda x: x),
+        lambda: functions.data([1.0]),
+        functions.distribute,
+        lambda: functions.broadcast(s),
+        lambda: functions.scatter(s, [1.0]),
+        lambda: functions.gather(s),
+        lambda: functions.all_gather(s),
+        lambda: functions.reduce(s),
+        lambda: functions.all_reduce(s),
+        lambda: functions.set_value(0, s, [1.0]),
+        lambda: functions.get_value(0, s),
+        lambda: functions.get_lengths(s),
+        lambda: functions.get_shapes(s),
+    ):
+        with refuses(RuntimeError, "Cannot call", "inactive", "fork()"):
+            call()
+    with pytest.warns(UserWarning, match="no workers"):
+        functions.close()
+
+
+def test_wrong_numbers_of_workers():
+    with refuses(ValueError, "at least 1", "0"):
+        functions.fork(0)
+    with refuses(ValueError, "0 to 1", "2"):
+        functions.fork(2, master_rank=2)
+    with refuses(ValueError, "0 to 1", "-1"):
+        functions.fork(2, master_rank=-1)
+
+
+def test_functions_and_data_of_closed_workers(fork):
+    fork(1)
+    f, x = functions.function(lambda x: x.sum(), "sum"), functions.data(np.ones(2))
+    functions.close()
+    with refuses(RuntimeError, "inactive"):
+        f(x)
+    fork(1)
+    with refuses(RuntimeError, "closed"):
+        f(x)
+    with refuses(RuntimeError, "input 0 (x)", "closed"):
+        functions.function(lambda x: x.sum(), "sum")(x)
+
+
+def test_a_second_fork(pair):
+    with refuses(RuntimeError, "Only fork once"):
+        functions.fork(2)
+
+
+def test_what_functions_are_made_of(pair):
+    with refuses(TypeError, "inputs", "list", "int"):
+        functions.function(3)
+    with refuses(TypeError, "bcast_inputs", "list", "str"):
+        functions.function(lambda x: x, bcast_inputs="x")
+    with refuses(ValueError, "bcast_inputs", "'x'", "'z'"):
+        functions.function(lambda x: x, bcast_inputs=["z"])
+    with refuses(ValueError, "output 1", "'avg'", "'mean'"):
+        functions.function(lambda x: x, ["avg", "mean"])
+    with refuses(ValueError, "update 0", "'avg'", "'mean'"):
+        functions.function(lambda x, s: x, updates=[(functions.shared([1.0], "s"), "mean")])
+    with refuses(TypeError, "shared variable", "ndarray"):
+        functions.function(lambda x: x, shareds=[np.ones(2)])
+    with refuses(ValueError, "framework", "numpy", "'cuda'"):
+        functions.function(lambda x: x, framework="cuda")
+    with refuses(TypeError, "named parameters", "*rows"):
+        functions.function(lambda *rows: rows)
+    with refuses(TypeError, "givens"):
+        functions.function(lambda x: x, givens={})
+
+
+def test_what_graphs_are_made_of(pair):
+    pytensor = pytest.importorskip("pytensor")
+    pt = pytensor.tensor
+    x, unused = pt.matrix("x"), pytensor.shared(np.ones(2), "unused")
+    with refuses(ValueError, "output 0", "'avg'", "'mean'"):
+        functions.function([x], (x.sum(), "mean"))
+    with refuses(TypeError, "output 0", "pair", "3"):
+        functions.function([x], (x.sum(), "sum", "avg"))
+    with refuses(TypeError, "Cannot average integer dtype", "output 1", "int64"):
+        functions.function([x], [x.sum(), x.shape[0]])
+    with refuses(ValueError, "sliceable_shareds", "unused", "position 0"):
+        functions.function([x], x.sum(), sliceable_shareds=[unused])
+    with refuses(TypeError, "update 0", "shared variable"):
+        functions.function([x], updates=[(x, x)])
+    with refuses(TypeError, "update 0", "(variable, expression)"):
+        functions.function([x], updates=[(unused,)])
+    f = functions.function([x], (x.sum(), "c_sum"), name="total")
+    assert f.output_modes == ["sum"]
+    with refuses(TypeError, "total", "input 0 (x)", "float64 with 2", "float32 with 2"):
+        f(functions.data(np.ones((2, 2), "float32")))
+    with refuses(TypeError, "total", "input 0 (x)", "float64 with 2", "float64 with 1"):
+        f(functions.data(np.ones(2)))
+
+
+def test_inputs_of_a_call(f):
+    x, y = functions.data(np.ones((4, 2))), functions.data(np.ones(2))
+    with refuses(TypeError, "weigh", "2 inputs", "received 1"):
+        f(x)
+    with refuses(TypeError, "weigh", "2 inputs", "received 3"):
+        f(x, y, y)
+    with refuses(TypeError, "input 1 (y)", "Data", "ndarray"):
+        f(x, np.ones(2))
+    with refuses(ValueError, "unknown name", "'z'"):
+        f(x, z=y)
+    with refuses(ValueError, "'x'", "twice"):
+        f(x, x=x)
+    assert f(y=y, x=x).tolist() == [4, 4]
+    assert f(x, y=y).tolist() == [4, 4]
+
+
+def test_options_of_a_call(f):
+    x, y = functions.data(np.ones((4, 2))), functions.data(np.ones(2))
+    for wrong in (0, -1, 1.5, "2", True):
+        with refuses(ValueError, "num_slices", "from 1 up", repr(wrong)):
+            f(x, y, num_slices=wrong)
+    with refuses(ValueError, "num_slices", "neither"):
+        functions.function(lambda: None)(num_slices=2)
+    with refuses(TypeError, "batch_s", "without"):
+        f(x, y, batch_s=slice(0, 2))
+    with refuses(TypeError, "output_subset", "list", "0"):
+        f(x, y, output_subset=0)
+    with refuses(TypeError, "output_subset", "1.5"):
+        f(x, y, output_subset=[1.5])
+    with refuses(ValueError, "output_subset", "0 to 0", "1"):
+        f(x, y, output_subset=[1])
+    assert f(x, y, output_subset=[0, 0]).tolist() == [4, 4]
+
+
+def test_batches_of_a_call(f):
+    x, y = functions.data(np.ones((4, 2))), functions.data(np.ones(2))
+    for batch, words in [
+        (5, ["below 4", "input x", "row 4"]),
+        (slice(2, 5), ["below 4", "row 4"]),
+        ([0, 4], ["below 4", "row 4"]),
+        ([-1], ["from 0 up", "-1"]),
+        (0, ["at least one", "0"]),
+        (slice(-2, 3), ["slice(-2, 3"]),
+        (slice(0, 4, 2), ["no step"]),
+        (slice(0, 0), ["above 0"]),
+    ]:
+        with refuses(ValueError, "batch", *words):
+            f(x, y, batch=batch)
+    for batch in ([0.5], [[0]], "all"):
+        with refuses(TypeError, "batch", "whole numbers"):
+            f(x, y, batch=batch)
+    assert f(x, y, batch=[3, 3, 3]).tolist() == [3, 3], "the last row is a row"
+    both = functions.function(lambda x, w: (x[:, 0] * w).sum(), "sum")
+    with refuses(ValueError, "one length", "[4, 3]"):
+        both(x, functions.data(np.ones(3)))
+    with refuses(ValueError, "input 1 (w)", "minibatch", "at least 4", "3"):
+        both(x, functions.data(np.ones(3), minibatch=True), batch=4)
+    with refuses(TypeError, "input 1 (w)", "axis"):
+        both(x, functions.data(3.0))
+    with refuses(ValueError, "scattered inputs"):
+        functions.function(lambda: None)(batch=3)
+
+
+def test_rows_that_workers_do_not_have(pair):
+    s, t = functions.shared(np.zeros(1), "s"), functions.shared(np.zeros(1), "t")
+    f = functions.function(lambda s, t: (s * t).sum(), "sum", sliceable_shareds=[s, t])
+    g = functions.function(lambda x, s: (x * s).sum(), "sum", sliceable_shareds=[s])
+    functions.scatter([s, t], [np.ones(5), np.ones(5)])
+    assert functions.get_lengths(s) == [3, 2]
+    with refuses(ValueError, "worker 1", "below 2", "s", "row 2"):
+        f(batch_s=slice(0, 3))
+    with refuses(ValueError, "worker 1", "below 2", "row 2"):
+        f(batch_s=[0, 2])
+    for wrong in ([slice(0, 1)], [slice(0, 1)] * 3, [slice(0, 1), [0]]):
+        with refuses(TypeError, "batch_s", "each of 2 workers"):
+            f(batch_s=wrong)
+    assert f(batch_s=[[0, 2], [1]]) == 3
+    functions.set_value(1, t, np.ones(7))
+    with refuses(ValueError, "worker 1", "one length", "s 2", "t 7"):
+        f()
+    with refuses(ValueError, "worker", "scattered rows", "batch_s"):
+        g(functions.data(np.ones(4)))
+    assert g(functions.data(np.ones(4)), batch_s=slice(0, 2)) == 4
+
+
+def test_outputs_that_do_not_fit(pair):
+    x = functions.data(np.arange(3.0))
+    with refuses(ValueError, "output 0", "one type and shape", "(1,)", "(2,)"):
+        functions.function(lambda x: x, "sum")(x)
+    with refuses(ValueError, "output 0", "axis"):
+        functions.function(lambda x: x.sum(), "gather")(x)
+    with refuses(TypeError, "Cannot average integer dtype", "output 0", "int64"):
+        functions.function(lambda x: np.array([1]), "avg")(x)
+    with refuses(TypeError, "1 outputs", "received 2"):
+        functions.function(lambda x: (x, x), "sum")(x)
+    with refuses(TypeError, "0 outputs", "received 1"):
+        functions.function(lambda x: x)(x)
+    with refuses(ValueError, "updated", "'t'"):
+        functions.function(lambda x: functions.updated(t=x))(x)
+
+
+def test_data(pair):
+    for options in ({}, {"dtype": "float32"}, {"ndim": 2}, {"shape": (2, 2)}):
+        with refuses(TypeError, "dtype and ndim"):
+            functions.data(**options)
+    x = functions.data(dtype="float32", ndim=2, name="x")
+    assert x.shape == (0, 0)
+    with refuses(TypeError, "Non up-castable", "'x'", "float32", "float64"):
+        x.set_value(np.ones((2, 2)))
+    x.set_value(np.ones((2, 2), "int16"))
+    with refuses(TypeError, "2 axes", "3"):
+        x.set_value(np.ones((2, 2, 2), "float32"))
+    with refuses(ValueError, "at least 1", "0"):
+        x.set_length(0)
+    with refuses(ValueError, "2 axes", "(3,)"):
+        x.set_shape(3)
+    for oversize in (0.9, 2.1):
+        with refuses(ValueError, "1 to 2", str(oversize)):
+            x.set_shape((50, 50), oversize=oversize)
+    assert x.shape == (2, 2) and (x.data == 1).all(), "nothing was changed"
+    assert x.condition_data([[1, 2]], force_cast=True).dtype == np.float32
+    huge = functions.data(dtype="float64", ndim=1)
+    with refuses(uni.UsageError, "bytes"):
+        huge.set_shape(1 << 50)
+
+
+def test_what_is_not_a_number(pair):
+    x = functions.data(np.arange(3.0))
+    for value in (np.array(["a"]), [None], np.zeros(2, "V4")):
+        with refuses(TypeError, "output 0", "numbers"):
+            functions.function(lambda x, value=value: value, "gather")(x)
+    with refuses(TypeError, "data 'names'", "numbers", "<U"):
+        functions.data(["one"], name="names")
+    names = functions.shared(["one"], "names")
+    functions.function(lambda names: None, shareds=[names])
+    with refuses(TypeError, "gather", "position 0", "numbers"):
+        functions.gather(names)
+    anything = functions.function(lambda x: "what", [None])
+    assert anything(x) == ["what"]
+
+
+def test_collectives(pair):
+    s, t, stranger = (functions.shared(np.ones(2), name) for name in ("s", "t", "stranger"))
+    whole = functions.shared(np.ones(2, int), "whole")
+    functions.function(lambda s, t, whole: None, shareds=[s, t, whole])
+    with refuses(ValueError, "some function uses", "stranger", "position 1"):
+        functions.gather([s, stranger])
+    with refuses(ValueError, "Redundant variables"):
+        functions.gather([s, s])
+    with refuses(ValueError, "nd_up", "2"):
+        functions.gather(s, nd_up=2)
+    with refuses(TypeError, "shared variable", "int"):
+        functions.gather(3)
+    for verb in (functions.reduce, functions.all_reduce):
+        with refuses(ValueError, "avg, sum, prod, max, min", "'mean'"):
+            verb(s, "mean")
+        with refuses(TypeError, "floating point", "int64", "whole"):
+            verb(whole)
+    with refuses(ValueError, "rank from 0 to 1", "2"):
+        functions.get_value(2, s)
+    with refuses(ValueError, "rank from 0 to 1", "-1"):
+        functions.set_value(-1, s, np.ones(2))
+    with refuses(TypeError, "s expected float64 with 1", "float64 with 2"):
+        functions.broadcast(s, np.ones((2, 2)))
+    with refuses(TypeError, "s expected float64 with 1", "float32 with 1"):
+        functions.scatter(s, np.ones(2, "float32"))
+    with refuses(ValueError, "2 values", "1"):
+        functions.broadcast([s, t], [np.ones(2)])
+    with refuses(ValueError, "one length"):
+        functions.scatter([s, t], [np.ones(2), np.ones(3)])
+    with refuses(ValueError, "rows below 2", "row 4"):
+        functions.set_value(1, s, np.ones(2), batch=5)
+    functions.set_value(1, s, np.ones(3))
+    with refuses(ValueError, "all_reduce", "s", "(2,)", "(3,)"):
+        functions.all_reduce(s)
+    functions.set_value(1, s, np.full(2, 3.0))
+    functions.all_reduce(s)
+    assert functions.gather(s).tolist() == [[2, 2], [2, 2]], "errors changed nothing"

@@ -1,0 +1,48 @@
+"""Training on digits: several workers learn what one would, step by step."""
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).resolve().parents[4] / "examples" / "functions" / "mnist.py"
+
+
+@cache
+def example():
+    spec = importlib.util.spec_from_file_location("mnist_example", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    # Workers would look for it under this name; what is defined in it is sent by value instead.
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def curve(workers, library, model, data):
+    hidden = "64" if model == "mlp" else "32"
+    words = ["--library", library, "--model", model, "--data", data, "--hidden", hidden]
+    options = example().arguments([*words, "--epochs", "1", "--batch", "250"])
+    return example().train(workers, options)[0]
+
+
+@pytest.mark.parametrize(
+    ("library", "model", "data", "workers"),
+    [
+        ("pytensor", "mlp", "master", 2),
+        ("pytensor", "mlp", "workers", 3),
+        ("torch", "mlp", "master", 3),
+        ("torch", "mlp", "workers", 2),
+        ("torch", "cnn", "master", 2),
+        ("torch", "cnn", "workers", 3),
+        ("jax", "mlp", "master", 2),
+    ],
+)
+def test_curves_are_equal(library, model, data, workers):
+    pytest.importorskip(library)
+    alone = curve(1, library, model, "master")
+    assert len(alone) == 12 and alone[-1] < alone[0]
+    np.testing.assert_allclose(curve(workers, library, model, data), alone, rtol=1e-5)
+    assert "mnist_example" not in sys.modules

@@ -1,0 +1,139 @@
+"""Update rules against their papers' formulas, step by step, and momentum around other updates."""
+
+import numpy as np
+import pytest
+
+pytensor = pytest.importorskip("pytensor")
+
+from unisono import functions  # noqa: E402
+from unisono.functions import updates  # noqa: E402
+
+P0 = [np.array([[1.0, -2.0, 3.0]]), np.array([0.5, -0.5])]
+
+
+def gradients(params):
+    """Of sum(p ** 3) / 3 + sum(p)."""
+    return [p**2 + 1 for p in params]
+
+
+def naive(name, steps):
+    """Each rule as the specification writes it, parameter by parameter."""
+    params = [p.copy() for p in P0]
+    a, b = [np.zeros_like(p) for p in params], [np.zeros_like(p) for p in params]
+    for t in range(1, steps + 1):
+        for i, g in enumerate(gradients(params)):
+            p = params[i]
+            if name == "sgd":
+                params[i] = p - 0.1 * g
+            elif name == "momentum":
+                x = 0.9 * a[i] + (p - 0.1 * g)
+                a[i], params[i] = x - p, x
+            elif name == "nesterov_momentum":
+                x = 0.9 * a[i] + (p - 0.1 * g) - p
+                a[i], params[i] = x, 0.9 * x + (p - 0.1 * g)
+            elif name == "adagrad":
+                a[i] = a[i] + g**2
+                params[i] = p - g / np.sqrt(a[i] + 1e-6)
+            elif name == "rmsprop":
+                a[i] = 0.9 * a[i] + 0.1 * g**2
+                params[i] = p - g / np.sqrt(a[i] + 1e-6)
+            elif name == "adadelta":
+                a[i] = 0.95 * a[i] + 0.05 * g**2
+                u = g * np.sqrt(b[i] + 1e-6) / np.sqrt(a[i] + 1e-6)
+                b[i] = 0.95 * b[i] + 0.05 * u**2
+                params[i] = p - u
+            elif name == "adam":
+                a[i], b[i] = 0.9 * a[i] + 0.1 * g, 0.999 * b[i] + 0.001 * g**2
+                rate = 0.001 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+                params[i] = p - rate * a[i] / (np.sqrt(b[i]) + 1e-8)
+            elif name == "adamax":
+                a[i], b[i] = 0.9 * a[i] + 0.1 * g, np.maximum(0.999 * b[i], np.abs(g))
+                params[i] = p - 0.002 / (1 - 0.9**t) * a[i] / (b[i] + 1e-8)
+    return params
+
+
+RULES = ["sgd", "momentum", "nesterov_momentum", "adagrad", "rmsprop", "adadelta", "adam", "adamax"]
+
+
+def arguments(name):
+    return [0.1] if name in RULES[:3] else []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_are_their_formulas(name):
+    params = [pytensor.shared(p.copy()) for p in P0]
+    loss = sum((p**3).sum() / 3 + p.sum() for p in params)
+    first, second, vector = getattr(updates, name)(loss, params, *arguments(name))
+    write, change = pytensor.function([], updates=first), pytensor.function([], updates=second)
+    for _ in range(4):
+        write()
+        assert vector.get_value().shape == (5,)
+        change()
+    for param, expected in zip(params, naive(name, 4), strict=True):
+        np.testing.assert_allclose(param.get_value(), expected, rtol=1e-12)
+
+
+def test_the_type_of_parameters_stays():
+    param = pytensor.shared(np.ones(3, "float32"))
+    _, second, vector = updates.adam((param**2).sum(), [param])
+    pytensor.function([], updates=second)()
+    assert param.get_value().dtype == vector.get_value().dtype == np.float32
+
+
+def test_momentum_around_other_updates():
+    for nesterov in (False, True):
+        param, untouched = pytensor.shared(np.array([1.0, -2.0])), pytensor.shared(np.array(0.0))
+        pairs = [(param, param - 0.1 * (param**2 + 1)), (untouched, untouched + 1)]
+        wrap = updates.apply_nesterov_momentum if nesterov else updates.apply_momentum
+        step = pytensor.function([], updates=wrap(pairs, [param], momentum=0.9))
+        p, v = np.array([1.0, -2.0]), np.zeros(2)
+        for _ in range(3):
+            step()
+            new = p - 0.1 * (p**2 + 1)
+            x = 0.9 * v + new
+            v, p = (x - p, 0.9 * (x - p) + new) if nesterov else (x - p, x)
+        np.testing.assert_allclose(param.get_value(), p, rtol=1e-12)
+        assert untouched.get_value() == 3
+
+
+def test_gradients_that_are_not_flat():
+    params = [pytensor.shared(p.copy()) for p in P0]
+    loss = sum((p**3).sum() / 3 + p.sum() for p in params)
+    first, second, held = updates.sgd_nonflat(loss, params, 0.1)
+    pytensor.function([], updates=first)()
+    for gradient, expected in zip(held, gradients(P0), strict=True):
+        np.testing.assert_allclose(gradient.get_value(), expected)
+    pytensor.function([], updates=second)()
+    for param, expected in zip(params, naive("sgd", 1), strict=True):
+        np.testing.assert_allclose(param.get_value(), expected)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_callables_train_by_the_same_rules(library, weighted, fork):
+    """The loss does not depend on the data, so that the formulas hold on any number of workers."""
+    module = pytest.importorskip(library)
+    fork(2)
+    x = functions.data(np.zeros((5, 1), "float32"))
+    y = functions.data(np.zeros(5, "float32"))
+    for name in RULES:
+        if library == "torch":
+            params = [module.nn.Parameter(module.tensor(p, dtype=module.float32)) for p in P0]
+
+            def loss(x, y, params=params):
+                return sum((p**3).sum() / 3 + p.sum() for p in params)
+
+        else:
+            params = [functions.shared(p.astype("float32"), f"p{i}") for i, p in enumerate(P0)]
+
+            def loss(x, y, p0, p1):
+                return sum((p**3).sum() / 3 + p.sum() for p in (p0, p1))
+
+        train = functions.make_train_function(
+            loss, params, None, None, name, *arguments(name), weighted=weighted
+        )
+        first = train(x, y)
+        np.testing.assert_allclose(first, sum((p**3).sum() / 3 + p.sum() for p in P0), rtol=1e-5)
+        train(x, y)
+        for param, expected in zip(params, naive(name, 2), strict=True):
+            np.testing.assert_allclose(functions.gather(param), np.stack([expected] * 2), rtol=2e-4)

@@ -1,0 +1,319 @@
+"""Worker processes: how they start and end, what they cannot take, and what the master learns of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unisono as uni
+from unisono import functions
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_a_killed_worker_is_named_and_nothing_is_left():
+    done = run(PROGRAMS / "trouble.py", "worker killed")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["lost"] == [1] and seen["seconds"] < 2
+    assert "rank 1" in seen["again"]
+    assert all(is_gone(pid) for pid in seen["pids"])
+
+
+def test_workers_end_with_a_killed_master():
+    command = [sys.executable, PROGRAMS / "trouble.py", "master killed"]
+    master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pids = json.loads(master.stdout.readline())["pids"]
+    assert len(set(pids)) == 3 and master.pid in pids
+    # What workers print goes to the master's standard error.
+    assert "resting" in master.stderr.readline()
+    master.kill()
+    master.communicate()
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_a_script_without_main_guard_or_close_ends_its_workers():
+    done = run(PROGRAMS / "trouble.py", "not closed")
+    assert done.returncode == 0, done.stderr
+    assert all(is_gone(pid) for pid in json.loads(done.stdout)["pids"])
+    assert done.stderr == ""
+
+
+def test_a_script_from_standard_input_works():
+    script = """
+from unisono import functions
+functions.fork(2)
+factor = 3.0
+class Scale:
+    def __call__(self, x): return (x * factor).sum()
+print(functions.function(Scale(), "sum")(functions.data([1.0, 2.0, 4.0])))
+"""
+    done = run("-", input=script)
+    assert done.stdout == "21.0\n", done.stderr
+
+
+def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with pytest.raises(uni.PeerLost, match="rank 1"):
+        fork(2)
+    monkeypatch.delenv("PYTHONHOME")
+    assert fork(2) == 2
+
+
+def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
+    fork(3)
+
+    def picky(x):
+        if x[0] > 0:
+            raise LookupError(f"not {x[0]}")
+        return x.sum()
+
+    f = functions.function(picky, "sum")
+    with pytest.raises(functions.WorkerError) as caught:
+        f(functions.data(np.arange(3.0)))
+    assert caught.value.worker == 1
+    assert "worker 1 raised LookupError: not 1.0 (1 more ranks failed too)" in str(caught.value)
+    assert "in picky" in caught.value.traceback and "test_workers.py" in caught.value.traceback
+    assert isinstance(caught.value, RuntimeError) and isinstance(caught.value, uni.Error)
+    assert f(functions.data(-np.arange(3.0))) == -3
+    with pytest.raises(LookupError, match="not 9"):
+        f(functions.data(np.full(3, 9.0)))
+    assert f(functions.data(-np.arange(3.0))) == -3
+
+
+def test_a_worker_that_wants_to_leave_stays(fork):
+    fork(2)
+    leave = functions.function(lambda x: sys.exit("enough") if x[0] else x.sum(), "sum")
+    with pytest.raises(functions.WorkerError, match="worker 1 raised SystemExit: enough"):
+        leave(functions.data(np.arange(2.0)))
+    assert leave(functions.data(np.zeros(2))) == 0
+
+
+def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
+    fork(2)
+    rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
+    functions.distribute()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        rest(functions.data(np.arange(2.0)))
+    with pytest.raises(RuntimeError, match=r"interrupted.*close"):
+        rest(functions.data(np.zeros(2)))
+    functions.close()
+    fork(2)
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+
+
+def test_a_call_has_the_deadline_that_fork_was_told(fork):
+    fork(2, timeout=0.5)
+    rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
+    with pytest.raises(uni.Timeout):
+        rest(functions.data(np.arange(2.0)))
+    with pytest.raises(uni.Timeout):
+        rest(functions.data(np.zeros(2)))
+
+
+def test_functions_do_not_call_functions(fork):
+    fork(2)
+    inner = functions.function(lambda x: x.sum(), "sum")
+    x = functions.data(np.ones(2))
+    called = []
+
+    def nested(rows):
+        # Only the master can try: workers have no such function.
+        if os.getpid() == master:
+            called.append(1)
+            here.inner(here.x)
+        return rows.sum()
+
+    master, here = os.getpid(), Here(inner, x)
+    outer = functions.function(nested, "sum")
+    with pytest.raises(RuntimeError, match="inside a function"):
+        outer(x)
+    assert called and inner(x) == 2
+
+
+class Here:
+    """Things that stay in the master."""
+
+    def __init__(self, inner, x):
+        self.inner, self.x = inner, x
+
+    def __reduce__(self):
+        return Here, (None, None)
+
+
+def test_threads_of_the_master_take_turns(fork):
+    fork(2)
+    total = functions.function(lambda x, s: x.sum() + s.sum(), "sum", bcast_inputs=["s"])
+    zero, wrong = functions.data(np.zeros(1)), []
+
+    def calls(number):
+        x = functions.data(np.full((50, 3), float(number)))
+        rows = list(range(number + 3))
+        wrong.extend(1 for _ in range(50) if total(x, zero, batch=rows) != 3 * number * len(rows))
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+
+
+def test_an_interrupted_master_keeps_its_workers(fork):
+    fork(2)
+
+    def interrupted(x):
+        if x[0] == 0:
+            raise KeyboardInterrupt
+        return x.sum()
+
+    f = functions.function(interrupted, "sum")
+    with pytest.raises(KeyboardInterrupt):
+        f(functions.data(np.arange(2.0)))
+    assert f(functions.data(np.ones(2))) == 2
+
+
+def test_a_missing_package_is_named(fork, monkeypatch):
+    fork(2)
+    functions.function(lambda x: x.sum(), "sum")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cloudpickle", None)
+        with pytest.raises(uni.Unsupported, match=r"cloudpickle.*unisono\[functions\]"):
+            functions.distribute()
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+
+
+def test_what_cannot_be_sent_is_an_error_and_the_job_goes_on(fork):
+    fork(2)
+    lock = threading.Lock()
+    wrong = functions.function(lambda x: (lock, x)[1].sum(), "sum")
+    right = functions.function(lambda x: x.sum(), "sum")
+    with pytest.raises(TypeError, match="pickle"):
+        functions.distribute()
+    x = functions.data(np.ones(3))
+    assert right(x) == 3
+    with pytest.raises(TypeError, match="pickle"):
+        wrong(x)
+    assert right(x) == 3
+
+
+class OnlyHere:
+    """Cannot be unpacked in another process."""
+
+    def __init__(self):
+        self.home = os.getpid()
+
+    def __call__(self, x):
+        return x.sum()
+
+    def __reduce__(self):
+        return arrive, (self.home,)
+
+
+def arrive(home):
+    assert home == os.getpid(), "far from home"
+    return OnlyHere()
+
+
+def test_what_cannot_be_unpacked_is_an_error_and_the_job_goes_on(fork):
+    fork(3)
+    wrong = functions.function(OnlyHere(), "sum")
+    right = functions.function(lambda x: x.sum(), "sum")
+    x = functions.data(np.ones(3))
+    with pytest.raises(functions.WorkerError, match="far from home"):
+        right(x)
+    assert right(x) == 3
+    with pytest.raises(functions.WorkerError, match="far from home"):
+        wrong(x)
+    assert functions.function(lambda x: x.max(), "max")(x) == 1
+
+
+def test_large_messages_and_many_calls(fork):
+    fork(2)
+    big = np.arange(100_000.0)
+    f = functions.function(lambda x: x + big[: len(x)], "gather")
+    x = functions.data(np.zeros(7))
+    for _ in range(200):
+        assert f(x).tolist() == [0, 1, 2, 0, 1, 2, 3]
+
+
+def test_any_rank_can_be_the_master(fork):
+    fork(3, master_rank=2)
+    f = functions.function(lambda x: x * 2, "gather")
+    x = functions.data(np.arange(7.0))
+    assert f(x).tolist() == [0, 2, 4, 6, 8, 10, 12]
+    local = functions.function(lambda x: x, [None])
+    assert local(x)[0].tolist() == [4, 5, 6]
+
+
+def test_one_worker_is_the_master_alone(fork):
+    fork(1)
+    s = functions.shared([1.0, 2.0], "s")
+    f = functions.function(lambda x, s: functions.updated(x.sum(), s=s * 2), "avg", updates=[s])
+    assert f(functions.data(np.arange(4.0)), num_slices=2) == 3
+    functions.all_reduce(s)
+    assert s.get_value().tolist() == [2, 4]
+
+
+def test_a_world_of_the_process_itself_is_another_world(fork):
+    world = uni.init()
+    fork(2)
+    assert world.size == 1 and uni.all_reduce(np.ones(2)).tolist() == [1, 1]
+    # A worker is a process without a launcher, as far as its functions are concerned.
+    f = functions.function(lambda x: np.array([uni.init().size]), "gather")
+    assert f(functions.data(np.ones(2))).tolist() == [1, 1]
+
+
+def test_workers_use_one_thread_unless_told(fork, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    fork(2)
+    say = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
+    assert say(functions.data(np.ones(2))).tolist() == [0, 1]
+    functions.close()
+    fork(2, threads=3)
+    say = functions.function(lambda x: np.array([int(os.environ.get("OMP_NUM_THREADS", 0))]), "gather")
+    assert say(functions.data(np.ones(2))).tolist() == [0, 3]
+
+
+def test_profiles_are_written(fork, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    fork(2, profile_workers=True)
+    functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2)))
+    functions.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["synk_worker_1.prof"]
+
+
+def test_signals_for_the_terminal_reach_the_master_alone(fork):
+    fork(2)
+    pid = functions.function(lambda x: np.array([os.getpid()]), "gather")(functions.data(np.ones(2)))[1]
+    os.kill(int(pid), signal.SIGINT)
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2

@@ -1,0 +1,176 @@
+"""JAX arrays and pytrees: collectives inside jit and outside against NumPy, and managers of trees."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import unisono as uni
+import unisono.jax as unijax
+from note import note
+
+world = uni.init()
+OPS = {"sum": np.sum, "avg": np.mean, "min": np.min, "max": np.max, "prod": np.prod}
+
+
+def of_rank(rank, shape, dtype="float32"):
+    return np.random.RandomState(100 + rank).randint(1, 5, shape).astype(dtype)
+
+
+def everybody(shape, dtype="float32"):
+    return np.stack([of_rank(rank, shape, dtype) for rank in range(world.size)])
+
+
+def refused(text, call, *args, **options):
+    try:
+        call(*args, **options)
+    except uni.UsageError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"expected an error about {text!r}")
+
+
+def both(function, *args):
+    """What a function returns outside jit; inside it must return the same."""
+    outside, inside = function(*args), unijax.jit(function)(*args)
+    jax.tree.map(np.testing.assert_array_equal, outside, inside)
+    return outside
+
+
+def test_collectives():
+    for shape in ((), (7,), (0,), (5, 3)):
+        mine, all_of_them = jnp.array(of_rank(world.rank, shape)), everybody(shape)
+        for op, reduce in OPS.items() if shape == (5, 3) else [("sum", np.sum)]:
+            result = both(lambda x, op=op: unijax.all_reduce(x, op), mine)
+            assert isinstance(result, jax.Array) and result.dtype == mine.dtype
+            np.testing.assert_allclose(result, reduce(all_of_them, axis=0), rtol=1e-6)
+        np.testing.assert_array_equal(both(unijax.all_gather, mine), all_of_them)
+        from_last = both(lambda x: unijax.broadcast(x, world.size - 1), mine)
+        np.testing.assert_array_equal(from_last, all_of_them[-1])
+        if shape:
+            share = np.array_split(all_of_them.sum(0), world.size)[world.rank]
+            np.testing.assert_array_equal(both(unijax.reduce_scatter, mine), share)
+    assert (np.array(mine) == of_rank(world.rank, shape)).all()  # nothing is changed in place
+
+
+def test_trees():
+    tree = {"a": jnp.ones(3), "b": [jnp.full((2, 2), world.rank, jnp.int32), jnp.ones((), jnp.bfloat16)]}
+    result = both(unijax.all_reduce, tree)
+    assert (result["a"] == world.size).all() and result["b"][1] == world.size
+    assert (result["b"][0] == sum(range(world.size))).all() and result["b"][1].dtype == jnp.bfloat16
+    assert isinstance(unijax.all_reduce({"n": np.ones(2)})["n"], np.ndarray)
+
+
+def test_order():
+    """Calls inside and outside keep their order, also when nobody waits for a jitted one."""
+
+    @jax.jit
+    def inside(x):
+        y = unijax.all_reduce(x)
+        return unijax.all_reduce(y * y, "max")
+
+    for step in range(5):
+        x = inside(jnp.full(1000, 1.0 + step))
+        y = unijax.all_gather(jnp.array([world.rank]))
+        unijax.barrier()
+        assert y.ravel().tolist() == list(range(world.size))
+        assert (x == ((1 + step) * world.size) ** 2).all()
+
+
+def test_a_step_of_training():
+    """Half batches and averaged gradients do what one worker does with whole batches."""
+    x, y = np.random.RandomState(1).rand(2, 12 * world.size, 3).astype("float32")
+    mine = slice(world.rank, None, world.size)
+
+    def loss(w, x, y):
+        return jnp.mean((x @ w - y) ** 2)
+
+    whole = jax.jit(lambda w: w - 0.1 * jax.grad(loss)(w, x, y))
+    part = unijax.jit(lambda w: w - 0.1 * unijax.all_reduce(jax.grad(loss)(w, x[mine], y[mine]), "avg"))
+    one, many = jnp.zeros((3, 3)), jnp.zeros((3, 3))
+    for _ in range(10):
+        one, many = whole(one), part(many)
+    np.testing.assert_allclose(one, many, atol=1e-5)
+
+
+def test_errors():
+    """A call that cannot be right is Unisono's error inside jit too, and what follows works."""
+    for wrap in (lambda plain: plain, unijax.jit):
+        refused("op", wrap(lambda x: unijax.all_reduce(x, "median")), jnp.ones(3))
+        if world.size > 1:
+            wrong = jnp.ones(3 + (world.rank == 1))
+            refused("all_reduce", wrap(unijax.all_reduce), wrong)
+            world.barrier()
+    try:
+        jax.block_until_ready(jax.jit(lambda x: unijax.all_reduce(x, "median"))(jnp.ones(3)))
+    except jax.errors.JaxRuntimeError as error:
+        assert "median" in str(error)
+    assert (unijax.all_reduce(jnp.ones(2)) == world.size).all()
+
+
+def test_managers():
+    def tree(value):
+        return {"dense": {"w": jnp.full((2, 3), value, "float32"), "b": jnp.full(3, value, "bfloat16")}}
+
+    manager = unijax.ParameterManager(tree(world.rank), consistency="bsp")
+    params = manager.model
+    jax.tree.map(np.testing.assert_array_equal, params, tree(0))
+    for step in range(3):
+        params = jax.tree.map(lambda x: x + 1, params)
+        params = manager.sync(params)
+        jax.tree.map(np.testing.assert_array_equal, params, tree((step + 1) * world.size))
+    assert params["dense"]["b"].dtype == jnp.bfloat16
+    assert manager.flush(params) is manager.model
+
+    holder = uni.ParameterManager(tree(world.rank), mode="average", every=2)
+    assert holder.sync(tree(world.rank)) is False
+    assert holder.sync(tree(world.rank)) is True
+    expected = sum(range(world.size)) / world.size
+    np.testing.assert_allclose(holder.model["dense"]["w"], np.full((2, 3), expected), rtol=1e-6)
+    refused("structure", manager.sync, {"dense": jnp.ones(3)})
+    refused("of shape (2, 3)", manager.sync, {"dense": {"w": jnp.ones((2, 2)), "b": jnp.ones(3, "bfloat16")}})
+    refused("of type int32", unijax.ParameterManager, {"step": jnp.zeros(1, jnp.int32)})
+    refused("received 'rate'", unijax.ParameterManager, {"rate": 0.1, "w": jnp.ones(2)})
+    return manager
+
+
+def test_flax():
+    import flax.linen as linen
+    import optax
+    from flax import nnx
+    from flax.training.train_state import TrainState
+
+    layer = linen.Dense(3)
+    variables = layer.init(jax.random.key(world.rank), jnp.ones((1, 2)))
+    state = TrainState.create(apply_fn=layer.apply, params=variables["params"], tx=optax.adam(0.1))
+    manager = unijax.ParameterManager(state, consistency="bsp")
+    first = layer.init(jax.random.key(0), jnp.ones((1, 2)))["params"]
+    state = manager.model
+    jax.tree.map(np.testing.assert_array_equal, state.params, first)
+    state = state.replace(params=jax.tree.map(lambda x: x + 1, state.params))
+    state = manager.sync(state)
+    assert isinstance(state, TrainState)
+    expected = jax.tree.map(lambda x: x + world.size, first)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), state.params, expected)
+
+    module = nnx.Linear(2, 3, rngs=nnx.Rngs(world.rank))
+    manager = uni.ParameterManager(module, consistency="bsp")
+    first = nnx.Linear(2, 3, rngs=nnx.Rngs(0)).kernel[...]
+    np.testing.assert_array_equal(module.kernel[...], first)
+    module.kernel[...] = module.kernel[...] + 1
+    manager.sync()  # the module itself is changed
+    np.testing.assert_allclose(module.kernel[...], first + world.size, rtol=1e-5)
+
+
+test_collectives()
+test_trees()
+test_order()
+test_a_step_of_training()
+test_errors()
+manager = test_managers()
+if "flax" in sys.argv:
+    test_flax()
+uni.shutdown()
+refused("before shutdown()", manager.sync)
+note(world.rank, "passed")

@@ -1,0 +1,101 @@
+"""The manager in trouble: the first argument says which; every rank notes the error that it got."""
+
+import sys
+
+import numpy as np
+
+import unisono as uni
+from note import note
+
+world = uni.init()
+trouble = sys.argv[1]
+
+
+def observe(call):
+    try:
+        call()
+    except uni.Error as error:
+        note(world.rank, f"{type(error).__name__}: {error}")
+    else:
+        raise AssertionError("the call should have failed")
+
+
+mine = {"first": np.full(3, world.rank, np.float32), "second": np.full((2, 2), world.rank, np.float32)}
+last = world.size - 1
+
+if trouble == "shapes":
+    if world.rank == last:
+        mine["second"] = np.zeros((2, 3), np.float32)
+    observe(lambda: uni.ParameterManager(mine))
+    assert all(
+        (value == (0 if name == "second" and world.rank == last else world.rank)).all()
+        for name, value in mine.items()
+    )
+
+elif trouble == "missing":
+    if world.rank == last:
+        del mine["second"]
+    observe(lambda: uni.ParameterManager(mine))
+
+elif trouble == "types":
+    if world.rank == last:
+        mine["second"] = np.zeros((2, 2), np.int32)
+    observe(lambda: uni.ParameterManager(mine))
+
+elif trouble == "unequal":
+    manager = uni.ParameterManager(mine, consistency="bsp")
+    for _ in range(2 if world.rank == last else 3):
+        mine["first"] += 1
+        if world.rank != last and _ == 2:
+            held = mine["first"].copy()
+            observe(manager.sync)
+            assert (mine["first"] == held).all()
+        else:
+            manager.sync()
+    if world.rank == last:
+        observe(manager.close)
+
+elif trouble == "left":
+    # One worker ends without a word; the others hear of it.
+    manager = uni.ParameterManager(mine, mode="average")
+    manager.sync()
+    if world.rank == last:
+        note(world.rank, "left")
+    else:
+        observe(manager.sync)
+
+elif trouble == "shutdown":
+    manager = uni.ParameterManager(mine)
+    uni.barrier()
+    uni.shutdown()
+    observe(manager.sync)
+
+elif trouble == "reshaped":
+    manager = uni.ParameterManager(mine)
+    mine["first"] += 1
+    mine["second"].resize((4, 2), refcheck=False)
+    observe(manager.sync)
+    assert (mine["first"] == 1).all()
+    uni.barrier()
+
+elif trouble == "gradients":
+
+    class Model(dict):
+        in_place = True
+
+        def names(self):
+            return ["weights"]
+
+        def read(self):
+            return [np.zeros(2)]
+
+        def write(self, values):
+            pass
+
+        def gradients(self):
+            return [None if world.rank == last else np.ones(2)]
+
+    observe(uni.ParameterManager(Model(), mode="gradients").sync)
+
+else:
+    raise AssertionError(trouble)

@@ -1,0 +1,67 @@
+"""Recognises handwritten digits by a small convolutional network in Keras, in as many processes as you like.
+
+    unisono run -n 4 -- examples/frameworks/keras/cnn_unisono.py
+
+It is cnn.py with the lines that are marked.
+
+KERAS_BACKEND says on what Keras runs: jax, unless you say otherwise, torch or tensorflow.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+import keras
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from data import mnist
+
+# UNISONO: import it
+import unisono as uni
+from unisono.keras import SyncCallback
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch", type=int, default=25)
+parser.add_argument("--rate", type=float, default=0.3)
+parser.add_argument("--most", type=float, default=0.16, help="the test error that must be reached")
+options = parser.parse_args()
+
+# UNISONO: join the other workers
+world = uni.init()
+
+data = mnist(options.data)
+images, labels = data.images[..., None], data.labels
+tests, answers = data.test_images[..., None], data.test_labels
+
+# UNISONO: each worker takes its part of the images
+share = len(images) // world.workers
+mine = slice(world.worker_id * share, (world.worker_id + 1) * share)
+images, labels = images[mine], labels[mine]
+
+keras.utils.set_random_seed(0)
+model = keras.Sequential(
+    [
+        keras.Input((28, 28, 1)),
+        keras.layers.Conv2D(8, 5, activation="relu"),
+        keras.layers.MaxPooling2D(2),
+        keras.layers.Flatten(),
+        keras.layers.Dense(10, activation="softmax"),
+    ]
+)
+model.compile(keras.optimizers.SGD(options.rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+
+# UNISONO: average the weights with the other workers after each batch
+sync = SyncCallback(model, mode="average")
+callbacks = [sync]
+for epoch in range(options.epochs):
+    model.fit(images, labels, batch_size=options.batch, verbose=0, callbacks=callbacks)
+    error = 1 - model.evaluate(tests, answers, verbose=0, return_dict=True)["accuracy"]
+    # UNISONO: one worker speaks for all
+    if world.rank == 0:
+        print(f"epoch {epoch + 1}: test error {error:.1%}")
+
+assert error <= options.most, f"a test error of {error:.1%} is more than {options.most:.0%}"

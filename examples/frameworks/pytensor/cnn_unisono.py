@@ -1,0 +1,83 @@
+"""Recognises handwritten digits by a convolutional network in PyTensor, in as many processes as you like.
+
+    unisono run -n 4 -- examples/frameworks/pytensor/cnn_unisono.py
+
+It is cnn.py with the lines that are marked.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as T
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from data import mnist
+
+# UNISONO: import it
+import unisono as uni
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--data", help="a folder with MNIST's four files; by default a small sample")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch", type=int, default=25)
+parser.add_argument("--rate", type=float, default=0.3)
+parser.add_argument("--most", type=float, default=0.16, help="the test error that must be reached")
+options = parser.parse_args()
+
+# UNISONO: join the other workers
+world = uni.init()
+
+pytensor.config.mode = "FAST_COMPILE"  # compiling would take longer than training
+
+data = mnist(options.data)
+images, labels = data.images, data.labels
+tests, answers = data.test_images, data.test_labels
+
+KERNEL, FILTERS, SIDE = 5, 8, 24  # a filter makes an image of 24 by 24 out of one of 28 by 28
+random = np.random.default_rng(0)
+
+
+def parameter(name, *shape):
+    """A shared variable with small random values."""
+    value = random.normal(0, np.sqrt(2 / shape[0]), shape).astype("float32")
+    return pytensor.shared(value, name=name, borrow=True)
+
+
+# What lies under each filter at each place. PyTensor has no convolution of batches: it is a matrix product.
+corner, inside = np.indices((SIDE, SIDE)).reshape(2, -1, 1), np.indices((KERNEL, KERNEL)).reshape(2, 1, -1)
+rows, columns = corner + inside
+
+x, y = T.ftensor3("x"), T.lvector("y")
+filters = parameter("filters", KERNEL * KERNEL, FILTERS)
+W = parameter("W", SIDE // 2 * SIDE // 2 * FILTERS, 10)
+b = pytensor.shared(np.zeros(10, "float32"), name="b", borrow=True)
+maps = T.maximum(x[:, rows, columns] @ filters, 0)
+pooled = maps.reshape((-1, SIDE // 2, 2, SIDE // 2, 2, FILTERS)).max(axis=(2, 4))
+probability = T.special.softmax(pooled.reshape((x.shape[0], -1)) @ W + b, axis=1)
+loss = -T.log(probability[T.arange(y.shape[0]), y]).mean()
+
+rate = np.float32(options.rate)
+parameters = [filters, W, b]
+# UNISONO: all workers begin with the parameters of the first, and average them at each sync
+manager = uni.ParameterManager(parameters, mode="average")
+gradients = T.grad(loss, parameters)
+updates = [(one, one - rate * gradient) for one, gradient in zip(parameters, gradients, strict=True)]
+train = pytensor.function([x, y], loss, updates=updates)
+mistakes = pytensor.function([x, y], T.neq(probability.argmax(axis=1), y).mean())
+
+for epoch in range(options.epochs):
+    batches = np.array_split(random.permutation(len(images)), len(images) // options.batch)
+    # UNISONO: each worker takes its part of the batches
+    for batch in batches[world.worker_id :: world.workers]:
+        train(images[batch], labels[batch])
+        # UNISONO: average with the others
+        manager.sync()
+    error = float(mistakes(tests, answers))
+    # UNISONO: one worker speaks for all
+    if world.rank == 0:
+        print(f"epoch {epoch + 1}: test error {error:.1%}")
+
+assert error <= options.most, f"a test error of {error:.1%} is more than {options.most:.0%}"

@@ -1,0 +1,180 @@
+"""Recognises handwritten digits with a network that several workers train together.
+
+    python examples/functions/mnist.py                                  # a perceptron, 2 workers
+    python examples/functions/mnist.py --model cnn --workers 4
+    python examples/functions/mnist.py --model mlp --library pytensor --data workers
+
+With --data master the images lie in the master's shared memory and every step names its rows: workers fetch
+their own. With --data workers each worker keeps its part of the images. Both train on the same batches, and
+both learn exactly what one worker alone would, because workers count by their rows (weighted=True).
+
+A small part of MNIST lies in examples/data. Give the whole with --images FOLDER, or with the variable
+MNIST.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from unisono import functions
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "frameworks"))
+from data import SAMPLE, mnist
+
+
+def torch_parts(model: str, hidden: int) -> tuple:
+    """Loss and parameters for PyTorch."""
+    import torch
+
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    nn = torch.nn
+    if model == "mlp":
+        network = nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    else:
+        network = nn.Sequential(
+            nn.Unflatten(1, (1, 28, 28)),
+            nn.Conv2d(1, hidden // 8, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(hidden // 8, hidden // 8, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(hidden // 8 * 16, 10),
+        )
+
+    def loss(x, y):
+        return nn.functional.cross_entropy(network(x), y)
+
+    return loss, network
+
+
+def jax_parts(model: str, hidden: int) -> tuple:
+    """Loss and parameters for JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    if model != "mlp":
+        raise SystemExit("the JAX part of this example has the model mlp only")
+    params = perceptron(hidden, functions.shared)
+
+    def loss(x, y, w1, b1, w2, b2):
+        scores = jnp.maximum(x @ w1 + b1, 0) @ w2 + b2
+        return -jnp.take_along_axis(jax.nn.log_softmax(scores), y[:, None], axis=1).mean()
+
+    return loss, params
+
+
+def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
+    """Loss and parameters for PyTensor; x and y are symbolic or shared."""
+    import pytensor
+    import pytensor.tensor as pt
+    import pytensor.tensor.special
+
+    if model != "mlp":
+        raise SystemExit("the PyTensor part of this example has the model mlp only")
+    params = perceptron(hidden, pytensor.shared)
+    w1, b1, w2, b2 = params
+    scores = pt.maximum(x @ w1 + b1, 0) @ w2 + b2
+    chosen = pt.special.log_softmax(scores, axis=1)[pt.arange(y.shape[0]), y]
+    return -chosen.mean(dtype="float32"), params
+
+
+def perceptron(hidden: int, shared: object) -> list:
+    """The weights of a perceptron, the same at every start."""
+    random = np.random.default_rng(1)
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        return (random.standard_normal((rows, columns)) / np.sqrt(rows)).astype("float32")
+
+    values = [matrix(784, hidden), np.zeros(hidden, "float32"), matrix(hidden, 10), np.zeros(10, "float32")]
+    return [shared(value, name) for value, name in zip(values, ("w1", "b1", "w2", "b2"), strict=True)]
+
+
+def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float]:
+    """Trains, and returns the loss of every step and the seconds that the steps took."""
+    digits = mnist(options.images)
+    images, labels = digits.images.reshape(-1, 784), digits.labels
+    functions.fork(workers)
+    in_workers = options.data == "workers"
+    rule = ("nesterov_momentum", 0.01)
+    x = y = None
+    if options.library == "pytensor":
+        import pytensor
+        import pytensor.tensor as pt
+
+        if in_workers:
+            x, y = pytensor.shared(images[:1], "x"), pytensor.shared(labels[:1], "y")
+        else:
+            x, y = pt.fmatrix("x"), pt.lvector("y")
+        loss, params = pytensor_parts(options.model, options.hidden, x, y)
+    else:
+        if in_workers:
+            x, y = functions.shared(images[:1], "x"), functions.shared(labels[:1], "y")
+        parts = torch_parts if options.library == "torch" else jax_parts
+        loss, params = parts(options.model, options.hidden)
+    step = functions.make_train_function(loss, params, x, y, *rule, weighted=True)
+    functions.distribute()
+    if in_workers:
+        functions.scatter([x, y], [images, labels])
+        ends = np.cumsum(functions.get_lengths(x))
+        inputs = ()
+    else:
+        inputs = functions.data(images), functions.data(labels)
+    random = np.random.default_rng(2)
+    losses, began = [], time.perf_counter()
+    for _ in range(options.epochs):
+        order = random.permutation(len(images))
+        for start in range(0, len(order), options.batch):
+            rows = order[start : start + options.batch]
+            if in_workers:
+                # The same rows, by who has them.
+                own = [
+                    rows[(rows >= first) & (rows < end)] - first
+                    for first, end in zip([0, *ends], ends, strict=False)
+                ]
+                losses.append(float(step(batch_s=own)))
+            else:
+                losses.append(float(step(*inputs, batch=rows)))
+    seconds = time.perf_counter() - began
+    functions.close()
+    return losses, seconds
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=2, help="how many processes work")
+    parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
+    parser.add_argument("--library", choices=["torch", "jax", "pytensor"], default="torch")
+    parser.add_argument(
+        "--data", choices=["master", "workers"], default="master", help="where the images lie"
+    )
+    parser.add_argument("--batch", type=int, default=500, help="rows of a step, over all workers")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=128, help="how wide the network is")
+    parser.add_argument(
+        "--images", type=Path, default=Path(os.environ.get("MNIST", SAMPLE)), help="the folder of MNIST"
+    )
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    """Trains and tells how it went."""
+    options = arguments()
+    losses, seconds = train(options.workers, options)
+    first, last = losses[0], np.mean(losses[-3:])
+    print(
+        f"{options.workers} workers, {len(losses)} steps in {seconds:.2f} s: loss {first:.3f} -> {last:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+//! Carrying out a plan: every rank's needed region is gathered into one padded array.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::neighbours::Begun;
+use super::plan::{Parcel, Plan};
+use super::wire::{Neighbour, Wire};
+use crate::error::{Error, Result};
+use crate::memory::strided::{value_of, wide_size};
+use crate::memory::{DType, Element};
+use crate::transport::{Call, Verb};
+use crate::world::Group;
+
+/// How an exchange is made.
+#[derive(Debug, Clone, Copy)]
+pub struct ExchangeOptions {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// How many arrays travel together.
+    pub fields: usize,
+    /// Whether to keep room in shared memory for it, where ranks share some. Otherwise it goes by messages.
+    pub direct: bool,
+}
+
+impl ExchangeOptions {
+    /// One array of this type, the fastest way there is.
+    pub fn of(dtype: DType) -> ExchangeOptions {
+        ExchangeOptions { dtype, fields: 1, direct: true }
+    }
+}
+
+/// A plan with everything that it takes to carry it out again and again without allocating. All ranks make it together,
+/// and make its calls in the same order, as with every call on a group.
+///
+/// ```
+/// use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
+/// use unisono::{DType, testing};
+/// testing::spawn(2, |group| {
+///     let grid = Grid::parse("x=2", 2).unwrap();
+///     let ring = Layout::new(&grid, &[6], &[("x", 0)]).unwrap();
+///     let windows = [Window { kernel: 3, padding: (1, 1), ..Window::IDENTITY }];
+///     let edges = [Edges::both(Boundary::Periodic)];
+///     let plan = Plan::window(&ring, &windows, &edges, None, group.rank()).unwrap();
+///     let mut exchange = Exchange::new(&group, plan, ExchangeOptions::of(DType::F32)).unwrap();
+///     let part: Vec<f32> = if group.rank() == 0 { vec![0.0, 1.0, 2.0] } else { vec![3.0, 4.0, 5.0] };
+///     let mut padded = [0.0f32; 5];
+///     exchange.forward(&part, &mut padded).unwrap();
+///     assert_eq!(padded, if group.rank() == 0 { [5.0, 0.0, 1.0, 2.0, 3.0] } else { [2.0, 3.0, 4.0, 5.0, 0.0] });
+/// });
+/// ```
+pub struct Exchange {
+    pub(super) plan: Arc<Plan>,
+    pub(super) group: Group,
+    pub(super) dtype: DType,
+    pub(super) fields: usize,
+    pub(super) wire: Wire,
+    /// For each neighbour, where its parcels are in the plan's lists.
+    pub(super) sends: Vec<Option<usize>>,
+    pub(super) receives: Vec<Option<usize>>,
+    pub(super) under_way: Option<Begun>,
+    /// Sums of half types, which are rounded once at the end.
+    pub(super) sums: Vec<Vec<u8>>,
+    fingerprint: u64,
+}
+
+impl Exchange {
+    /// Makes room for everything. Every rank of the group calls it with its own part of the same plan.
+    pub fn new(group: &Group, plan: impl Into<Arc<Plan>>, options: ExchangeOptions) -> Result<Exchange> {
+        let plan = plan.into();
+        let ExchangeOptions { dtype, fields, direct } = options;
+        let (ranks, rank) = (plan.inputs().grid().size(), plan.rank());
+        if (ranks, rank) != (group.size(), group.rank()) || fields == 0 {
+            group.skip_call();
+            let expected =
+                format!("a plan for rank {} of {}, and one field or more", group.rank(), group.size());
+            let received = format!("one for rank {rank} of {ranks}, and {fields}");
+            let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
+            return Err(error.at_rank(group.members()[group.rank()]));
+        }
+        let element = dtype.size() * fields;
+        let most = |parcel: Option<&Parcel>| parcel.map_or(0, |parcel| parcel.elements * element);
+        let find =
+            |parcels: &[Parcel], member: usize| parcels.iter().position(|parcel| parcel.peer == member);
+        let mut neighbours = Vec::new();
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for member in 0..ranks {
+            let (send, receive) = (find(&plan.sends, member), find(&plan.receives, member));
+            if send.is_none() && receive.is_none() {
+                continue;
+            }
+            // The adjoint sends what forward receives, through the same room.
+            let bytes = most(send.map(|at| &plan.sends[at])).max(most(receive.map(|at| &plan.receives[at])));
+            neighbours.push(Neighbour { member, to: bytes, from: bytes });
+            sends.push(send);
+            receives.push(receive);
+        }
+        let fingerprint = plan.fingerprint() ^ (fields as u64) << 8 ^ dtype as u64;
+        let wire = Wire::new(group, neighbours, fingerprint, direct)?;
+        let halves = wide_size(dtype) != dtype.size();
+        let sums = if halves { vec![Vec::new(); fields] } else { Vec::new() };
+        let group = group.clone();
+        Ok(Exchange { plan, group, dtype, fields, wire, sends, receives, under_way: None, sums, fingerprint })
+    }
+
+    /// The plan that it carries out.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether parcels go straight through shared memory.
+    pub fn is_direct(&self) -> bool {
+        self.wire.is_direct()
+    }
+
+    /// The deadline that each call gets.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.group = self.group.with_timeout(timeout);
+    }
+
+    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    pub fn skip_call(&self) {
+        self.group.skip_call();
+    }
+
+    /// Gathers the needed region of one array.
+    pub fn forward<T: Element>(&mut self, part: &[T], padded: &mut [T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.forward_fields(&[bytemuck::cast_slice(part)], &mut [bytemuck::cast_slice_mut(padded)])
+    }
+
+    /// Gathers the needed regions of all fields, as bytes: each rank's parts in, padded arrays out.
+    pub fn forward_fields(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
+        self.check_forward(parts, padded)?;
+        let group = self.group.clone();
+        group.call(Verb::HaloForward, |call| {
+            let begun = self.send(call, parts, |plan| &plan.sends)?;
+            self.fill_own(parts, padded);
+            self.receive_padded(call, begun, padded)
+        })
+    }
+
+    /// Brings the halos of an array up to date that lies in its padded form already: nothing else is touched, and the
+    /// constants beyond the edges stay as they are.
+    pub fn refresh<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.refresh_fields(&mut [bytemuck::cast_slice_mut(padded)])
+    }
+
+    /// As [`Exchange::refresh`], for all fields.
+    pub fn refresh_fields(&mut self, padded: &mut [&mut [u8]]) -> Result<()> {
+        self.check_idle()?;
+        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
+        let plan = self.plan.clone();
+        let Some(within) = &plan.within else {
+            let expected = "a window whose padded arrays hold all of each part";
+            return Err(self.refuse(
+                expected,
+                "one that leaves some out",
+                "use forward with a part of its own",
+            ));
+        };
+        let (group, element) = (self.group.clone(), self.dtype.size());
+        group.call(Verb::HaloForward, |call| {
+            let begun = self.send(call, padded, |_| &within.sends)?;
+            for array in padded.iter_mut() {
+                within.local.iter().for_each(|common| common.copy_within(element, array));
+            }
+            self.receive_padded(call, begun, padded)
+        })
+    }
+
+    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until [`Exchange::end`];
+    /// meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    pub fn begin(&mut self, parts: &[&[u8]], padded: &mut [&mut [u8]]) -> Result<()> {
+        self.check_forward(parts, padded)?;
+        let group = self.group.clone();
+        let begun = group.call(Verb::HaloForward, |call| {
+            let begun = self.send(call, parts, |plan| &plan.sends)?;
+            self.fill_own(parts, padded);
+            Ok(begun)
+        })?;
+        self.under_way = Some(begun);
+        Ok(())
+    }
+
+    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    pub fn end(&mut self, outputs: &mut [&mut [u8]]) -> Result<()> {
+        let Some(begun) = self.under_way else {
+            return Err(self.refuse("an exchange that has begun", "none", "call begin first"));
+        };
+        let group = self.group.clone();
+        match begun.verb == Verb::HaloAdjoint {
+            false => {
+                self.check_lengths(
+                    outputs.iter().map(|x| x.len()),
+                    self.plan.needed().elements(),
+                    "padded arrays",
+                )?;
+                self.under_way = None;
+                group.call(Verb::HaloEnd, |call| self.receive_padded(call, begun, outputs))
+            }
+            true => {
+                self.check_lengths(outputs.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
+                self.under_way = None;
+                group.call(Verb::HaloEnd, |call| self.receive_sums(call, begun, outputs))
+            }
+        }
+    }
+
+    fn check_forward(&self, parts: &[&[u8]], padded: &[&mut [u8]]) -> Result<()> {
+        self.check_idle()?;
+        self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")?;
+        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
+    }
+
+    /// Sends what others need, where `boxes` says that it lies in the arrays.
+    fn send<'a>(
+        &'a mut self,
+        call: &Call,
+        arrays: &[impl AsRef<[u8]>],
+        boxes: impl FnOnce(&'a Plan) -> &'a [Parcel],
+    ) -> Result<Begun> {
+        let begun = Begun { verb: Verb::HaloForward, number: call.number };
+        let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
+        let (plan, element, fields) = (&**plan, dtype.size(), *fields);
+        let boxes = boxes(plan);
+        let bytes = |parcels: &[Parcel], at: Option<usize>| {
+            at.map_or(0, |at| parcels[at].elements * element * fields)
+        };
+        let lengths = |lane: usize| (bytes(&plan.sends, sends[lane]), bytes(&plan.receives, receives[lane]));
+        wire.send(group, call, (begun, *dtype, self.fingerprint), lengths, |lane, room| {
+            if let Some(at) = sends[lane] {
+                pack(&boxes[at], element, arrays, room);
+            }
+        })?;
+        Ok(begun)
+    }
+
+    /// Copies what this rank has itself, and fills what is beyond the edges.
+    fn fill_own(&self, parts: &[&[u8]], padded: &mut [&mut [u8]]) {
+        let element = self.dtype.size();
+        for (part, padded) in parts.iter().zip(padded.iter_mut()) {
+            self.plan.local.iter().for_each(|common| common.copy_out(element, part, padded));
+        }
+        for (common, value) in &self.plan.fills {
+            let value = value_of(self.dtype, *value);
+            padded.iter_mut().for_each(|array| common.fill(element, array, &value));
+        }
+    }
+
+    fn receive_padded(&mut self, call: &Call, begun: Begun, padded: &mut [&mut [u8]]) -> Result<()> {
+        let Exchange { plan, group, wire, receives, dtype, fields, .. } = self;
+        let element = dtype.size();
+        let parcel = |lane: usize| receives[lane].map(|at| &plan.receives[at]);
+        let lengths = |lane: usize| parcel(lane).map_or(0, |parcel| parcel.elements * element * *fields);
+        wire.receive(group, call, begun, (lengths, false), |lane, bytes| {
+            let Some(parcel) = parcel(lane) else { return };
+            let size = parcel.elements * element;
+            for (padded, bytes) in padded.iter_mut().zip(bytes.chunks_exact(size)) {
+                parcel.boxes.iter().for_each(|common| common.copy_in(element, padded, bytes));
+            }
+        })
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    pub(super) fn check_type<T: Element>(&self) -> Result<()> {
+        match T::DTYPE == self.dtype {
+            true => Ok(()),
+            false => {
+                let expected = format!("{}, the type that it was made for", self.dtype);
+                Err(self.refuse(&expected, T::DTYPE.name(), "make an exchange for this type"))
+            }
+        }
+    }
+
+    pub(super) fn check_idle(&self) -> Result<()> {
+        match self.under_way {
+            None => Ok(()),
+            Some(_) => Err(self.refuse("the end of what has begun", "a second begin", "call end first")),
+        }
+    }
+
+    pub(super) fn check_lengths(
+        &self,
+        lengths: impl ExactSizeIterator<Item = usize>,
+        elements: usize,
+        what: &str,
+    ) -> Result<()> {
+        let (count, bytes) = (lengths.len(), elements * self.dtype.size());
+        let wrong = lengths.into_iter().find(|&length| length != bytes);
+        if count == self.fields && wrong.is_none() {
+            return Ok(());
+        }
+        let expected = format!("{} {what} of {elements} x {}", self.fields, self.dtype);
+        let received = match wrong {
+            Some(length) => format!("one of {length} bytes"),
+            None => format!("{count} of them"),
+        };
+        Err(self.refuse(&expected, &received, "pass this rank's own part, whole and without gaps"))
+    }
+
+    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
+    fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
+        self.group.skip_call();
+        let rank = self.group.members()[self.group.rank()];
+        Error::usage("halo", expected, received, advice).at_rank(rank)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(begun) = self.under_way {
+            let came = if begun.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
+            self.wire.abandon(|lane| usize::from(came[lane].is_some()));
+        }
+    }
+}
+
+/// Packs the boxes of a parcel, one field after the other.
+pub(super) fn pack(parcel: &Parcel, element: usize, arrays: &[impl AsRef<[u8]>], room: &mut [u8]) {
+    for (array, room) in arrays.iter().zip(room.chunks_exact_mut(parcel.elements * element)) {
+        parcel.boxes.iter().for_each(|common| common.copy_out(element, array.as_ref(), room));
+    }
+}

@@ -1,0 +1,26 @@
+//! Layer 5: halos. One array, divided between ranks in space; every rank gets what its outputs need of its neighbours' parts.
+
+mod adjoint;
+mod boundary;
+mod copy;
+mod exchange;
+mod global_array;
+mod grid;
+mod layout;
+mod neighbours;
+mod partition;
+mod plan;
+mod region;
+mod segments;
+mod window;
+mod wire;
+
+pub use boundary::{Boundary, Edges};
+pub use exchange::{Exchange, ExchangeOptions};
+pub use global_array::{GlobalArray, LocalView};
+pub use grid::Grid;
+pub use layout::Layout;
+pub use partition::Partition;
+pub use plan::Plan;
+pub use region::Region;
+pub use window::Window;

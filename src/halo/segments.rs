@@ -1,0 +1,97 @@
+//! Segments: one dimension of what a part of the outputs needs, cut where its origin changes.
+
+use std::ops::Range;
+
+use super::copy::Line;
+use super::{Edges, Layout};
+
+/// Positions in a row with one origin.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    /// Where it begins in the needed range.
+    pub at: usize,
+    pub length: usize,
+    pub origin: Origin,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// Elements of a part of the dimension: which part, and where in it.
+    Part(usize, Line),
+    /// No element: this constant.
+    Constant(f64),
+}
+
+/// Cuts the needed positions of a dimension.
+pub(super) fn cut(needed: Range<i64>, source: &Layout, dimension: usize, edges: &Edges) -> Vec<Segment> {
+    let length = source.shape()[dimension];
+    let mut segments: Vec<Segment> = Vec::new();
+    for (at, position) in needed.enumerate() {
+        let origin = match edges.source(position, length) {
+            Some(index) => {
+                let (part, start) = source.locate(dimension, index);
+                Origin::Part(part, Line::from(start))
+            }
+            None => Origin::Constant(edges.value(position)),
+        };
+        // A segment never crosses the array's edge: what a part has itself stays whole.
+        let at_edge = position == 0 || position == length as i64;
+        if at_edge || !segments.last_mut().is_some_and(|last| last.takes(&origin)) {
+            segments.push(Segment { at, length: 1, origin });
+        }
+    }
+    segments
+}
+
+impl Segment {
+    /// Grows by one position if that continues the segment.
+    fn takes(&mut self, next: &Origin) -> bool {
+        let continues = match (&mut self.origin, next) {
+            (Origin::Constant(value), Origin::Constant(other)) => value.to_bits() == other.to_bits(),
+            (Origin::Part(part, line), Origin::Part(other, place)) if part == other => {
+                let (start, next) = (line.start as isize, place.start as isize);
+                if self.length == 1 && (-1..=1).contains(&(next - start)) {
+                    line.step = next - start;
+                }
+                next == start + self.length as isize * line.step
+            }
+            _ => false,
+        };
+        self.length += usize::from(continues);
+        continues
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::halo::{Boundary, Grid};
+
+    fn cuts(
+        needed: Range<i64>,
+        sizes: &[usize],
+        boundary: Boundary,
+    ) -> Vec<(usize, usize, usize, usize, isize)> {
+        let grid = Grid::new(&[("x", sizes.len() as i64)], sizes.len()).unwrap();
+        let layout = Layout::new(&grid, &[sizes.iter().sum()], &[("x", 0)]).unwrap();
+        let layout = layout.with_sizes("x", sizes).unwrap();
+        let segments = cut(needed, &layout, 0, &Edges::both(boundary));
+        let flat = |segment: &Segment| match segment.origin {
+            Origin::Part(part, line) => (segment.at, segment.length, part, line.start, line.step),
+            Origin::Constant(_) => (segment.at, segment.length, 99, 0, 0),
+        };
+        segments.iter().map(flat).collect()
+    }
+
+    #[test]
+    fn origins_change_at_parts_and_edges() {
+        assert_eq!(
+            cuts(-2..5, &[3, 3], Boundary::Zero),
+            [(0, 2, 99, 0, 0), (2, 3, 0, 0, 1), (5, 2, 1, 0, 1)]
+        );
+        assert_eq!(cuts(-2..2, &[3, 3], Boundary::Periodic), [(0, 2, 1, 1, 1), (2, 2, 0, 0, 1)]);
+        assert_eq!(cuts(-3..2, &[4], Boundary::Reflect), [(0, 3, 0, 3, -1), (3, 2, 0, 0, 1)]);
+        assert_eq!(cuts(2..8, &[2, 0, 3], Boundary::Replicate), [(0, 3, 2, 0, 1), (3, 3, 2, 2, 0)]);
+        assert_eq!(cuts(1..1, &[2, 2], Boundary::Zero), []);
+    }
+}

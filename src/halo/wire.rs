@@ -1,0 +1,261 @@
+//! How parcels travel between neighbours: through lanes in shared memory, or as messages.
+
+use super::neighbours::{Begun, wait};
+use crate::error::{Error, Result};
+use crate::memory::DType;
+use crate::transport::arena::lanes::{Inbox, Outbox};
+use crate::transport::{Call, Posted, Signature, Slot};
+use crate::world::Group;
+
+/// A neighbour, and how many bytes there must be room for in each direction of travel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbour {
+    pub member: usize,
+    pub to: usize,
+    pub from: usize,
+}
+
+/// The way to all neighbours, by their number in the list of neighbours.
+pub(super) struct Wire {
+    neighbours: Vec<Neighbour>,
+    way: Way,
+}
+
+enum Way {
+    Lanes { outbox: Outbox, inbox: Inbox, number: u32 },
+    Messages(Messages),
+}
+
+/// Buffers of messages that are not under way, and the messages that are.
+struct Messages {
+    sends: Vec<Vec<u8>>,
+    receives: Vec<Vec<u8>>,
+    posted: Option<Posted>,
+}
+
+/// Says that a rank has no room for lanes.
+const NOWHERE: i64 = -1;
+
+impl Wire {
+    /// Made together by all members of the group; `fingerprint` must be the same on all of them.
+    pub fn new(group: &Group, neighbours: Vec<Neighbour>, fingerprint: u64, direct: bool) -> Result<Wire> {
+        let seat = group.core.common.seat.as_ref().filter(|_| direct && group.core.channel.is_some());
+        let seat_of = |member: usize| seat.and_then(|seat| seat.seat_of(group.members()[member]));
+        let lanes: Option<Vec<(usize, usize)>> =
+            neighbours.iter().map(|one| Some((seat_of(one.member)?, one.to))).collect();
+        // Without room in the arena it works all the same, by messages.
+        let outbox = seat.zip(lanes).and_then(|(seat, lanes)| Outbox::new(seat, &lanes).ok());
+
+        // Everybody tells everybody: the fingerprint, whether there is room, and where the lane for that member is.
+        const NUMBERS: usize = 3;
+        let mut mine = [fingerprint as i64, i64::from(outbox.is_some()), NOWHERE].repeat(group.size());
+        if let Some(outbox) = &outbox {
+            for (lane, neighbour) in neighbours.iter().enumerate() {
+                mine[NUMBERS * neighbour.member + 2] = outbox.offset(lane) as i64;
+            }
+        }
+        let mut theirs = vec![0i64; mine.len()];
+        group.all_to_all(&mine, &mut theirs)?;
+        let told = |member: usize| &theirs[NUMBERS * member..NUMBERS * (member + 1)];
+        check_agreement(group, fingerprint, |member| told(member)[0] as u64)?;
+
+        let all_have_room = (0..group.size()).all(|member| told(member)[1] == 1);
+        let way = match (outbox, seat) {
+            (Some(outbox), Some(seat)) if all_have_room => {
+                let lane = |one: &Neighbour| {
+                    let offset = told(one.member)[2];
+                    (seat_of(one.member).unwrap_or(seat.index), offset as usize, one.from)
+                };
+                if neighbours.iter().any(|one| told(one.member)[2] == NOWHERE) {
+                    return Err(Error::internal("halo plan", "a neighbour that does not know of this rank"));
+                }
+                let inbox = Inbox::new(seat, neighbours.iter().map(lane));
+                Way::Lanes { outbox, inbox, number: 0 }
+            }
+            _ => Way::Messages(Messages {
+                sends: neighbours.iter().map(|one| Vec::with_capacity(one.to)).collect(),
+                receives: neighbours.iter().map(|one| Vec::with_capacity(one.from)).collect(),
+                posted: None,
+            }),
+        };
+        Ok(Wire { neighbours, way })
+    }
+
+    /// Whether parcels go straight through shared memory.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.way, Way::Lanes { .. })
+    }
+
+    /// Packs and sends parcels: `lengths` says how many bytes go to each neighbour and come from it, `pack` fills the
+    /// parcel for one of them. It returns when the caller's arrays have been read.
+    pub fn send(
+        &mut self,
+        group: &Group,
+        call: &Call,
+        (begun, dtype, fingerprint): (Begun, DType, u64),
+        lengths: impl Fn(usize) -> (usize, usize),
+        mut pack: impl FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        let neighbours = &self.neighbours;
+        match &mut self.way {
+            Way::Lanes { outbox, number, .. } => {
+                *number = number.wrapping_add(1);
+                for (lane, neighbour) in neighbours.iter().enumerate() {
+                    let bytes = lengths(lane).0;
+                    if bytes == 0 {
+                        continue;
+                    }
+                    let missing = |member: usize| neighbour.member == member && !outbox.is_free(lane);
+                    wait(group, call, None, || outbox.is_free(lane), missing)?;
+                    outbox.send(lane, *number, bytes, |room| pack(lane, room));
+                }
+                Ok(())
+            }
+            Way::Messages(messages) => {
+                let rank = |lane: usize| group.members()[neighbours[lane].member];
+                let (mut sends, mut receives) = (Vec::new(), Vec::new());
+                for lane in 0..neighbours.len() {
+                    let (to, from) = lengths(lane);
+                    if to > 0 {
+                        let mut buffer = std::mem::take(&mut messages.sends[lane]);
+                        buffer.resize(to, 0);
+                        pack(lane, &mut buffer);
+                        sends.push((rank(lane), buffer));
+                    }
+                    if from > 0 {
+                        let mut buffer = std::mem::take(&mut messages.receives[lane]);
+                        buffer.resize(from, 0);
+                        receives.push((rank(lane), buffer));
+                    }
+                }
+                let ranks = (0..neighbours.len()).map(rank);
+                group.check_reachable(call, ranks)?;
+                let signature = Signature::new(begun.verb, begun.number).of(dtype, Signature::VARIES);
+                let signature = signature.plan(fingerprint);
+                let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
+                let posted = Posted::begin(&group.core.common.transport, &slot, sends, receives);
+                posted.progress(call)?;
+                messages.posted = Some(posted);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for all parcels and lets `unpack` see each: in the order of neighbours if `in_order`, else as they come.
+    pub fn receive(
+        &mut self,
+        group: &Group,
+        call: &Call,
+        begun: Begun,
+        (lengths, in_order): (impl Fn(usize) -> usize, bool),
+        mut unpack: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let neighbours = &self.neighbours;
+        match &mut self.way {
+            Way::Lanes { inbox, number, .. } => {
+                let number = *number;
+                let mut open = Open::all(neighbours.len(), &lengths);
+                while let Some(first) = open.first() {
+                    let waited_for = |lane: usize| if in_order { lane == first } else { open.holds(lane) };
+                    let ready = |lane: usize| waited_for(lane) && inbox.is_ready(lane, number);
+                    let any = || (0..neighbours.len()).find(|&lane| ready(lane));
+                    let missing = |member: usize| {
+                        let lane = neighbours.iter().position(|one| one.member == member);
+                        lane.is_some_and(|lane| waited_for(lane) && !inbox.is_ready(lane, number))
+                    };
+                    wait(group, call, Some(begun), || any().is_some(), missing)?;
+                    if let Some(lane) = any() {
+                        inbox.receive(lane, number, lengths(lane), |bytes| unpack(lane, bytes));
+                        open.close(lane);
+                    }
+                }
+                Ok(())
+            }
+            Way::Messages(messages) => {
+                let Some(posted) = messages.posted.take() else { return Ok(()) };
+                let (sends, receives) = posted.finish(call)?;
+                let lane_of =
+                    |rank: usize| neighbours.iter().position(|one| group.members()[one.member] == rank);
+                for (rank, buffer) in sends {
+                    if let Some(lane) = lane_of(rank) {
+                        messages.sends[lane] = buffer;
+                    }
+                }
+                for (rank, buffer) in receives {
+                    if let Some(lane) = lane_of(rank) {
+                        unpack(lane, &buffer);
+                        messages.receives[lane] = buffer;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives up what was sent and not received.
+    pub fn abandon(&mut self, lengths: impl Fn(usize) -> usize) {
+        match &mut self.way {
+            Way::Lanes { inbox, number, .. } => {
+                (0..self.neighbours.len())
+                    .filter(|&lane| lengths(lane) > 0)
+                    .for_each(|lane| inbox.forget(lane, *number));
+            }
+            Way::Messages(messages) => messages.posted = None,
+        }
+    }
+}
+
+/// The lanes that have not been unpacked: a bit for each of the first 128 neighbours, a list for more.
+struct Open(Bits);
+
+enum Bits {
+    Few(u128),
+    Many(Vec<bool>),
+}
+
+impl Open {
+    fn all(lanes: usize, lengths: &impl Fn(usize) -> usize) -> Open {
+        let wanted = (0..lanes).map(|lane| lengths(lane) > 0);
+        Open(match lanes <= 128 {
+            true => {
+                Bits::Few(wanted.enumerate().fold(0, |bits, (lane, open)| bits | u128::from(open) << lane))
+            }
+            false => Bits::Many(wanted.collect()),
+        })
+    }
+
+    fn holds(&self, lane: usize) -> bool {
+        match &self.0 {
+            Bits::Few(bits) => bits >> lane & 1 == 1,
+            Bits::Many(open) => open[lane],
+        }
+    }
+
+    fn first(&self) -> Option<usize> {
+        match &self.0 {
+            Bits::Few(0) => None,
+            Bits::Few(bits) => Some(bits.trailing_zeros() as usize),
+            Bits::Many(open) => open.iter().position(|&open| open),
+        }
+    }
+
+    fn close(&mut self, lane: usize) {
+        match &mut self.0 {
+            Bits::Few(bits) => *bits &= !(1 << lane),
+            Bits::Many(open) => open[lane] = false,
+        }
+    }
+}
+
+/// Fails, on every rank alike, if ranks have made different plans.
+fn check_agreement(group: &Group, mine: u64, theirs: impl Fn(usize) -> u64) -> Result<()> {
+    let differ: Vec<usize> = (0..group.size()).filter(|&member| theirs(member) != mine).collect();
+    if differ.is_empty() {
+        return Ok(());
+    }
+    let ranks: Vec<usize> = differ.iter().map(|&member| group.members()[member]).collect();
+    let received = format!("another one than this rank's at ranks {ranks:?}");
+    let expected = "the same shape, partition, window, boundary and element type on every rank";
+    let advice = "compare what these ranks pass";
+    Err(Error::usage("halo plan", expected, received, advice).at_rank(group.members()[group.rank()]))
+}

@@ -1,0 +1,350 @@
+//! Copying, adding and filling boxes of strided memory: the same indices of two arrays whose elements lie differently.
+
+use half::{bf16, f16};
+
+use super::DType;
+use super::numbers::{Number, Stored};
+use super::prefetch::prefetch;
+use super::stream::{settle, stream_piece};
+
+/// A box of indices, and how far apart the elements of neighbouring indices lie in the two arrays, counted in elements.
+/// Strides may be negative, or zero where one element stands for many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strided<'a> {
+    pub extents: &'a [usize],
+    pub from: &'a [isize],
+    pub to: &'a [isize],
+}
+
+/// From this many bytes in a row, the system's copy is best.
+const LONG: usize = 64;
+
+/// Boxes of so many bytes leave no room in the caches for what they replace: long rows of them are written past the caches.
+const LARGE: usize = 16 << 20;
+const STREAMED: usize = 512;
+
+/// Short rows lie far apart, in columns say: this many rows ahead are fetched from memory meanwhile.
+const AHEAD: isize = 24;
+
+impl Strided<'_> {
+    /// Calls `row` with the offsets of the first elements of each row: of all dimensions but the last.
+    #[inline(always)]
+    fn rows(&self, mut row: impl FnMut(isize, isize)) {
+        let outer = self.extents.len() - 1;
+        if self.extents.contains(&0) {
+            return;
+        }
+        let Some(last) = outer.checked_sub(1) else { return row(0, 0) };
+        let rows: usize = self.extents[..last].iter().product();
+        for block in 0..rows {
+            let (mut from, mut to, mut rest) = (0, 0, block);
+            for dimension in (0..last).rev() {
+                let index = (rest % self.extents[dimension]) as isize;
+                rest /= self.extents[dimension];
+                from += index * self.from[dimension];
+                to += index * self.to[dimension];
+            }
+            for _ in 0..self.extents[last] {
+                row(from, to);
+                from += self.from[last];
+                to += self.to[last];
+            }
+        }
+    }
+
+    /// From a row to the one that is to be fetched meanwhile; it may lie outside, where fetching does nothing.
+    fn ahead(&self) -> (isize, isize) {
+        let Some(rows) = self.extents.len().checked_sub(2) else { return (0, 0) };
+        (AHEAD.wrapping_mul(self.from[rows]), AHEAD.wrapping_mul(self.to[rows]))
+    }
+
+    /// The length of a row and the strides inside it.
+    fn row(&self) -> (usize, isize, isize) {
+        let last = self.extents.len() - 1;
+        (self.extents[last], self.from[last], self.to[last])
+    }
+}
+
+/// Asks for the line at an address, wherever that is.
+#[inline(always)]
+fn soon<T>(place: *const T) {
+    prefetch(place.cast(), 1);
+}
+
+/// Copies a box of elements of so many bytes.
+///
+/// # Safety
+/// All elements of the box are valid for reading from `from` and for writing to `to`, the two do not overlap, and nobody
+/// else uses the target meanwhile.
+pub(crate) unsafe fn copy(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    let (length, from_stride, to_stride) = shape.row();
+    // SAFETY: passed on from the caller; rows and strides stay inside the box.
+    unsafe {
+        if (from_stride, to_stride) == (1, 1) {
+            let bytes = length * element;
+            return match bytes {
+                2 => copy_rows::<2>(shape, element, from, to),
+                4 => copy_rows::<4>(shape, element, from, to),
+                6 => copy_rows::<6>(shape, element, from, to),
+                8 => copy_rows::<8>(shape, element, from, to),
+                12 => copy_rows::<12>(shape, element, from, to),
+                16 => copy_rows::<16>(shape, element, from, to),
+                20 => copy_rows::<20>(shape, element, from, to),
+                24 => copy_rows::<24>(shape, element, from, to),
+                32 => copy_rows::<32>(shape, element, from, to),
+                _ if bytes < LONG => copy_elements(shape, element, from, to),
+                _ if bytes >= STREAMED && shape.extents.iter().product::<usize>() * element >= LARGE => {
+                    stream_long_rows(shape, element, from, to)
+                }
+                _ => copy_long_rows(shape, element, from, to),
+            };
+        }
+        copy_elements(shape, element, from, to);
+    }
+}
+
+/// # Safety
+/// As [`copy`], for rows of `BYTES` bytes.
+unsafe fn copy_rows<const BYTES: usize>(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    let size = element as isize;
+    let (from_ahead, to_ahead) = shape.ahead();
+    shape.rows(|source, target| {
+        soon(from.wrapping_offset((source + from_ahead) * size));
+        soon(to.wrapping_offset((target + to_ahead) * size));
+        // SAFETY: the row lies inside the box.
+        unsafe {
+            let row = from.offset(source * size).cast::<[u8; BYTES]>().read_unaligned();
+            to.offset(target * size).cast::<[u8; BYTES]>().write_unaligned(row);
+        }
+    });
+}
+
+/// # Safety
+/// As [`copy`], for rows without gaps.
+unsafe fn stream_long_rows(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    let (size, bytes) = (element as isize, shape.row().0 * element);
+    shape.rows(|source, target| {
+        // SAFETY: the row lies inside the box.
+        unsafe { stream_piece(from.offset(source * size), to.offset(target * size), bytes) };
+    });
+    settle();
+}
+
+/// # Safety
+/// As [`copy`], for rows without gaps.
+unsafe fn copy_long_rows(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    let (size, bytes) = (element as isize, shape.row().0 * element);
+    shape.rows(|source, target| {
+        // SAFETY: the row lies inside the box.
+        unsafe { to.offset(target * size).copy_from_nonoverlapping(from.offset(source * size), bytes) };
+    });
+}
+
+/// # Safety
+/// As [`copy`].
+unsafe fn copy_elements(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match element {
+            1 => copy_each::<u8>(shape, from.cast(), to.cast()),
+            2 => copy_each::<u16>(shape, from.cast(), to.cast()),
+            4 => copy_each::<u32>(shape, from.cast(), to.cast()),
+            _ => copy_each::<u64>(shape, from.cast(), to.cast()),
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy`], for elements of type `T`.
+unsafe fn copy_each<T: Copy>(shape: &Strided, from: *const T, to: *mut T) {
+    let (length, from_stride, to_stride) = shape.row();
+    let (from_ahead, to_ahead) = shape.ahead();
+    shape.rows(|source, target| {
+        soon(from.wrapping_offset(source + from_ahead));
+        soon(to.wrapping_offset(target + to_ahead));
+        for index in 0..length as isize {
+            // SAFETY: the element lies inside the box.
+            unsafe {
+                let value = from.offset(source + index * from_stride).read_unaligned();
+                to.offset(target + index * to_stride).write_unaligned(value);
+            }
+        }
+    });
+}
+
+/// Bytes of the type in which elements are summed.
+pub(crate) fn wide_size(dtype: DType) -> usize {
+    match dtype {
+        DType::F16 | DType::BF16 => 4,
+        _ => dtype.size(),
+    }
+}
+
+/// Adds a box of elements to a box of sums, which are of the wider type in which elements are summed; integers wrap around.
+///
+/// # Safety
+/// As [`copy`]; the target's elements are initialised and have the size that [`wide_size`] says.
+pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match dtype {
+            DType::F32 => add_each::<f32>(shape, from.cast(), to.cast()),
+            DType::F64 => add_each::<f64>(shape, from.cast(), to.cast()),
+            DType::F16 => add_each::<f16>(shape, from.cast(), to.cast()),
+            DType::BF16 => add_each::<bf16>(shape, from.cast(), to.cast()),
+            DType::I8 => add_each::<i8>(shape, from.cast(), to.cast()),
+            DType::U8 => add_each::<u8>(shape, from.cast(), to.cast()),
+            DType::I32 => add_each::<i32>(shape, from.cast(), to.cast()),
+            DType::I64 => add_each::<i64>(shape, from.cast(), to.cast()),
+        }
+    }
+}
+
+/// # Safety
+/// As [`add`].
+unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide) {
+    let (length, from_stride, to_stride) = shape.row();
+    let (from_ahead, to_ahead) = shape.ahead();
+    shape.rows(|source, target| {
+        soon(from.wrapping_offset(source + from_ahead));
+        soon(to.wrapping_offset(target + to_ahead));
+        // SAFETY: all elements lie inside the box; one after the other, because they may be added to the same sum.
+        unsafe {
+            let (from, to) = (from.offset(source), to.offset(target));
+            if (from_stride, to_stride) == (1, 1) {
+                for index in 0..length {
+                    let sum = to.add(index).read_unaligned().add(from.add(index).read_unaligned().widen());
+                    to.add(index).write_unaligned(sum);
+                }
+                return;
+            }
+            for index in 0..length as isize {
+                let place = to.offset(index * to_stride);
+                let value = from.offset(index * from_stride).read_unaligned().widen();
+                place.write_unaligned(place.read_unaligned().add(value));
+            }
+        }
+    });
+}
+
+/// Rounds sums to elements, once.
+pub(crate) fn narrow(dtype: DType, wide: &[u8], out: &mut [u8]) {
+    fn each<T: Stored<Wide = f32>>(wide: &[u8], out: &mut [u8]) {
+        for (wide, out) in wide.chunks_exact(4).zip(out.chunks_exact_mut(2)) {
+            let narrow = T::narrow(bytemuck::pod_read_unaligned(wide));
+            // SAFETY: both half types are two bytes without padding.
+            out.copy_from_slice(&unsafe { std::mem::transmute_copy::<T, [u8; 2]>(&narrow) });
+        }
+    }
+    assert_eq!(wide.len() / wide_size(dtype), out.len() / dtype.size());
+    match dtype {
+        DType::F16 => each::<f16>(wide, out),
+        DType::BF16 => each::<bf16>(wide, out),
+        _ => out.copy_from_slice(wide),
+    }
+}
+
+/// The bytes of a number as an element; integers take the nearest one below in size that they have.
+pub(crate) fn value_of(dtype: DType, value: f64) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    let mut put = |value: &[u8]| bytes[..value.len()].copy_from_slice(value);
+    match dtype {
+        DType::F32 => put(&(value as f32).to_ne_bytes()),
+        DType::F64 => put(&value.to_ne_bytes()),
+        DType::F16 => put(&f16::from_f64(value).to_ne_bytes()),
+        DType::BF16 => put(&bf16::from_f64(value).to_ne_bytes()),
+        DType::I8 => put(&(value as i8).to_ne_bytes()),
+        DType::U8 => put(&(value as u8).to_ne_bytes()),
+        DType::I32 => put(&(value as i32).to_ne_bytes()),
+        DType::I64 => put(&(value as i64).to_ne_bytes()),
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offsets of all elements of a box, by the definition.
+    fn offsets(extents: &[usize], strides: &[isize]) -> Vec<isize> {
+        extents.iter().zip(strides).fold(vec![0], |offsets, (&extent, stride)| {
+            offsets.iter().flat_map(|at| (0..extent as isize).map(move |i| at + i * stride)).collect()
+        })
+    }
+
+    /// Extents, strides of two arrays, and where the first begins.
+    type Shape = (&'static [usize], &'static [isize], &'static [isize], isize);
+
+    const SHAPES: [Shape; 7] = [
+        (&[5], &[1], &[1], 0),
+        (&[1000], &[1], &[1], 0),
+        (&[3, 4], &[7, 1], &[4, 1], 0),
+        (&[2, 3, 3], &[50, 9, 1], &[30, 8, 1], 0),
+        (&[2, 5], &[-9, 1], &[5, 1], 9),
+        (&[4, 6], &[10, -1], &[6, 1], 5),
+        (&[3, 3], &[5, 0], &[3, 1], 0),
+    ];
+
+    #[test]
+    fn boxes_of_every_element_size_arrive() {
+        for (extents, from, to, start) in SHAPES {
+            let shape = Strided { extents, from, to };
+            for element in [1, 2, 4, 8] {
+                let source: Vec<u8> = (0..1200 * element).map(|at| (at * 7 % 251) as u8).collect();
+                let mut target = vec![0xee; 1200 * element];
+                // SAFETY: all offsets are below 1200 and the vectors are distinct.
+                unsafe {
+                    copy(&shape, element, source.as_ptr().add(start as usize * element), target.as_mut_ptr());
+                }
+                let mut expected = vec![0xee; 1200 * element];
+                for (from, to) in offsets(extents, from).into_iter().zip(offsets(extents, to)) {
+                    let (from, to) = ((start + from) as usize * element, to as usize * element);
+                    expected[to..to + element].copy_from_slice(&source[from..from + element]);
+                }
+                assert!(target == expected, "{shape:?} of {element} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn large_boxes_arrive_past_the_caches() {
+        let (rows, length, pitch) = (LARGE / 4 / 1000 + 1, 1000, 1003);
+        let source: Vec<u32> = (0..(rows * pitch) as u32).collect();
+        let mut target = vec![u32::MAX; rows * length];
+        let shape =
+            Strided { extents: &[rows, length], from: &[pitch as isize, 1], to: &[length as isize, 1] };
+        // SAFETY: both vectors have room for all rows.
+        unsafe { copy(&shape, 4, source.as_ptr().cast(), target.as_mut_ptr().cast()) };
+        let right = |(at, &value): (usize, &u32)| value == (at / length * pitch + at % length) as u32;
+        assert!(target.iter().enumerate().all(right));
+    }
+
+    #[test]
+    fn sums_gather_what_stands_for_many() {
+        for (extents, to, from, start) in SHAPES {
+            let shape = Strided { extents, from, to };
+            let source: Vec<f16> = (0..1200).map(|at| f16::from_f32((at % 13) as f32)).collect();
+            let mut sums = vec![1.0f32; 1200];
+            // SAFETY: all offsets are below 1200.
+            unsafe {
+                let target = sums.as_mut_ptr().offset(start);
+                add(&shape, DType::F16, source.as_ptr().cast(), target.cast());
+            }
+            let mut expected = vec![1.0f32; 1200];
+            for (from, to) in offsets(extents, from).into_iter().zip(offsets(extents, to)) {
+                expected[(start + to) as usize] += source[from as usize].to_f32();
+            }
+            assert_eq!(sums, expected, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn halves_are_rounded_once() {
+        let wide = [1.0f32, 2048.5, 0.1];
+        let mut out = [0u8; 6];
+        narrow(DType::F16, bytemuck::cast_slice(&wide), &mut out);
+        assert_eq!(bytemuck::pod_read_unaligned::<f16>(&out[4..]), f16::from_f32(0.1));
+        assert_eq!(value_of(DType::I8, f64::NEG_INFINITY)[0] as i8, i8::MIN);
+        assert_eq!(f32::from_ne_bytes(value_of(DType::F32, 0.5)[..4].try_into().unwrap()), 0.5);
+    }
+}

@@ -1,0 +1,143 @@
+//! The part of a call that other hosts must do, and what this one does for calls of theirs.
+//!
+//! All requests of a call that concern one host travel as one: servers and lengths in a list, their bytes one after the other.
+
+use super::core::{Core, Outcome};
+use super::halves::Requests;
+use crate::error::{Error, Result};
+use crate::tables::remote::{Request, RowList, Verb};
+use crate::transport::Call;
+
+/// Asks a host's shards.
+pub(in crate::tables) const GET: Verb = Verb::Custom(0);
+/// Changes a host's shards.
+pub(in crate::tables) const ADD: Verb = Verb::Custom(1);
+
+/// What is asked of another host: its server's rank, the request, and where its parts stand in the call's list.
+type Asked = (usize, Request, Vec<usize>);
+
+impl Core {
+    fn ask(&self, worker: usize, verb: Verb, requests: &Requests) -> Result<Vec<Asked>> {
+        let mut asked = Vec::new();
+        for host in self.other_server_hosts() {
+            let is_there = |position: &usize| self.shards.host(requests[*position].0) == host;
+            let positions: Vec<usize> = (0..requests.len()).filter(is_there).collect();
+            if positions.is_empty() && !self.tells_everybody() {
+                continue;
+            }
+            let parts = || positions.iter().map(|&position| &requests[position]);
+            let mut request = Request::new(self.number, worker as u32, verb);
+            let sizes = parts().flat_map(|(server, part)| [*server as i64, part.len() as i64]);
+            request.rows = RowList::List(sizes.collect());
+            parts().for_each(|(_, part)| request.payload.extend_from_slice(part));
+            asked.push((self.server_of(host)?, request, positions));
+        }
+        Ok(asked)
+    }
+
+    /// Brings the replies of other hosts' shards to their places.
+    pub(super) fn ask_far(
+        &self,
+        call: &Call,
+        worker: usize,
+        requests: &Requests,
+        replies: &mut Requests,
+    ) -> Result<()> {
+        let Some(remote) = self.inner.remote() else { return Ok(()) };
+        let asked = self.ask(worker, GET, requests)?;
+        let (mut places, mut sent) = (Vec::new(), Vec::new());
+        for (server, request, positions) in asked {
+            sent.push((server, request));
+            places.push(positions);
+        }
+        let mut outcome = Ok(());
+        for (positions, reply) in places.iter().zip(remote.call_each(call, sent)?) {
+            outcome = outcome.and(reply.and_then(|reply| {
+                let (lengths, bytes) = RowList::open(reply)?;
+                let parts = split(&lengths, &bytes, |[length]| Some((0, usize::try_from(*length).ok()?)))?;
+                if parts.len() != positions.len() {
+                    return Err(Error::internal("get", "another number of replies than of requests"));
+                }
+                let answered = positions.iter().zip(parts);
+                answered.for_each(|(&position, (_, reply))| replies[position].1 = reply.to_vec());
+                Ok(())
+            }));
+        }
+        outcome
+    }
+
+    /// Sends what concerns other hosts' shards; waits for them if `wait`.
+    pub(super) fn change_far(
+        &self,
+        call: &Call,
+        worker: usize,
+        requests: &Requests,
+        wait: bool,
+    ) -> Result<()> {
+        let Some(remote) = self.inner.remote() else { return Ok(()) };
+        let mut sent =
+            self.ask(worker, ADD, requests)?.into_iter().map(|(server, request, _)| (server, request));
+        match wait {
+            false => sent.try_for_each(|(server, request)| remote.post(call, server, request)),
+            true => {
+                let answers = remote.call_each(call, sent.collect())?;
+                answers.into_iter().try_for_each(|answer| answer.map(drop))
+            }
+        }
+    }
+
+    /// Runs a request of another host's worker.
+    pub(in crate::tables) fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+        let parts = split(&request.rows, &request.payload, |[server, length]| {
+            Some((usize::try_from(*server).ok()?, usize::try_from(*length).ok()?))
+        })?;
+        if parts.iter().any(|(server, _)| !self.shards.is_here(*server)) {
+            return Err(Error::internal("table", "a request to a shard that is elsewhere"));
+        }
+        let parts = parts.into_iter();
+        match request.verb {
+            GET => {
+                let mut replies: Outcome<Vec<Vec<u8>>> = Ok(Vec::new());
+                self.get_here(call, worker, || {
+                    replies = self.ask_here(call, worker, parts)?;
+                    Ok(())
+                })?;
+                let replies = replies?;
+                let lengths = replies.iter().map(|reply| reply.len() as i64).collect();
+                Ok(RowList::List(lengths).seal(replies.concat()))
+            }
+            ADD => {
+                let mut outcome = Ok(());
+                self.add_here(call, worker, || {
+                    outcome = self.change_here(call, worker, parts)?;
+                    Ok(())
+                })?;
+                outcome.map(|()| Vec::new())
+            }
+            _ => Err(self.strange(request)),
+        }
+    }
+}
+
+/// Cuts bytes into parts. Each part is described by `N` numbers, from which `read` makes its server and its length.
+fn split<'a, const N: usize>(
+    list: &RowList,
+    bytes: &'a [u8],
+    read: impl Fn(&[i64; N]) -> Option<(usize, usize)>,
+) -> Result<Vec<(usize, &'a [u8])>> {
+    let strange = || Error::internal("table", "lengths that do not fit what came with them");
+    let RowList::List(numbers) = list else { return Err(strange()) };
+    let (descriptions, left) = numbers.as_chunks::<N>();
+    let mut rest = bytes;
+    let mut parts = Vec::with_capacity(descriptions.len());
+    for description in descriptions {
+        let (server, length) = read(description).ok_or_else(strange)?;
+        let (part, behind) = rest.split_at_checked(length).ok_or_else(strange)?;
+        parts.push((server, part));
+        rest = behind;
+    }
+    match left.is_empty() && rest.is_empty() {
+        true => Ok(parts),
+        false => Err(strange()),
+    }
+}

@@ -1,0 +1,154 @@
+//! What all ranks of a host know of a joining: a number of its own, the roles, who is in it, and how many tables were made.
+//! It is kept in the job's memory, where a rank that is started again finds it.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::Role;
+use crate::error::Result;
+use crate::transport::arena::{Extent, Seat};
+
+/// The name of this memory on a host.
+fn key(host: usize) -> u64 {
+    0x726f_6c65_7300_0000 + host as u64
+}
+
+/// The beginning of the memory; a byte for each rank follows. Zeroes are a joining that is being written.
+#[repr(C, align(8))]
+struct Head {
+    nonce: AtomicU64,
+    /// Counts the joinings of this host.
+    serial: AtomicU64,
+    ready: AtomicU32,
+    /// How many tables were made.
+    made: AtomicU32,
+    ranks: AtomicU64,
+}
+
+/// In a rank's byte, beside its role: the rank has handles of these tables.
+const INSIDE: u8 = 0x80;
+/// It has joined; that stays, because a process that ends after an error drops its handles like any other.
+const JOINED: u8 = 0x40;
+
+/// A joining, as the ranks of one host see it.
+pub(super) struct Joining {
+    extent: Extent,
+}
+
+impl Joining {
+    /// Notes what was agreed, and forgets the joinings that nobody is in any more.
+    pub fn write(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
+        let mut serial = 0;
+        for old in Joining::all(seat, host) {
+            serial = serial.max(old.serial());
+            if old.bytes().iter().all(|byte| byte.load(Ordering::Acquire) & INSIDE == 0) {
+                seat.free_common(&old.extent)?;
+            }
+        }
+        let extent = seat.take_common(key(host), size_of::<Head>() + roles.len())?;
+        let joining = Joining { extent };
+        let head = joining.head();
+        head.nonce.store(nonce, Ordering::Relaxed);
+        head.serial.store(serial + 1, Ordering::Relaxed);
+        head.ranks.store(roles.len() as u64, Ordering::Relaxed);
+        let bytes = joining.bytes().iter();
+        bytes.zip(roles).for_each(|(byte, &role)| byte.store(role as u8, Ordering::Relaxed));
+        head.ready.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn all(seat: &Seat, host: usize) -> impl Iterator<Item = Joining> {
+        let all = seat.find_common(key(host)).into_iter().map(|extent| Joining { extent });
+        all.filter(|joining| joining.head().ready.load(Ordering::Acquire) == 1)
+    }
+
+    /// The joining of this number.
+    pub fn find(seat: &Seat, host: usize, nonce: u64) -> Option<Joining> {
+        Joining::all(seat, host).find(|joining| joining.nonce() == nonce)
+    }
+
+    /// The last joining that this rank took part in.
+    pub fn of(seat: &Seat, host: usize, rank: usize) -> Option<Joining> {
+        Joining::all(seat, host).filter(|joining| joining.has(rank)).max_by_key(Joining::serial)
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the memory begins with the head, zeroes are valid, and all fields are atomic.
+        unsafe { &*self.extent.range(0, size_of::<Head>()).cast() }
+    }
+
+    fn bytes(&self) -> &[AtomicU8] {
+        let ranks = self.head().ranks.load(Ordering::Relaxed) as usize;
+        let start = self.extent.range(size_of::<Head>(), ranks).cast();
+        // SAFETY: a byte for each rank follows the head, and they are atomic.
+        unsafe { std::slice::from_raw_parts(start, ranks) }
+    }
+
+    /// Tells it from every other joining.
+    pub fn nonce(&self) -> u64 {
+        self.head().nonce.load(Ordering::Relaxed)
+    }
+
+    fn serial(&self) -> u64 {
+        self.head().serial.load(Ordering::Relaxed)
+    }
+
+    pub fn roles(&self) -> Vec<Role> {
+        self.bytes().iter().map(|byte| Role::from_number(byte.load(Ordering::Relaxed))).collect()
+    }
+
+    /// The rank is in it from now on, also when its process is replaced.
+    pub fn enter(&self, rank: usize) {
+        self.bytes()[rank].fetch_or(INSIDE | JOINED, Ordering::AcqRel);
+    }
+
+    /// The rank has no handles any more, and does not use this memory again.
+    pub fn leave(&self, rank: usize) {
+        self.bytes()[rank].fetch_and(!INSIDE, Ordering::AcqRel);
+    }
+
+    fn has(&self, rank: usize) -> bool {
+        self.bytes().get(rank).is_some_and(|byte| byte.load(Ordering::Acquire) & JOINED != 0)
+    }
+
+    /// The number of the table that is made next.
+    pub fn next_number(&self) -> u32 {
+        self.head().made.load(Ordering::Acquire)
+    }
+
+    /// The table of that number is made, on all hosts.
+    pub fn made(&self, number: u32) {
+        self.head().made.store(number + 1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::local;
+
+    #[test]
+    fn thousands_of_roles_are_kept_and_the_last_joining_is_recalled() {
+        let transports = local::create(1).unwrap();
+        let seat = &transports[0].seat;
+        assert!(Joining::of(seat, 0, 0).is_none());
+        let roles: Vec<Role> = (0..5000).map(|rank| Role::from_number(rank as u8)).collect();
+        Joining::write(seat, 0, 7, &roles[..3]).unwrap();
+        let old = Joining::find(seat, 0, 7).unwrap();
+        old.enter(1);
+        Joining::write(seat, 0, 8, &roles).unwrap();
+        let joining = Joining::find(seat, 0, 8).unwrap();
+        joining.enter(4999);
+        joining.enter(1);
+        assert_eq!((joining.nonce(), joining.roles()), (8, roles.clone()));
+        let of = |rank| Joining::of(seat, 0, rank).map(|joining| joining.nonce());
+        assert_eq!([4999, 4998, 5000, 1].map(of), [Some(8), None, None, Some(8)]);
+        old.leave(1);
+        joining.leave(4999);
+        assert_eq!([1, 4999].map(of), [Some(8), Some(8)], "who dropped its handles may come back");
+        joining.made(joining.next_number());
+        assert_eq!(joining.next_number(), 1);
+        Joining::write(seat, 0, 9, &roles).unwrap();
+        assert!(Joining::find(seat, 0, 7).is_none(), "nobody is in it");
+        assert!(Joining::find(seat, 0, 8).is_some(), "rank 1 has handles");
+    }
+}

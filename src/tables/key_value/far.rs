@@ -1,0 +1,197 @@
+//! The part of a call that other hosts must do: which keys are asked of each, and where their values go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
+
+use super::core::Core;
+use super::items::Items;
+use super::keys::{KeyType, Keys, OwnedKeys};
+use crate::error::{Error, Result};
+use crate::tables::AddOptions;
+use crate::tables::far::send;
+use crate::tables::remote::compress::{Packer, Units};
+use crate::tables::remote::{Request, RowList, Verb};
+use crate::transport::Call;
+
+/// What this worker's adds lost on their way to each other host, kept for the next ones of the same keys.
+#[derive(Default)]
+pub(super) struct Parcels {
+    packers: BTreeMap<usize, Packer>,
+    /// Keys that are bytes are told apart by numbers.
+    numbers: HashMap<Vec<u8>, i64>,
+}
+
+/// What is asked of another host.
+struct Asked {
+    host: usize,
+    request: Request,
+    /// Where its keys stand in the caller's list.
+    positions: Vec<u32>,
+}
+
+impl Core {
+    /// The requests for those of these keys that other hosts hold; all other hosts get one if `everybody`.
+    fn ask(&self, worker: usize, verb: Verb, keys: Keys, everybody: bool) -> Vec<Asked> {
+        let mut elsewhere = self.homes.elsewhere(keys);
+        if everybody {
+            for host in self.other_server_hosts() {
+                elsewhere.entry(host).or_default();
+            }
+        }
+        let asked = elsewhere.into_iter().map(|(host, positions)| {
+            let picked = positions.iter().map(|&position| position as usize);
+            let mut request = Request::new(self.number, worker as u32, verb);
+            request.rows = match keys {
+                Keys::Int(keys) => RowList::List(picked.map(|position| keys[position]).collect()),
+                Keys::Bytes(keys) => RowList::Keys(picked.map(|position| keys[position].to_vec()).collect()),
+            };
+            Asked { host, request, positions }
+        });
+        asked.collect()
+    }
+
+    /// Asks all of them, and hands out what each key's answer is, so many bytes for each.
+    fn fetch(
+        &self,
+        call: &Call,
+        asked: Vec<Asked>,
+        bytes: usize,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let Some(remote) = self.inner.remote() else { return Ok(()) };
+        let (mut places, mut requests) = (Vec::new(), Vec::new());
+        for Asked { host, request, positions } in asked {
+            requests.push((self.server_of(host)?, request));
+            places.push(positions);
+        }
+        for (positions, reply) in places.iter().zip(remote.call_all(call, requests)?) {
+            if reply.len() != positions.len() * bytes {
+                let received = format!("{} bytes instead of {}", reply.len(), positions.len() * bytes);
+                return Err(Error::internal("get", received));
+            }
+            let answers = positions.iter().zip(reply.chunks_exact(bytes));
+            answers.for_each(|(&position, answer)| take(position as usize, answer));
+        }
+        Ok(())
+    }
+
+    /// Brings the values of keys that other hosts hold to their places in `out`.
+    pub(super) fn get_far(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
+        if self.inner.remote().is_none() {
+            return Ok(());
+        }
+        let bytes = self.form.shape.row_bytes;
+        let mut asked = self.ask(worker, Verb::KeyGet, keys, self.tells_everybody());
+        asked.iter_mut().for_each(|asked| asked.request.reply = self.reply_form());
+        self.fetch(call, asked, bytes, |position, row| out[position * bytes..][..bytes].copy_from_slice(row))
+    }
+
+    /// Finds out which of the keys that other hosts hold have entries.
+    pub(super) fn contains_far(&self, call: &Call, keys: Keys, found: &mut [bool]) -> Result<()> {
+        if self.inner.remote().is_none() {
+            return Ok(());
+        }
+        let asked = self.ask(self.asker(), Verb::KeyContains, keys, false);
+        self.fetch(call, asked, 1, |position, answer| found[position] = answer[0] != 0)
+    }
+
+    /// Sends the rows of a delta whose keys other hosts hold; waits for them if `wait`.
+    pub(super) fn add_far(
+        &self,
+        call: &Call,
+        worker: usize,
+        keys: Keys,
+        delta: &[u8],
+        options: &AddOptions,
+        wait: bool,
+    ) -> Result<()> {
+        let Some(remote) = self.inner.remote() else { return Ok(()) };
+        let mut requests = Vec::new();
+        for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.tells_everybody()) {
+            asked.request.options = options.to_bytes().to_vec();
+            self.pack(&mut asked, delta);
+            requests.push((self.server_of(asked.host)?, asked.request));
+        }
+        send(remote, call, requests, wait)
+    }
+
+    /// Gives a request its part of a delta, as it travels.
+    fn pack(&self, asked: &mut Asked, delta: &[u8]) {
+        let bytes = self.form.shape.row_bytes;
+        let mut part = Vec::with_capacity(asked.positions.len() * bytes);
+        for &position in &asked.positions {
+            part.extend_from_slice(&delta[position as usize * bytes..][..bytes]);
+        }
+        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        let Parcels { packers, numbers } = &mut *parcels;
+        let description = &self.description;
+        let packer = packers
+            .entry(asked.host)
+            .or_insert_with(|| Packer::new(description.dtype, description.cols, self.compression));
+        let request = &mut asked.request;
+        let numbered: Vec<i64>;
+        let units = match &request.rows {
+            RowList::List(keys) => Units::List(keys),
+            RowList::Keys(keys) if packer.remembers() => {
+                let mut number = |key: &Vec<u8>| {
+                    let next = numbers.len() as i64;
+                    *numbers.entry(key.clone()).or_insert(next)
+                };
+                numbered = keys.iter().map(&mut number).collect();
+                Units::List(&numbered)
+            }
+            _ => Units::From(0),
+        };
+        (request.payload, request.packed) = packer.pack(units, &part);
+    }
+
+    /// Forgets what adds have lost: the table becomes another one.
+    pub(super) fn forget_losses(&self) {
+        *self.parcels.lock().unwrap_or_else(PoisonError::into_inner) = Parcels::default();
+    }
+
+    /// How many keys the other hosts have.
+    pub(super) fn len_far(&self, call: &Call) -> Result<usize> {
+        let replies = self.ask_all(call, Verb::KeyLength)?;
+        replies.into_iter().try_fold(0, |sum, reply| {
+            let count = reply.try_into().map(u64::from_le_bytes);
+            Ok(sum + count.map_err(|_| Error::internal("len", "an answer that is no number"))? as usize)
+        })
+    }
+
+    /// All keys and values of the other hosts, added to these.
+    pub(super) fn items_far(&self, call: &Call, items: &mut Items) -> Result<()> {
+        for reply in self.ask_all(call, Verb::KeyItems)? {
+            let (keys, values) = RowList::open(reply)?;
+            let keys = self.owned(keys)?;
+            if values.len() != keys.len() * self.form.shape.row_bytes {
+                return Err(Error::internal("items", "keys and values of different number"));
+            }
+            items.append(keys, &values);
+        }
+        Ok(())
+    }
+
+    /// The answers of all other hosts.
+    fn ask_all(&self, call: &Call, verb: Verb) -> Result<Vec<Vec<u8>>> {
+        let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
+        let request = || Request::new(self.number, self.asker() as u32, verb);
+        let requests: Result<Vec<(usize, Request)>> =
+            self.other_server_hosts().map(|host| Ok((self.server_of(host)?, request()))).collect();
+        remote.call_all(call, requests?)
+    }
+
+    /// Under what number this rank asks what any rank may ask.
+    pub(super) fn asker(&self) -> usize {
+        self.inner.worker.unwrap_or(0)
+    }
+
+    /// Keys that came from another host.
+    pub(super) fn owned(&self, rows: RowList) -> Result<OwnedKeys> {
+        match (self.form.shape.keys, rows) {
+            (KeyType::Int, RowList::List(keys)) => Ok(OwnedKeys::Int(keys)),
+            (KeyType::Bytes, RowList::Keys(keys)) => Ok(OwnedKeys::Bytes(keys)),
+            _ => Err(Error::internal("table", "keys of another type than the table's")),
+        }
+    }
+}

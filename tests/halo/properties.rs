@@ -1,0 +1,164 @@
+//! Thousands of random cases: forward is a copy bit for bit, windows over it give the outputs of one process, and the
+//! adjoint passes the dot test.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use unisono::halo::{Exchange, ExchangeOptions, Plan};
+use unisono::testing::{spawn, spawn_on_hosts};
+use unisono::{DType, Group, ReduceOp};
+
+use crate::cases::{Case, Random, case};
+use crate::oracle::{Whole, offset, output, taps};
+
+fn whole(random: &mut Random, shape: &[usize]) -> Whole {
+    let elements = shape.iter().product();
+    Whole { shape: shape.to_vec(), values: (0..elements).map(|_| random.value()).collect() }
+}
+
+/// One rank's part of a case, twice through the same exchange.
+fn check(group: &Group, case: &Case, direct: bool, name: &str) {
+    let Case { input, outputs, windows, edges } = case;
+    let plan = Plan::window(input, windows, edges, Some(outputs), group.rank()).unwrap();
+    let (own, needed) = (plan.own().clone(), plan.needed().clone());
+    let options = ExchangeOptions { direct, ..ExchangeOptions::of(DType::F64) };
+    let mut exchange = Exchange::new(group, plan, options).unwrap();
+    for round in 0..2 {
+        let mut random = Random::new(round + 1);
+        let x = whole(&mut random, input.shape());
+        let part: Vec<f64> = own.indices().map(|index| x.values[offset(&x.shape, &index)]).collect();
+        let mut padded = vec![f64::NAN; needed.elements()];
+        exchange.forward(&part, &mut padded).unwrap();
+        for (index, value) in needed.indices().zip(&padded) {
+            let expected = x.at(&index, edges, false);
+            assert_eq!(value.to_bits(), expected.to_bits(), "{name}: {index:?} of {needed}");
+        }
+        outputs_agree(group, case, &x, &padded, name);
+        refreshed(group, &mut exchange, (&part, &padded), name);
+
+        // The dot test: what stands in a constant boundary is not part of the linear map.
+        let y: Vec<f64> = (0..padded.len()).map(|_| random.value() + group.rank() as f64).collect();
+        let mut gradient = vec![f64::NAN; part.len()];
+        exchange.adjoint(&y, &mut gradient).unwrap();
+        let linear = needed.indices().map(|index| x.at(&index, edges, true));
+        let forward: Vec<f64> = linear.zip(&y).map(|(value, y)| value * y).collect();
+        let backward: Vec<f64> = part.iter().zip(&gradient).map(|(x, gradient)| x * gradient).collect();
+        let sum = |terms: &[f64]| terms.iter().sum::<f64>();
+        let size = |terms: &[f64]| terms.iter().map(|term| term.abs()).sum::<f64>();
+        let mut sums = [sum(&forward), sum(&backward), size(&forward) + size(&backward)];
+        group.all_reduce(&mut sums, ReduceOp::Sum).unwrap();
+        assert!((sums[0] - sums[1]).abs() <= 1e-12 * sums[2].max(1.0), "{name}: dot test {sums:?}");
+    }
+}
+
+/// The halos of an array that lies in its padded form already, where every rank's part is all there.
+fn refreshed(group: &Group, exchange: &mut Exchange, (part, padded): (&[f64], &[f64]), name: &str) {
+    let (own, needed) = (exchange.plan().own().clone(), exchange.plan().needed().clone());
+    let shape = exchange.plan().inputs().shape().to_vec();
+    let mut all_there = [i32::from(own.intersect(&needed) == own)];
+    group.all_reduce(&mut all_there, ReduceOp::Min).unwrap();
+    if all_there[0] == 1 {
+        // Other values everywhere but beyond the edges, where constants are.
+        let extent = |at: &[i64]| at.iter().zip(&shape).all(|(at, &length)| (0..length as i64).contains(at));
+        let old = |(index, value): (Vec<i64>, &f64)| if extent(&index) { f64::NAN } else { *value };
+        let mut array: Vec<f64> = needed.indices().zip(padded).map(old).collect();
+        for (index, value) in own.indices().zip(part) {
+            let inside: Vec<i64> = index.iter().zip(needed.start()).map(|(at, start)| at - start).collect();
+            array[offset(&needed.shape(), &inside)] = *value;
+        }
+        exchange.refresh(&mut array).unwrap();
+        let same = array.iter().zip(padded).all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{name}: {array:?} is not {padded:?}");
+    }
+}
+
+/// Each rank computes its outputs from its padded part alone.
+fn outputs_agree(group: &Group, case: &Case, x: &Whole, padded: &[f64], name: &str) {
+    let Case { input, outputs, windows, edges } = case;
+    let needed = Plan::window(input, windows, edges, Some(outputs), group.rank()).unwrap().needed().clone();
+    let (start, shape, taps) = (needed.start(), needed.shape(), taps(windows));
+    for index in outputs.region(group.rank()).indices().step_by(3) {
+        let local = output(windows, &taps, &index, |position| {
+            let inside: Vec<i64> = position.iter().zip(&start).map(|(at, start)| at - start).collect();
+            padded[offset(&shape, &inside)]
+        });
+        let direct = output(windows, &taps, &index, |position| x.at(position, edges, false));
+        assert_eq!(local.to_bits(), direct.to_bits(), "{name}: output {index:?}");
+    }
+}
+
+#[test]
+fn two_thousand_random_cases_equal_one_process() {
+    let done = AtomicUsize::new(0);
+    for (ranks, cases) in [(1, 400), (2, 800), (3, 800), (4, 900), (6, 700), (8, 500)] {
+        spawn(ranks, |group| {
+            for number in 0..cases {
+                let Some(case) = case(ranks, number) else { continue };
+                let name = format!("case {number} on {ranks} ranks, {}", case.input.grid());
+                check(&group, &case, number % 4 != 0, &name);
+                if group.rank() == 0 {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    let done = done.into_inner();
+    assert!(done >= 2000, "only {done} cases had windows that fit");
+}
+
+#[test]
+fn ranks_on_several_hosts_get_the_same() {
+    for (ranks, hosts) in [(2, 2), (4, 2), (6, 3)] {
+        spawn_on_hosts(ranks, hosts, |world| {
+            for number in (0..120).filter_map(|number| Some((number, case(ranks, 5000 + number)?))) {
+                let name = format!("case {} on {ranks} ranks and {hosts} hosts", number.0);
+                check(world.group(), &number.1, true, &name);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_begins_ends_after_other_calls_and_other_exchanges() {
+    for hosts in [1, 3] {
+        spawn_on_hosts(3, hosts, |world| {
+            let group = world.group();
+            let cases: Vec<Case> = (0..60).filter_map(|number| case(3, 9000 + number)).collect();
+            for pair in cases.windows(2) {
+                let mut exchanges: Vec<(Exchange, Vec<f64>, Vec<f64>)> = Vec::new();
+                for Case { input, outputs, windows, edges } in pair {
+                    let plan = Plan::window(input, windows, edges, Some(outputs), group.rank()).unwrap();
+                    let part = vec![group.rank() as f64 + 1.0; plan.own().elements()];
+                    let padded = vec![f64::NAN; plan.needed().elements()];
+                    let options = ExchangeOptions::of(DType::F64);
+                    exchanges.push((Exchange::new(group, plan, options).unwrap(), part, padded));
+                }
+                for (exchange, part, padded) in &mut exchanges {
+                    let bytes = bytemuck::cast_slice_mut(padded);
+                    exchange.begin(&[bytemuck::cast_slice(part)], &mut [bytes]).unwrap();
+                    part.fill(f64::NAN); // what was sent is sent
+                }
+                group.barrier().unwrap();
+                for (exchange, _, padded) in exchanges.iter_mut().rev() {
+                    exchange.end(&mut [bytemuck::cast_slice_mut(padded)]).unwrap();
+                }
+                for ((exchange, ..), (_, _, padded)) in exchanges.iter().zip(&exchanges) {
+                    let plan = exchange.plan();
+                    let at = pair.iter().position(|case| case.outputs == *plan.outputs()).unwrap();
+                    let owners = Whole {
+                        shape: pair[at].input.shape().to_vec(),
+                        values: unisono::halo::Region::whole(pair[at].input.shape())
+                            .indices()
+                            .map(|index| {
+                                let index: Vec<usize> = index.iter().map(|&index| index as usize).collect();
+                                pair[at].input.owner(&index, group.rank()) as f64 + 1.0
+                            })
+                            .collect(),
+                    };
+                    for (index, value) in plan.needed().indices().zip(padded) {
+                        assert_eq!(*value, owners.at(&index, &pair[at].edges, false));
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,100 @@
+"""Runs the examples of frameworks: each plain script, and the same with the marked lines on 1, 2 and 4.
+
+The scripts assert themselves what they have learned.
+"""
+
+import difflib
+import gzip
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "examples/frameworks"
+SCRIPTS = sorted(path.with_name(path.name.replace("_unisono", "")) for path in FOLDER.glob("*/*_unisono.py"))
+# What must be installed for the scripts of a folder.
+NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "jax"}
+
+
+def run(script: Path, workers: int | None, *arguments: str) -> str:
+    """What a script printed; without a launcher for None."""
+    name = NEEDS.get(script.parent.name, script.parent.name)
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    launcher = [] if workers is None else ["-m", "unisono", "run", "-n", str(workers), "--"]
+    result = subprocess.run(
+        [sys.executable, *launcher, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("workers", [None, 1, 2, 4])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_digits(script: Path, workers: int | None) -> None:
+    """One worker speaks for all, once for each epoch."""
+    if workers is not None:
+        script = script.with_name(f"{script.stem}_unisono.py")
+    epochs = re.findall(r"epoch (\d+): test error +[\d.]+%", run(script, workers))
+    assert epochs and epochs == [str(number + 1) for number in range(len(epochs))], epochs
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_only_marked_lines_differ(script: Path) -> None:
+    """After its docstring, a script differs from its plain form only where a mark says why."""
+    plain, ours = (
+        path.read_text().split('"""', 2)[2].splitlines()
+        for path in (script, script.with_name(f"{script.stem}_unisono.py"))
+    )
+    changes = [one for one in difflib.SequenceMatcher(a=plain, b=ours).get_opcodes() if one[0] != "equal"]
+    assert changes
+    for _, _, _, begin, end in changes:
+        assert any("# UNISONO:" in line for line in ours[max(0, begin - 1) : end]), ours[begin:end]
+
+
+def photographs(folder: Path, name: str, number: int, seed: int) -> None:
+    """Made-up photographs in CIFAR-10's format: a colour for each kind, and noise."""
+    random = np.random.default_rng(seed)
+    colours = np.random.default_rng(0).integers(40, 216, (10, 3, 1, 1))
+    labels = np.arange(number) % 10
+    images = colours[labels] + random.integers(-40, 40, (number, 3, 32, 32))
+    records = np.hstack([labels[:, None], images.reshape(number, -1)]).astype(np.uint8)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(records.tobytes(), 1))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_resnet(tmp_path: Path, workers: int) -> None:
+    """All 20 layers, on few photographs; guessing would be wrong in nine of ten."""
+    photographs(tmp_path, "data_batch_1.bin", 240, seed=1)
+    photographs(tmp_path, "test_batch.bin", 100, seed=2)
+    options = ["--epochs", "2", "--batch", "16", "--rate", "0.05", "--most", "0.6"]
+    output = run(FOLDER / "pytorch/resnet.py", workers, "--data", str(tmp_path), *options)
+    assert len(re.findall(r"epoch \d: test error", output)) == 2, output
+
+
+def test_data_is_checked(tmp_path: Path) -> None:
+    """A file that is not the original is refused, and what is there is not fetched again."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import data
+    finally:
+        sys.path.pop(0)
+    assert [len(part) for part in data.mnist()] == [3000, 3000, 1000, 1000]
+    (tmp_path / "test_batch.bin").write_bytes(b"")
+    data.fetch("cifar10", tmp_path)
+    with pytest.raises(SystemExit, match="checksum"):
+        data._check("file", "1", "2")
+    with pytest.raises(SystemExit, match="train-images"):
+        data.mnist(tmp_path)
+    with pytest.raises(SystemExit, match="data_batch_1"):
+        data.cifar10(tmp_path)

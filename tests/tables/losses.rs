@@ -1,0 +1,99 @@
+//! Workers that go without a word, and hosts that are needed longer than others think.
+
+use std::time::Duration;
+
+use unisono::Kind;
+use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+
+fn options(text: &str) -> TableOptions {
+    TableOptions { consistency: Consistency::parse(text).unwrap(), ..TableOptions::default() }
+}
+
+/// Steps that a worker makes; returns after how many, and with which error.
+fn work(table: &ArrayTable<i64>, steps: usize) -> (usize, Option<unisono::Error>) {
+    for step in 0..steps {
+        let made = table.add(&[1]).and_then(|()| table.tick()).and_then(|()| table.get(&mut [0]));
+        if let Err(error) = made {
+            return (step, Some(error));
+        }
+    }
+    (steps, None)
+}
+
+/// Whoever waits does so at a server whose own rank makes no calls: nobody else looks after the dead there.
+#[test]
+fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
+    let roles = [Role::Server, Role::Worker, Role::Worker];
+    for (consistency, goes_on) in [("bsp", false), ("ssp:1", true), ("bsp:backup=1", true), ("async", true)] {
+        unisono::testing::spawn_on_hosts(3, 3, |world| {
+            let tables = Tables::join(world, roles[world.rank()]).unwrap();
+            let tables = tables.with_timeout(Duration::from_secs(40));
+            let table = ArrayTable::<i64>::create(&tables, 1, None, options(consistency)).unwrap();
+            match world.rank() {
+                0 => {}
+                1 => match work(&table, 30) {
+                    (steps, None) => assert!(goes_on && steps == 30, "{consistency}"),
+                    (steps, Some(error)) => {
+                        assert!(!goes_on, "{consistency}, step {steps}: {error}");
+                        assert_eq!(error.kind(), Kind::PeerLost, "{error}");
+                        assert!(error.to_string().contains("rank 2"), "{error}");
+                    }
+                },
+                _ => {
+                    assert_eq!(work(&table, 5).0, 5, "the other one is alive");
+                    // Gone without goodbye, as a process that is killed.
+                    std::mem::forget((table, tables));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_host_serves_as_long_as_it_is_asked() {
+    unisono::testing::spawn_on_hosts(2, 2, |world| {
+        let tables = Tables::join(world, Role::Both).unwrap();
+        let table = ArrayTable::<i64>::create(&tables, 10, None, TableOptions::default()).unwrap();
+        match world.rank() {
+            // It has less patience than the other one has work.
+            0 => {
+                tables.with_timeout(Duration::from_millis(700)).close().unwrap();
+                let error = table.get(&mut [0; 10]).unwrap_err();
+                assert!(error.to_string().contains("a call before close()"), "{error}");
+            }
+            _ => {
+                for step in 1..=20 {
+                    std::thread::sleep(Duration::from_millis(100));
+                    table.add(&[1; 10]).unwrap();
+                    let mut values = [0; 10];
+                    table.get(&mut values).unwrap();
+                    assert_eq!(values, [step; 10]);
+                }
+                tables.close().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn handles_of_an_earlier_joining_do_not_meddle_with_a_later_one() {
+    unisono::testing::spawn_on_hosts(2, 2, |world| {
+        let before = Tables::join(world, Role::Both).unwrap();
+        let old = ArrayTable::<i64>::create(&before, 10, None, options("bsp")).unwrap();
+        old.add(&[1; 10]).unwrap();
+        before.close().unwrap();
+        let tables = Tables::join(world, Role::Both).unwrap();
+        let table = ArrayTable::<i64>::create(&tables, 10, None, options("bsp")).unwrap();
+        drop((old, before));
+        tables.barrier().unwrap();
+        for step in 1..=3 {
+            if world.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            table.add(&[1; 10]).unwrap();
+            let mut values = [0; 10];
+            table.get(&mut values).unwrap();
+            assert_eq!(values, [2 * step; 10]);
+        }
+    });
+}
