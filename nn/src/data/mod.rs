@@ -25,7 +25,7 @@ use unisono::Result;
 use crate::shape::Shape;
 
 /// Where the small sample of MNIST lies in the repository.
-pub(crate) const MNIST_SAMPLE: &str = "examples/tables/mnist";
+pub(crate) const MNIST_SAMPLE: &str = "examples/data/mnist";
 
 /// Samples of one shape.
 ///
