@@ -120,7 +120,7 @@ fn try_to_run(options: &Options) -> unisono::Result<()> {
             last = bench.step(&pass);
             times.push(now(options.threads) - begin);
         }
-        if !(last < first) {
+        if last.is_nan() || last >= first {
             let received = format!("{last} after {first}");
             return Err(unisono::Error::internal(
                 "bench nn",

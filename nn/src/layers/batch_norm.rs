@@ -73,8 +73,8 @@ impl<T: Number> BatchNorm<T> {
         });
         pass.sums.sum(&mut squares);
         let (kept, fresh, epsilon) = (T::of(self.kept), T::of(1.0 - self.kept), T::of(self.epsilon));
-        for map in 0..maps {
-            let variance = squares[map] / self.count;
+        for (map, square) in squares[..maps].iter().enumerate() {
+            let variance = *square / self.count;
             self.inverse[map] = T::ONE / (variance + epsilon).square_root();
             self.running_mean[map] = kept * self.running_mean[map] + fresh * self.mean[map];
             self.running_variance[map] = kept * self.running_variance[map] + fresh * variance;

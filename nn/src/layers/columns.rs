@@ -99,7 +99,7 @@ impl Columns {
 
 /// A distance for rows of this width. Rows that are powers of two apart fall on the same few lines of a processor's cache.
 pub(super) fn apart(width: usize) -> usize {
-    if width % 64 == 0 { width + 16 } else { width }
+    if width.is_multiple_of(64) { width + 16 } else { width }
 }
 
 /// Rows of images are short: a loop in place beats a call of memcpy.

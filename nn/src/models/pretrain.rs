@@ -83,7 +83,7 @@ impl<T: Number> Pretraining<T> {
 
         // The error of the filtered numbers, from the reconstruction and from the sparsity.
         let mut filtered_error = vec![T::ZERO; filtered.len()];
-        with_weights(filter, decoder.as_deref_mut(), |filter| {
+        with_weights(filter, decoder, |filter| {
             filter.fprop(pass, &error, &mut filtered_error);
             filter.correlate(pass.threads, &error, &filtered);
             filter.update_with(&self.rule, epoch);

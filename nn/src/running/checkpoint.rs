@@ -146,10 +146,10 @@ pub(super) fn load_initial<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> 
     let mut known = Vec::new();
     let mut wrong = None;
     everything(trainer, |name, weight| {
-        if let Some(tensor) = tensors.get(&name) {
-            if tensor.values.len() != weight.values.len() {
-                wrong = Some(format!("`{name}` of shape {:?}, not {:?}", tensor.shape, weight.shape));
-            }
+        if let Some(tensor) = tensors.get(&name)
+            && tensor.values.len() != weight.values.len()
+        {
+            wrong = Some(format!("`{name}` of shape {:?}, not {:?}", tensor.shape, weight.shape));
         }
         known.push(name);
     });

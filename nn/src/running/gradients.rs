@@ -40,13 +40,14 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
         }
     }
     trainer.gradients(SAMPLES);
-    let mut found: Vec<(usize, usize, String, Vec<(usize, f64)>)> = Vec::new();
+    let mut found = Vec::new();
     for (place, layer) in trainer.network.layers().iter_mut().enumerate() {
         let name = layer.name().to_string();
         for (number, weight) in layer.weights().into_iter().enumerate() {
             let name = format!("{name}/{}", weight.name);
             let chosen = Stream::new(experiment.seed, &name).branch(1).permutation(weight.values.len());
-            let chosen = chosen.into_iter().take(most).map(|index| (index, weight.gradient[index])).collect();
+            let chosen = chosen.into_iter().take(most).map(|index| (index, weight.gradient[index]));
+            let chosen: Vec<(usize, f64)> = chosen.collect();
             found.push((place, number, name, chosen));
         }
     }

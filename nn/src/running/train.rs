@@ -82,7 +82,7 @@ fn train_in<T: Number>(
         folder.losses = losses;
         watch.epoch(&metrics);
         folder.rows.push(metrics);
-        if (epoch + 1) % experiment.save_every == 0 || epoch + 1 == trainer.epochs() {
+        if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
             let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
             // The tables first: a checkpoint whose rows are missing could not be taken up.
             folder.write(&experiment.name)?;

@@ -160,7 +160,7 @@ impl<T: Number> Trainer<T> {
         let mut metrics = result?;
         let last = epoch + 1 == self.phases.len();
         let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
-        if !pretrains && (last || (epoch + 1) % self.experiment.test_every == 0) {
+        if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
             (metrics.test_loss, metrics.test_error) = self.test();
         }
         Ok(metrics)

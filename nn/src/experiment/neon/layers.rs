@@ -78,6 +78,9 @@ const LAYER_KEYS: &[&str] = &[
     "init_params",
 ];
 
+/// The keys of a map that is being made.
+type Entries = Vec<(&'static str, Node)>;
+
 /// The cost, and the layers in this crate's own format.
 pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
     let mut result: Vec<Node> = Vec::new();
@@ -97,12 +100,12 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
         return Ok(("sum_of_squares", result));
     }
     // The entropy of a softmax is one cost here, on what goes into the softmax.
-    if let Some(last) = result.last_mut() {
-        if last.get("activation").and_then(Node::text) == Some("softmax") {
-            let place = last.place.clone();
-            last.set("activation", text("identity", &place));
-            return Ok(("softmax_cross_entropy", result));
-        }
+    if let Some(last) = result.last_mut()
+        && last.get("activation").and_then(Node::text) == Some("softmax")
+    {
+        let place = last.place.clone();
+        last.set("activation", text("identity", &place));
+        return Ok(("softmax_cross_entropy", result));
     }
     Ok(("cross_entropy", result))
 }
@@ -207,7 +210,7 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
         push("rule", rule(model, layer, followed)?);
     }
     let mut result = Vec::new();
-    let mut say = |entries: &mut Vec<(&'static str, Node)>, key: &'static str| {
+    let mut say = |entries: &mut Entries, key: &'static str| {
         entries.push((key, text(function, place)));
         if let Some(slope) = slope {
             entries.push(("slope", number(slope, place)));
@@ -226,11 +229,7 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
 }
 
 /// Batch normalisation between a layer and its activation.
-fn normalization(
-    name: &str,
-    place: &Place,
-    say: &mut dyn FnMut(&mut Vec<(&'static str, Node)>, &'static str),
-) -> Node {
+fn normalization(name: &str, place: &Place, say: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
     let mut entries =
         vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
     say(&mut entries, "activation");
