@@ -1,4 +1,5 @@
-//! The program `unisono` as a library: `run` starts ranks, `doctor` examines the machine, `bench` measures it.
+//! The program `unisono` as a library: `run` starts ranks, `train` trains models, `doctor` examines the machine, `bench`
+//! measures it.
 
 mod bandwidth;
 mod bench;
@@ -6,6 +7,7 @@ mod doctor;
 mod json;
 mod launcher;
 mod run;
+mod train;
 
 use std::ffi::OsString;
 
@@ -22,6 +24,14 @@ struct Arguments {
 enum Command {
     /// Start ranks on this host and stay with them until all have ended.
     Run(run::Options),
+    /// Train the model of an experiment file.
+    Train(train::Options),
+    /// Check the gradients of an experiment against finite differences.
+    Grad(train::GradientOptions),
+    /// Predict the test samples of an experiment with a checkpoint of it.
+    Predict(train::PredictOptions),
+    /// Print the JSON schema of experiment files.
+    Schema,
     /// Show what this machine has, and whether each transport works.
     Doctor(doctor::Options),
     /// Measure how fast this machine is at something.
@@ -56,6 +66,10 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     };
     match parsed.command {
         Command::Run(options) => run::run(options, &this_program),
+        Command::Train(options) => train::train(&options),
+        Command::Grad(options) => train::check_gradients(&options),
+        Command::Predict(options) => train::predict(&options),
+        Command::Schema => train::schema(),
         Command::Doctor(options) => doctor::doctor(&options, &this_program),
         Command::Bench(options) => bench::bench(&options, &this_program),
         Command::Keeper => launcher::keeper::keep(),

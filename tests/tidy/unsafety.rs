@@ -28,6 +28,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/world/origin.rs", "a page that the kernel wipes in forked children"),
     ("cli/src/bandwidth.rs", "a kernel for a processor's own instructions"),
     ("cli/src/launcher/rank.rs", "code between fork and exec"),
+    ("nn/src/product.rs", "matrix products of another crate, on slices that were checked"),
     ("bindings/c/src/", "functions that C calls, and what it passes in pointers"),
     ("bindings/python/src/array.rs", "memory that Python owns"),
     ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),

@@ -5,6 +5,7 @@ mod frameworks;
 mod functions;
 mod halo;
 mod measure;
+mod nn;
 mod rank;
 mod ranks;
 mod size;
@@ -32,6 +33,8 @@ pub(crate) struct Options {
 enum What {
     /// Time collectives between processes on this host.
     Collectives(Collectives),
+    /// Time training steps of convolutional networks in one process.
+    Nn(nn::Options),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
     /// Time halos of an array that is divided between processes on this host.
@@ -114,6 +117,7 @@ struct FunctionBench {
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
+        What::Nn(options) => nn::run(options),
         What::Tables(options) => tables::run(options, this_program),
         What::Halo(options) => halo::run(options, this_program),
         What::Frameworks(options) => frameworks::run(options, this_program),

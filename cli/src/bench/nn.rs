@@ -1,0 +1,155 @@
+//! `unisono bench nn`: one training step of two convolutional networks, and where its time goes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rustix::time::{ClockId, clock_gettime};
+use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
+
+use crate::json::Json;
+
+#[derive(Args)]
+pub(super) struct Options {
+    /// Samples of a batch.
+    #[arg(long, value_name = "N", default_value = "128", value_parser = crate::run::positive)]
+    batch: usize,
+    /// Threads that layers compute with.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::run::positive)]
+    threads: usize,
+    /// About how long to measure each network, in seconds.
+    #[arg(long, value_name = "S", default_value = "5")]
+    seconds: f64,
+    /// Show the time of every layer.
+    #[arg(long)]
+    layers: bool,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The networks of `experiments/`, on random numbers: speed does not depend on what the pictures show.
+const NETWORKS: &[(&str, [usize; 3], &str)] = &[
+    ("mnist", [1, 28, 28], include_str!("../../../experiments/mnist_convnet.yaml")),
+    ("cifar10", [3, 32, 32], include_str!("../../../experiments/cifar10_convnet.yaml")),
+];
+
+/// Seconds of the processor for one thread, which other programs disturb less; seconds of the wall for several.
+fn now(threads: usize) -> f64 {
+    let clock = if threads == 1 { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+struct Bench {
+    network: Network<f32>,
+    inputs: Vec<f32>,
+    targets: Vec<f32>,
+}
+
+impl Bench {
+    fn new(text: &str, [maps, rows, columns]: [usize; 3], batch: usize) -> unisono::Result<Bench> {
+        let experiment = Experiment::parse("bench", text, &[])?;
+        let shape = Shape::new(maps, rows, columns);
+        let network = experiment.network(shape, 10)?;
+        let stream = Stream::new(1, "bench");
+        let inputs = (0..batch * shape.size()).map(|index| stream.uniform(index as u64) as f32).collect();
+        let mut targets = vec![0.0; batch * 10];
+        (0..batch).for_each(|sample| targets[sample * 10 + sample % 10] = 1.0);
+        Ok(Bench { network, inputs, targets })
+    }
+
+    /// Forward, backward and update; the cost before it.
+    fn step(&mut self, pass: &Pass<'_, f32>) -> f64 {
+        self.network.fprop(pass, &self.inputs);
+        let cost = self.network.value(pass, &self.targets);
+        self.network.bprop(pass, &self.inputs, &self.targets, pass.batch, 0);
+        self.network.update(0, 0);
+        cost
+    }
+
+    /// The seconds that each layer needs forward, backward and to update, over `rounds` passes.
+    fn layers(&mut self, pass: &Pass<'_, f32>, rounds: u32) -> Vec<(String, [f64; 3])> {
+        let mut inputs = self.inputs.clone();
+        let mut seconds = Vec::new();
+        for (index, layer) in self.network.layers().iter_mut().enumerate() {
+            let layer: &mut dyn Layer<f32> = &mut **layer;
+            let mut outputs = vec![0.0; pass.batch * layer.output().size()];
+            let mut error = vec![0.0; inputs.len()];
+            let mut spent = [f64::INFINITY; 3];
+            for _ in 0..rounds {
+                let mut time = |at: usize, work: &mut dyn FnMut()| {
+                    let started = now(pass.threads);
+                    work();
+                    spent[at] = spent[at].min(now(pass.threads) - started);
+                };
+                time(0, &mut || layer.fprop(pass, &inputs, &mut outputs));
+                let wanted = index > 0;
+                time(1, &mut || {
+                    layer.bprop(pass, &inputs, &outputs, &outputs, wanted.then_some(&mut error[..]))
+                });
+                layer.weights().into_iter().for_each(|weight| weight.gradient.fill(0.0));
+                time(2, &mut || layer.update(0));
+            }
+            seconds.push((layer.name().to_string(), spent));
+            inputs = outputs;
+        }
+        seconds
+    }
+}
+
+pub(super) fn run(options: &Options) -> i32 {
+    match try_to_run(options) {
+        Ok(()) => 0,
+        Err(error) => crate::train::failed(&error),
+    }
+}
+
+fn try_to_run(options: &Options) -> unisono::Result<()> {
+    let pass = Pass { threads: options.threads, ..Pass::alone(options.batch, true, 0) };
+    let mut results = Vec::new();
+    println!("one training step, batch {}, threads {}, f32", options.batch, options.threads);
+    println!("{:<10} {:>12} {:>12} {:>14}", "network", "best", "median", "samples/s");
+    for (name, shape, text) in NETWORKS {
+        let mut bench = Bench::new(text, *shape, options.batch)?;
+        let first = bench.step(&pass);
+        let mut times = Vec::new();
+        let started = now(options.threads);
+        let mut last = first;
+        while times.len() < 5 || now(options.threads) - started < options.seconds {
+            let begin = now(options.threads);
+            last = bench.step(&pass);
+            times.push(now(options.threads) - begin);
+        }
+        if last.is_nan() || last >= first {
+            let received = format!("{last} after {first}");
+            return Err(unisono::Error::internal(
+                "bench nn",
+                format!("the cost of {name} did not fall: {received}"),
+            ));
+        }
+        times.sort_by(f64::total_cmp);
+        let (best, median) = (times[0], times[times.len() / 2]);
+        let speed = options.batch as f64 / median;
+        println!("{name:<10} {:>9.2} ms {:>9.2} ms {speed:>14.0}", best * 1e3, median * 1e3);
+        results.push(Json::Object(vec![
+            ("network", (*name).into()),
+            ("batch", options.batch.into()),
+            ("threads", options.threads.into()),
+            ("best_seconds", best.into()),
+            ("median_seconds", median.into()),
+            ("steps", times.len().into()),
+        ]));
+        if options.layers {
+            for (layer, [forward, backward, update]) in bench.layers(&pass, 10) {
+                let [forward, backward, update] = [forward, backward, update].map(|seconds| seconds * 1e3);
+                println!("  {layer:<20} {forward:>8.2} {backward:>8.2} {update:>8.2} ms");
+            }
+        }
+    }
+    if let Some(path) = &options.json {
+        std::fs::write(path, format!("{}\n", Json::List(results))).map_err(|error| {
+            unisono::Error::io("bench nn", path.display().to_string(), error, "give another --json")
+        })?;
+    }
+    Ok(())
+}

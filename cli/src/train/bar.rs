@@ -1,0 +1,82 @@
+//! A progress bar with the loss and the samples a second, and a line for each epoch.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unisono_nn::{EpochMetrics, Experiment, Progress, Watch};
+
+pub(super) struct Bar {
+    bar: ProgressBar,
+    /// A mean of recent losses, as single ones jump.
+    loss: Option<f64>,
+    started: Instant,
+    samples: usize,
+}
+
+impl Bar {
+    pub(super) fn new() -> Bar {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} batches  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Bar { bar, loss: None, started: Instant::now(), samples: 0 }
+    }
+}
+
+impl Watch for Bar {
+    fn begin(&mut self, experiment: &Experiment, done: usize, epochs: usize) {
+        if done > 0 {
+            eprintln!("{}: continues after epoch {done} of {epochs}", experiment.name);
+        }
+    }
+
+    fn batch(&mut self, progress: Progress) {
+        if progress.batch == 1 {
+            self.bar.reset();
+            self.bar.set_length(progress.batches as u64);
+            self.bar.set_prefix(format!(
+                "epoch {}/{} {}",
+                progress.epoch + 1,
+                progress.epochs,
+                progress.phase.name()
+            ));
+            (self.loss, self.started, self.samples) = (None, Instant::now(), 0);
+        }
+        self.samples += progress.samples;
+        let loss = self.loss.map_or(progress.loss, |mean| 0.9 * mean + 0.1 * progress.loss);
+        self.loss = Some(loss);
+        let speed = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
+        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s"));
+        self.bar.set_position(progress.batch as u64);
+    }
+
+    fn epoch(&mut self, metrics: &EpochMetrics) {
+        let percent = |name: &str, value: Option<f64>| {
+            value.map_or(String::new(), |value| format!("  {name} {value:.2} %"))
+        };
+        let number = |name: &str, value: Option<f64>| {
+            value.map_or(String::new(), |value| format!("  {name} {value:.4}"))
+        };
+        let line = format!(
+            "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s",
+            metrics.epoch,
+            metrics.phase,
+            metrics.loss,
+            number("of it sparsity", metrics.sparsity),
+            percent("error", metrics.train_error),
+            number("test loss", metrics.test_loss),
+            percent("test error", metrics.test_error),
+            metrics.samples_per_second,
+        );
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

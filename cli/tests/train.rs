@@ -1,0 +1,121 @@
+//! `unisono train` and its companions as a user calls them.
+
+mod common;
+
+use common::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A folder of its own for a test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("unisono-train-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn shipped(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name).display().to_string()
+}
+
+#[test]
+fn an_experiment_trains_and_predicts() {
+    let folder = Folder::new("iris");
+    let out = folder.path("run");
+    let output = finish(unisono(["train", &shipped("iris.yaml"), "--set", "epochs=30", "--out", &out]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("epoch 30 full"), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).trim(), out);
+    let settings = format!("{out}/experiment.yaml");
+    let checkpoint = format!("{out}/checkpoints/epoch-000030.safetensors");
+    let output = finish(unisono(["predict", &settings, &checkpoint]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    assert_eq!((lines.lines().next(), lines.lines().count()), (Some("sample,predicted,class,outputs"), 31));
+    let right = lines.lines().skip(1).filter(|line| line.split(',').nth(1) == line.split(',').nth(2)).count();
+    assert!(right >= 27, "{right} of 30 flowers");
+    let output = finish(unisono(["grad", &settings]));
+    assert!(
+        output.status.success() && text(&output.stdout).contains("hidden/weights"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn wrong_files_end_with_2_one_line_and_nothing_written() {
+    let folder = Folder::new("wrong");
+    let good = std::fs::read_to_string(shipped("iris.yaml")).unwrap();
+    for (name, bad, words) in [
+        ("unknown key", good.replace("epochs", "epoch"), "did you mean `epochs`?"),
+        ("unknown layer", good.replace("fully_connected, name: hidden", "full, name: hidden"), "bad.yaml:11"),
+        ("impossible shape", good.replace("outputs: 3}", "outputs: 5}"), "bad.yaml:12"),
+        ("missing data", good.replace("{type: iris}", "{type: mnist, folder: nowhere}"), "nowhere"),
+        ("not YAML", good.replace("data: {type: iris}", "data: {type: iris"), "bad.yaml:"),
+    ] {
+        let file = folder.path("bad.yaml");
+        std::fs::write(&file, bad).unwrap();
+        let output = finish(unisono(["train", &file, "--out", &folder.path("run")]));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {message}");
+        assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{name}: {message}");
+        assert!(!folder.0.join("run").exists(), "{name}");
+    }
+    let output = finish(unisono(["train", &folder.path("none.yaml")]));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_weights() {
+    let folder = Folder::new("killed");
+    let settings = ["--set", "epochs=6", "--set", "data.sample=20", "--quiet", "--out"];
+    let file = shipped("mnist_convnet.yaml");
+    let train = |out: &str, more: &[&str]| {
+        let arguments =
+            ["train", file.as_str()].into_iter().chain(settings).chain([out]).chain(more.iter().copied());
+        unisono(arguments.map(String::from).collect::<Vec<_>>())
+    };
+    let (whole, killed) = (folder.path("whole"), folder.path("killed"));
+    assert!(finish(train(&whole, &[])).status.success());
+    let mut child = train(&killed, &[]).spawn().unwrap();
+    let saved = folder.0.join("killed/checkpoints/epoch-000002.safetensors");
+    let deadline = Instant::now() + DEADLINE;
+    while !saved.exists() && child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no checkpoint appeared");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It may have ended by itself on a fast machine; then there is nothing left to do, and that must work too.
+    let _ = child.kill();
+    child.wait().unwrap();
+    let output = finish(train(&killed, &["--resume"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let weights = |out: &str| std::fs::read(format!("{out}/checkpoints/epoch-000006.safetensors")).unwrap();
+    assert!(weights(&whole) == weights(&killed), "other weights after a resumption");
+}
+
+#[test]
+fn the_schema_is_json_and_the_benchmark_runs() {
+    let output = finish(unisono(["schema"]));
+    assert!(output.status.success());
+    let schema = text(&output.stdout);
+    assert!(
+        schema.contains("\"additionalProperties\": false") && schema.contains("\"softmax_cross_entropy\"")
+    );
+    let output = finish(unisono(["bench", "nn", "--batch", "8", "--seconds", "0.01", "--layers"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("cifar10"));
+}

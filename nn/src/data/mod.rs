@@ -1,0 +1,111 @@
+//! Data sets: samples to learn from and samples to be tested on. One data set, one file.
+
+mod arrays;
+mod cifar;
+mod file;
+mod images;
+mod iris;
+mod mnist;
+mod npy;
+mod npz;
+mod png;
+mod split;
+mod synthetic;
+
+pub use arrays::Arrays;
+pub use npy::{Array, Values, read as read_npy, write as write_npy};
+pub(crate) use npz::read as read_npz;
+pub use png::{Picture, decode as decode_png, encode as encode_png};
+pub use split::{Inputs, Split, Targets};
+
+use std::path::{Path, PathBuf};
+
+use unisono::Result;
+
+use crate::shape::Shape;
+
+/// Where the small sample of MNIST lies in the repository.
+pub(crate) const MNIST_SAMPLE: &str = "examples/data/mnist";
+
+/// Samples of one shape.
+///
+/// ```
+/// use unisono_nn::{DataSet, Source};
+/// let iris = DataSet::load(&Source::Iris, 0)?;
+/// assert_eq!((iris.shape.size(), iris.train.count + iris.test.count), (4, 150));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct DataSet {
+    /// The shape of a sample.
+    pub shape: Shape,
+    /// How many numbers a target has; for classes, how many there are.
+    pub outputs: usize,
+    /// What the model learns from.
+    pub train: Split,
+    /// What it never sees while learning.
+    pub test: Split,
+}
+
+/// Which data set.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// Handwritten digits, 28 × 28, in their own files; without a folder, the sample that comes with the repository.
+    Mnist {
+        /// The folder with the four files, perhaps with `.gz`.
+        folder: Option<PathBuf>,
+    },
+    /// Small colour pictures, 3 × 32 × 32, in the binary version's files.
+    Cifar10 {
+        /// The folder with the batches, perhaps with `.gz`.
+        folder: PathBuf,
+    },
+    /// Fisher's flowers.
+    Iris,
+    /// Random numbers with random classes.
+    UniformRandom {
+        /// How many samples to learn from.
+        train: usize,
+        /// How many to test on.
+        test: usize,
+        /// The shape of a sample.
+        shape: Shape,
+        /// How many classes.
+        classes: usize,
+    },
+    /// Circles and ellipses, 3 × 32 × 32.
+    ToyImages,
+    /// A folder with `train` and perhaps `test`, in each a folder for each class with pictures.
+    Images {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Arrays in `.npy` files.
+    Arrays(Arrays),
+}
+
+impl DataSet {
+    /// Loads it. Whatever is random comes from the seed.
+    pub fn load(source: &Source, seed: u64) -> Result<DataSet> {
+        match source {
+            Source::Mnist { folder } => mnist::load(&folder.clone().unwrap_or_else(sample_folder)),
+            Source::Cifar10 { folder } => cifar::load(folder),
+            Source::Iris => Ok(iris::load(seed)),
+            Source::UniformRandom { train, test, shape, classes } => {
+                Ok(synthetic::uniform([*train, *test], *shape, *classes, seed))
+            }
+            Source::ToyImages => Ok(synthetic::toy_images()),
+            Source::Images { folder } => images::load(folder),
+            Source::Arrays(arrays) => arrays.load(),
+        }
+    }
+}
+
+/// The sample of MNIST: beside the current folder, or in the repository that this was built from.
+fn sample_folder() -> PathBuf {
+    let here = Path::new(MNIST_SAMPLE);
+    if here.is_dir() {
+        return here.into();
+    }
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MNIST_SAMPLE)
+}

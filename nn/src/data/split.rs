@@ -1,0 +1,133 @@
+//! Samples in memory, in the form that they came in, and batches of them in the form that networks want.
+
+use crate::number::Number;
+use crate::random::Stream;
+
+/// What goes in.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inputs {
+    /// Bytes, each divided by 255.
+    Bytes(Vec<u8>),
+    /// Single precision.
+    Singles(Vec<f32>),
+    /// Double precision.
+    Doubles(Vec<f64>),
+}
+
+/// What should come out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// A class for each sample: a one at its place and zeros elsewhere.
+    Classes(Vec<u32>),
+    /// Numbers for each sample.
+    Values(Vec<f64>),
+}
+
+/// Some samples with their targets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// How many.
+    pub count: usize,
+    /// Their inputs, one after the other.
+    pub inputs: Inputs,
+    /// Their targets, one after the other.
+    pub targets: Targets,
+}
+
+impl Split {
+    /// No samples.
+    pub fn empty() -> Split {
+        Split { count: 0, inputs: Inputs::Bytes(Vec::new()), targets: Targets::Classes(Vec::new()) }
+    }
+
+    /// Fills a batch with the samples of these numbers.
+    pub fn fill<T: Number>(&self, chosen: &[usize], inputs: &mut [T], targets: &mut [T]) {
+        let (width, height) = (inputs.len() / chosen.len().max(1), targets.len() / chosen.len().max(1));
+        let each = |inputs: &mut [T], convert: &dyn Fn(usize, &mut [T])| {
+            for (sample, input) in chosen.iter().zip(inputs.chunks_mut(width.max(1))) {
+                convert(sample * width, input);
+            }
+        };
+        match &self.inputs {
+            Inputs::Bytes(bytes) => {
+                let levels: Vec<T> = (0..256).map(|byte| T::of(f64::from(byte) / 255.0)).collect();
+                each(inputs, &|at, input| copy(&bytes[at..], input, |byte| levels[usize::from(byte)]));
+            }
+            Inputs::Singles(values) => {
+                each(inputs, &|at, input| copy(&values[at..], input, |value| T::of(f64::from(value))));
+            }
+            Inputs::Doubles(values) => each(inputs, &|at, input| copy(&values[at..], input, T::of)),
+        }
+        for (sample, target) in chosen.iter().zip(targets.chunks_mut(height.max(1))) {
+            match &self.targets {
+                Targets::Classes(classes) => {
+                    target.fill(T::ZERO);
+                    target[classes[*sample] as usize] = T::ONE;
+                }
+                Targets::Values(values) => copy(&values[sample * height..], target, T::of),
+            }
+        }
+    }
+
+    /// The class of a sample, where samples have classes.
+    pub fn class(&self, sample: usize) -> Option<u32> {
+        match &self.targets {
+            Targets::Classes(classes) => Some(classes[sample]),
+            Targets::Values(_) => None,
+        }
+    }
+
+    /// A random part of the samples, in their order.
+    #[must_use]
+    pub fn sample(&self, percent: f64, stream: Stream) -> Split {
+        let keep = ((self.count as f64 * percent / 100.0).round() as usize).min(self.count);
+        let mut chosen = stream.permutation(self.count);
+        chosen.truncate(keep);
+        chosen.sort_unstable();
+        self.choose(&chosen)
+    }
+
+    /// The samples of these numbers.
+    #[must_use]
+    pub fn choose(&self, chosen: &[usize]) -> Split {
+        fn pick<V: Copy>(values: &[V], count: usize, chosen: &[usize]) -> Vec<V> {
+            let width = values.len() / count.max(1);
+            chosen.iter().flat_map(|sample| &values[sample * width..][..width]).copied().collect()
+        }
+        let inputs = match &self.inputs {
+            Inputs::Bytes(values) => Inputs::Bytes(pick(values, self.count, chosen)),
+            Inputs::Singles(values) => Inputs::Singles(pick(values, self.count, chosen)),
+            Inputs::Doubles(values) => Inputs::Doubles(pick(values, self.count, chosen)),
+        };
+        let targets = match &self.targets {
+            Targets::Classes(classes) => Targets::Classes(pick(classes, self.count, chosen)),
+            Targets::Values(values) => Targets::Values(pick(values, self.count, chosen)),
+        };
+        Split { count: chosen.len(), inputs, targets }
+    }
+}
+
+fn copy<V: Copy, T>(from: &[V], to: &mut [T], convert: impl Fn(V) -> T) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = convert(*from));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_the_chosen_samples() {
+        let split = Split {
+            count: 3,
+            inputs: Inputs::Bytes(vec![0, 255, 51, 102, 255, 0]),
+            targets: Targets::Classes(vec![1, 0, 2]),
+        };
+        let (mut inputs, mut targets) = (vec![9.0_f32; 4], vec![9.0; 6]);
+        split.fill(&[2, 1], &mut inputs, &mut targets);
+        assert_eq!(inputs, [1.0, 0.0, 0.2, 0.4]);
+        assert_eq!(targets, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(split.choose(&[2, 1]).class(0), Some(2));
+        let half = split.sample(34.0, Stream::new(0, "sample"));
+        assert_eq!(half.count, 1);
+    }
+}

@@ -1,0 +1,213 @@
+//! From an experiment to a model: layers of the right shapes with their first weights.
+
+use unisono::Result;
+
+use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
+use crate::cost::Cost;
+use crate::layers::{
+    Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
+    LocalContrast, LocalFilter, Pool, Pooling,
+};
+use crate::models::{Network, Pretraining};
+use crate::number::Number;
+use crate::random::Stream;
+use crate::rules::{Method, Rule, Schedule};
+use crate::shape::{Shape, Window};
+use crate::weight::{Spread, Weight};
+
+impl LayerSpec {
+    /// The shape of its output for an input, or why it does not fit.
+    pub fn output(&self, input: Shape) -> Result<Shape> {
+        let fits = |window: &Window| {
+            window.outputs(input).ok_or_else(|| {
+                let [rows, columns] = window.kernel;
+                self.place.error(
+                    &format!("layer `{}`", self.name),
+                    format!("a window that fits its input of {input}"),
+                    format!("a kernel of {rows}×{columns} with a padding of {:?}", window.padding),
+                    "make the kernel smaller, or pool less below it",
+                )
+            })
+        };
+        let wrong = |expected: &str, received: String| {
+            self.place.error(&format!("layer `{}`", self.name), expected, received, "change it")
+        };
+        Ok(match &self.kind {
+            LayerKind::FullyConnected { outputs } => Shape::flat(*outputs),
+            LayerKind::Convolution { maps, window } | LayerKind::Local { maps, window, .. } => {
+                let [rows, columns] = fits(window)?;
+                Shape::new(*maps, rows, columns)
+            }
+            LayerKind::Pooling { window, .. } => {
+                let [rows, columns] = fits(window)?;
+                if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
+                    return Err(wrong("a padding smaller than the kernel", format!("{:?}", window.padding)));
+                }
+                Shape::new(input.maps, rows, columns)
+            }
+            LayerKind::Contrast { kernel } => {
+                if kernel.iter().any(|side| side % 2 == 0) {
+                    return Err(wrong("a kernel with odd sides", format!("{kernel:?}")));
+                }
+                input
+            }
+            _ => input,
+        })
+    }
+
+    /// The shape of its weights for an input, outputs first; none where it has none.
+    pub fn weight_shape(&self, input: Shape, output: Shape) -> Option<Vec<usize>> {
+        match &self.kind {
+            LayerKind::FullyConnected { outputs } => Some(vec![*outputs, input.size()]),
+            LayerKind::Convolution { maps, window } => {
+                Some(vec![*maps, input.maps, window.kernel[0], window.kernel[1]])
+            }
+            LayerKind::Local { maps, window, .. } => {
+                let places = [output.rows, output.columns];
+                Some([&[*maps], &places[..], &[input.maps], &window.kernel[..]].concat())
+            }
+            _ => None,
+        }
+    }
+
+    /// Its first weights, in full.
+    fn weight<T: Number>(&self, seed: u64, name: &'static str, input: Shape, output: Shape) -> Weight<T> {
+        let shape = self.weight_shape(input, output).expect("the layer has weights");
+        // For local filters each place is an output of its own.
+        let axes = if matches!(self.kind, LayerKind::Local { .. }) { 3 } else { 1 };
+        let (outputs, inputs) = (shape[..axes].iter().product(), shape[axes..].iter().product());
+        let stream = Stream::new(seed, &format!("{}/{name}", self.name));
+        let spread = match self.kind {
+            LayerKind::Convolution { .. } => Spread::Everywhere,
+            _ => Spread::Split,
+        };
+        Weight::new(name, shape, self.weights.draw(stream, outputs, inputs), self.rule.clone(), spread)
+    }
+
+    /// A weight of one number for each output map, which does not decay.
+    fn vector<T: Number>(&self, name: &'static str, size: usize, value: f64, spread: Spread) -> Weight<T> {
+        let rule = Rule { decay: 0.0, ..self.rule.clone() };
+        Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
+    }
+
+    /// The layer for an input, and the activation after it.
+    pub fn build<T: Number>(&self, input: Shape, seed: u64) -> Result<Vec<Box<dyn Layer<T>>>> {
+        let output = self.output(input)?;
+        let name = self.name.clone();
+        let weight = || self.weight(seed, "weights", input, output);
+        let bias = |spread: Spread| self.bias.map(|value| self.vector("bias", output.maps, value, spread));
+        let mut layers: Vec<Box<dyn Layer<T>>> = Vec::new();
+        match &self.kind {
+            LayerKind::FullyConnected { .. } => {
+                layers.push(Box::new(FullyConnected::new(name, input, weight(), bias(Spread::Whole))));
+            }
+            LayerKind::Convolution { window, .. } => {
+                let bias = bias(Spread::Everywhere);
+                layers.push(Box::new(Convolution::new(name, input, *window, weight(), bias)));
+            }
+            LayerKind::Local { window, unit_rows, .. } => {
+                layers.push(Box::new(LocalFilter::new(name, input, *window, weight(), *unit_rows)));
+            }
+            LayerKind::Pooling { pool, window } => {
+                layers.push(Box::new(Pooling::new(name, *pool, input, *window)));
+            }
+            LayerKind::Contrast { kernel } => {
+                layers.push(Box::new(LocalContrast::new(name, input, *kernel)));
+            }
+            LayerKind::Response { size, alpha, beta } => {
+                layers.push(Box::new(CrossMapResponse::new(name, input, *size, *alpha, *beta)));
+            }
+            LayerKind::Dropout { keep } => layers.push(Box::new(Dropout::new(name, input, *keep, seed))),
+            LayerKind::BatchNorm { kept, epsilon } => {
+                let scale = self.vector("scale", input.maps, 1.0, Spread::Everywhere);
+                let shift = self.vector("shift", input.maps, 0.0, Spread::Everywhere);
+                layers.push(Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon)));
+            }
+            LayerKind::Activation => {
+                layers.push(Box::new(ActivationLayer::new(name, input, self.activation)));
+                return Ok(layers);
+            }
+        }
+        if self.activation != Activation::Identity {
+            let name = format!("{}.activation", self.name);
+            layers.push(Box::new(ActivationLayer::new(name, output, self.activation)));
+        }
+        Ok(layers)
+    }
+}
+
+impl Experiment {
+    /// Checks that every layer fits the one below it, and the last one the targets.
+    pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
+        let mut shapes = vec![input];
+        for layer in &self.layers {
+            shapes.push(layer.output(shapes[shapes.len() - 1])?);
+        }
+        let last = self.layers.last().expect("an experiment has layers");
+        let wanted = if self.model == ModelKind::Autoencoder { input.size() } else { targets };
+        let output = shapes[shapes.len() - 1];
+        if output.size() != wanted {
+            let what = format!("the last layer `{}`", last.name);
+            let expected = match self.model {
+                ModelKind::Autoencoder => format!("{wanted} outputs, like the input of {input}"),
+                _ => format!("{wanted} outputs, like the data's targets"),
+            };
+            return Err(last.place.error(&what, expected, output.to_string(), "change its outputs"));
+        }
+        if last.activation == Activation::Softmax && self.cost == Cost::SoftmaxCrossEntropy {
+            let what = format!("the last layer `{}`", last.name);
+            let expected = "no softmax before the cost softmax_cross_entropy, which applies it itself";
+            return Err(last.place.error(&what, expected, "activation: softmax", "remove the activation"));
+        }
+        Ok(shapes)
+    }
+
+    /// The network with its first weights.
+    pub fn network<T: Number>(&self, input: Shape, targets: usize) -> Result<Network<T>> {
+        let shapes = self.shapes(input, targets)?;
+        let mut layers = Vec::new();
+        for (layer, input) in self.layers.iter().zip(shapes) {
+            layers.extend(layer.build(input, self.seed)?);
+        }
+        Ok(Network::new(layers, self.cost))
+    }
+
+    /// How the groups of a sparse autoencoder are pretrained; nothing for other models.
+    pub fn pretraining<T: Number>(&self, network: &mut Network<T>) -> Result<Option<Pretraining<T>>> {
+        let ModelKind::SparseAutoencoder { sparsity, pretrain_rate, tied_weights, .. } = self.model else {
+            return Ok(None);
+        };
+        let rate = Schedule::Constant(pretrain_rate);
+        let rule = Rule { method: Method::GradientDescent, rate, decay: 0.0 };
+        let mut pretraining = Pretraining { filters: Vec::new(), sparsity, rule, decoders: Vec::new() };
+        for pair in self.layers.windows(2) {
+            let pools = matches!(pair[1].kind, LayerKind::Pooling { pool: Pool::L2, .. });
+            if matches!(pair[0].kind, LayerKind::Local { .. })
+                && !(pools && pair[0].activation == Activation::Identity)
+            {
+                let what = format!("layer `{}`", pair[0].name);
+                let expected = "l2 pooling right after the local filters of a sparse autoencoder";
+                return Err(pair[0].place.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
+            }
+        }
+        let mut place = 0;
+        for spec in &self.layers {
+            if matches!(spec.kind, LayerKind::Local { .. }) {
+                pretraining.filters.push(place);
+                if !tied_weights {
+                    let layer = &network.layers()[place];
+                    let (input, output) = (layer.input(), layer.output());
+                    pretraining.decoders.push(spec.weight(self.seed, "decoder", input, output));
+                }
+            }
+            let own =
+                usize::from(spec.activation != Activation::Identity && spec.kind != LayerKind::Activation);
+            place += 1 + own;
+        }
+        if pretraining.filters.is_empty() {
+            let expected = "groups that begin with a `local` layer";
+            return Err(self.layers[0].place.error("sparse_autoencoder", expected, "none", "use a network"));
+        }
+        Ok(Some(pretraining))
+    }
+}

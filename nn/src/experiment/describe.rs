@@ -1,0 +1,173 @@
+//! Descriptions of what a file may say, from which files are checked and completed and the schema is written.
+
+use unisono::Result;
+
+use super::nearest::advice;
+use super::node::{Node, Value};
+use super::yaml::scalar;
+
+/// What a value may be.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// A whole number, at least this.
+    Whole(i64),
+    /// Any number.
+    Number,
+    /// True or false.
+    Flag,
+    /// Text.
+    Text,
+    /// One whole number of at least this for rows and columns, or two.
+    Pair(i64),
+    /// One to three whole numbers: a size, or maps, rows and columns.
+    Sizes,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// A map whose `type` says which.
+    OneOf(&'static [&'static Object]),
+    /// A number, or a map whose `type` says which.
+    NumberOr(&'static [&'static Object]),
+    /// A list.
+    Many(&'static Kind),
+}
+
+/// A key of a map.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) need: Need,
+    pub(super) about: &'static str,
+}
+
+/// What a missing key means.
+#[derive(Debug)]
+pub(super) enum Need {
+    Required,
+    Optional,
+    /// The word that it would have.
+    Default(&'static str),
+}
+
+/// A map: the value of its `type` (nothing where it has none), what it is, and its keys in groups.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) fields: &'static [&'static [Field]],
+}
+
+impl Object {
+    pub(super) fn each(&self) -> impl Iterator<Item = &'static Field> {
+        self.fields.iter().flat_map(|group| group.iter())
+    }
+}
+
+/// The same map with its defaults filled in, or what is wrong with it.
+pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
+    let Value::Map(entries) = &node.value else {
+        let expected = format!("a map: {}", object.about);
+        return Err(node.place.error("read", expected, node.to_string(), "write `key: value` lines"));
+    };
+    let what = if object.name.is_empty() { "experiment" } else { object.name };
+    for (key, value) in entries {
+        let known = key == "type" && !object.name.is_empty();
+        if !known && !object.each().any(|field| field.name == key) {
+            let names: Vec<&str> = object.each().map(|field| field.name).collect();
+            let otherwise = format!("its keys are {}", names.join(", "));
+            let advice = advice(key, names, &otherwise);
+            return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
+        }
+    }
+    let mut result = Node { value: Value::Map(Vec::new()), place: node.place.clone(), tag: None };
+    if let Some(name) = node.get("type") {
+        result.set("type", name.clone());
+    }
+    for field in object.each() {
+        let value = match (node.get(field.name).filter(|value| value.value != Value::Null), &field.need) {
+            (Some(value), _) => complete_value(value, &field.kind, &format!("`{}` of {what}", field.name))?,
+            (None, Need::Required) => {
+                let expected = format!("a key `{}`: {}", field.name, field.about);
+                return Err(node.place.error(what, expected, "none", "add it"));
+            }
+            (None, Need::Optional) => continue,
+            (None, Need::Default(word)) => {
+                complete_value(&Node::new(scalar(word), node.place.clone()), &field.kind, field.name)?
+            }
+        };
+        result.set(field.name, value);
+    }
+    Ok(result)
+}
+
+fn complete_value(node: &Node, kind: &'static Kind, what: &str) -> Result<Node> {
+    let wrong =
+        |expected: &str, advice: &str| Err(node.place.error(what, expected, node.to_string(), advice));
+    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| number >= least);
+    match kind {
+        Kind::Whole(least) if !whole(node, *least) => {
+            wrong(&format!("a whole number of at least {least}"), "change it")
+        }
+        Kind::Number if node.number().is_none() => wrong("a number", "change it"),
+        Kind::Flag if node.flag().is_none() => wrong("true or false", "change it"),
+        Kind::Text if node.text().is_none() => wrong("text", "put it in quotes if it is meant"),
+        Kind::Pair(least) => match node.items() {
+            _ if whole(node, *least) => {
+                Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
+            }
+            [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
+            _ => wrong(&format!("a whole number of at least {least}, or two: [rows, columns]"), "change it"),
+        },
+        Kind::Sizes => match node.items() {
+            _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
+            [size] if whole(size, 1) => Ok(node.clone()),
+            sizes @ [_, _, _] if sizes.iter().all(|size| whole(size, 1)) => Ok(node.clone()),
+            _ => wrong("a size, or [maps, rows, columns]", "change it"),
+        },
+        Kind::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
+            let expected = format!("one of {}", words.join(", "));
+            wrong(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
+        }
+        Kind::NumberOr(_) if node.number().is_some() => Ok(node.clone()),
+        Kind::NumberOr(objects) if node.entries().is_empty() => {
+            let names: Vec<&str> = objects.iter().map(|object| object.name).collect();
+            wrong(&format!("a number, or a map with a `type` of {}", names.join(", ")), "change it")
+        }
+        Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, what),
+        Kind::Many(kind) => match &node.value {
+            Value::List(items) => {
+                let items =
+                    items.iter().map(|item| complete_value(item, kind, what)).collect::<Result<_>>()?;
+                Ok(Node::new(Value::List(items), node.place.clone()))
+            }
+            _ => wrong("a list", "write `- …` lines"),
+        },
+        _ => Ok(node.clone()),
+    }
+}
+
+fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Result<Node> {
+    let names = || objects.iter().map(|object| object.name);
+    // A word alone is a map with nothing but its type.
+    let only_type;
+    let node = match node.text() {
+        Some(_) => {
+            only_type = Node::new(Value::Map(vec![("type".into(), node.clone())]), node.place.clone());
+            &only_type
+        }
+        None => node,
+    };
+    let list = names().collect::<Vec<_>>().join(", ");
+    let Some(word) = node.get("type") else {
+        let expected = format!("a map with a `type`: {list}");
+        return Err(node.place.error(what, expected, node.to_string(), "add its `type`"));
+    };
+    let text = word.text().unwrap_or_default();
+    match objects.iter().find(|object| object.name == text) {
+        Some(object) => complete(node, object),
+        None => {
+            let advice = advice(text, names(), "choose one");
+            Err(word.place.error(what, format!("a `type` of {list}"), word.to_string(), advice))
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Experiment files: from YAML to a model that can be trained.
+
+mod build;
+mod compose;
+mod describe;
+mod format;
+mod nearest;
+mod neon;
+mod node;
+mod read;
+mod schema;
+mod spec;
+mod yaml;
+
+pub use node::{Node, Place, Value as NodeValue};
+pub use schema::schema;
+pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};

@@ -1,0 +1,71 @@
+//! What a user may have meant: the name that differs least from the one that was given.
+
+/// The nearest of `names`, unless all are quite different.
+pub(crate) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let given = given.to_lowercase().replace('-', "_");
+    let (distance, name) = names
+        .into_iter()
+        .map(|name| (distance(&given, &name.to_lowercase()), name))
+        .min_by_key(|(distance, _)| *distance)?;
+    let alike = distance <= 1 + name.chars().count() / 3;
+    alike.then_some(name)
+}
+
+/// "did you mean `name`?", or what else to do where nothing is near.
+pub(crate) fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
+    match nearest(given, names) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => otherwise.into(),
+    }
+}
+
+/// How many letters must be inserted, removed, changed, or swapped with their neighbour.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised_and_strangers_are_not() {
+        let names = ["add", "sgd", "momentum", "adagrad", "learning_rate", "beta1"];
+        for (given, expected) in [
+            ("momentun", Some("momentum")),
+            ("AdaGrad", Some("adagrad")),
+            ("learning-rate", Some("learning_rate")),
+            ("sdg", Some("sgd")),
+            ("beta", Some("beta1")),
+            ("SGDs", Some("sgd")),
+            ("zebra crossing", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(given, names), expected, "{given:?}");
+        }
+        assert_eq!(nearest("add", []), None);
+    }
+
+    #[test]
+    fn distances_are_counted_in_letters() {
+        for (one, other, expected) in
+            [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("κit", "kits", 2)]
+        {
+            assert_eq!((distance(one, other), distance(other, one)), (expected, expected));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Layers, activations and costs of neon files.
+
+use unisono::Result;
+
+use super::super::node::{Node, Place, Value};
+use super::learning::{momentum, rule, weights};
+use super::object::{Object, map, number, text};
+
+const LAYERS: &[&str] = &[
+    "Layer",
+    "LayerWithNoBias",
+    "LayerWithNoActivation",
+    "FCLayer",
+    "ConvLayer",
+    "LocalFilteringLayer",
+    "MaxPoolingLayer",
+    "L2PoolingLayer",
+    "AveragePoolingLayer",
+    "PoolingLayer",
+    "LCNLayer",
+    "LocalContrastNormLayer",
+    "LocalContrastNorm",
+    "CrossMapResponseNormLayer",
+    "CrossMapResponseNorm",
+    "DropOutLayer",
+    "DropOut",
+    "ActivationLayer",
+    "Activation",
+    "DataLayer",
+    "CostLayer",
+];
+
+const LAYER_KEYS: &[&str] = &[
+    "name",
+    "backend",
+    "batch_size",
+    "pos",
+    "learning_rate",
+    "nin",
+    "nout",
+    "activation",
+    "weight_init",
+    "nifm",
+    "nofm",
+    "ifmshape",
+    "ofmshape",
+    "fshape",
+    "stride",
+    "pad",
+    "pretraining",
+    "pretrain_learning_rate",
+    "sparsity",
+    "tied_weights",
+    "learning_rule",
+    "lrule_init",
+    "op",
+    "ksize",
+    "alpha",
+    "beta",
+    "keep",
+    "local_conv",
+    "batch_norm",
+    "cost",
+    "ref_layer",
+    "is_local",
+    "is_random",
+    "weight_dtype",
+    "velocity_dtype",
+    "updates_dtype",
+    "pre_act_dtype",
+    "output_dtype",
+    "berror_dtype",
+    "weights_dtype",
+    "nofm_",
+    "prev_names",
+    "scale",
+    "brule_init",
+    "init_params",
+];
+
+/// The keys of a map that is being made.
+type Entries = Vec<(&'static str, Node)>;
+
+/// The cost, and the layers in this crate's own format.
+pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
+    let mut result: Vec<Node> = Vec::new();
+    let mut cost = model.maybe("cost");
+    for node in model.need("layers")?.items() {
+        let layer = Object::of(node, LAYERS)?;
+        layer.only(LAYER_KEYS)?;
+        match layer.class {
+            "DataLayer" => {}
+            "CostLayer" => cost = Some(layer.need("cost")?),
+            _ => result.extend(translate(model, &layer, result.len())?),
+        }
+    }
+    let Some(cost) = cost else { return Err(model.need("cost").expect_err("it is absent")) };
+    let cost = Object::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
+    if cost.class == "SumSquaredDiffs" {
+        return Ok(("sum_of_squares", result));
+    }
+    // The entropy of a softmax is one cost here, on what goes into the softmax.
+    if let Some(last) = result.last_mut()
+        && last.get("activation").and_then(Node::text) == Some("softmax")
+    {
+        let place = last.place.clone();
+        last.set("activation", text("identity", &place));
+        return Ok(("softmax_cross_entropy", result));
+    }
+    Ok(("cross_entropy", result))
+}
+
+/// The pretraining rate that the first layer's own rule says.
+pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
+    let rule = layer?.get("learning_rule").or(layer?.get("lrule_init"))?;
+    rule.get("lr_params")?.get("pretrain_learning_rate").cloned()
+}
+
+/// An activation's name, and its slope where it has one.
+fn activation(node: &Node) -> Result<(&'static str, Option<f64>)> {
+    let function =
+        Object::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
+    Ok(match function.class {
+        "Logistic" => ("logistic", None),
+        "RectLin" => ("rectified", None),
+        "RectLeaky" => ("leaky", Some(function.maybe("slope").and_then(Node::number).unwrap_or(0.01))),
+        "Tanh" => ("tanh", None),
+        "Softmax" => ("softmax", None),
+        _ => ("identity", None),
+    })
+}
+
+fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec<Node>> {
+    let place = &layer.node.place;
+    let mut entries: Vec<(&'static str, Node)> = Vec::new();
+    let mut push = |name: &'static str, node: Node| entries.push((name, node));
+    let name = layer.maybe("name").and_then(Node::text);
+    let name = name.map_or_else(|| format!("layer{index}"), |name| name.replace(['/', ' '], "_"));
+    push("name", text(&name, place));
+    let flag = |value: bool| Node::new(Value::Flag(value), place.clone());
+    let is_local = layer.maybe("local_conv").and_then(Node::flag).unwrap_or(false);
+    let kind = match layer.class {
+        "Layer" | "LayerWithNoBias" | "LayerWithNoActivation" | "FCLayer" => "fully_connected",
+        "ConvLayer" if is_local => "local",
+        "ConvLayer" => "convolution",
+        "LocalFilteringLayer" => "local",
+        "LCNLayer" | "LocalContrastNormLayer" | "LocalContrastNorm" => "contrast",
+        "CrossMapResponseNormLayer" | "CrossMapResponseNorm" => "response",
+        "DropOutLayer" | "DropOut" => "dropout",
+        "ActivationLayer" | "Activation" => "activation",
+        _ => "pooling",
+    };
+    push("type", text(kind, place));
+    let window = |push: &mut dyn FnMut(&'static str, Node)| -> Result<()> {
+        push("kernel", layer.need("fshape")?.clone());
+        push("stride", layer.maybe("stride").cloned().unwrap_or(Node::new(Value::Whole(1), place.clone())));
+        if let Some(padding) = layer.maybe("pad") {
+            push("padding", padding.clone());
+        }
+        Ok(())
+    };
+    match kind {
+        "fully_connected" => push("outputs", layer.need("nout")?.clone()),
+        "convolution" | "local" => {
+            push("maps", layer.need("nofm")?.clone());
+            window(&mut push)?;
+        }
+        "pooling" => {
+            let operation = layer.maybe("op").and_then(Node::text);
+            let pool = match (layer.class, operation) {
+                ("L2PoolingLayer", _) | (_, Some("l2")) => "l2",
+                ("AveragePoolingLayer", _) | (_, Some("avg")) => "average",
+                _ => "max",
+            };
+            push("pool", text(pool, place));
+            window(&mut push)?;
+        }
+        "contrast" => {
+            let size = layer.maybe("fshape").map_or_else(|| layer.need("ksize"), Ok)?;
+            push("kernel", size.clone());
+        }
+        "response" => {
+            for (theirs, ours) in [("ksize", "size"), ("alpha", "alpha"), ("beta", "beta")] {
+                layer.maybe(theirs).into_iter().for_each(|value| push(ours, value.clone()));
+            }
+        }
+        "dropout" => layer.maybe("keep").into_iter().for_each(|value| push("keep", value.clone())),
+        _ => {}
+    }
+    let function = layer.maybe("activation").filter(|node| node.value != Value::Null).map(activation);
+    let (function, slope) = function.transpose()?.unwrap_or(("identity", None));
+    let normalizes = layer.maybe("batch_norm").and_then(Node::flag).unwrap_or(false);
+    let learns = matches!(kind, "fully_connected" | "convolution" | "local");
+    if learns {
+        let has_first_bias = layer.maybe("weight_init").is_some_and(|init| init.get("bias_init").is_some());
+        let bias =
+            layer.class == "Layer" || (matches!(layer.class, "FCLayer" | "ConvLayer") && has_first_bias);
+        if kind != "local" {
+            push("bias", flag(bias));
+        }
+        if let Some(init) = layer.maybe("weight_init") {
+            let (weights, first_bias) = weights(init)?;
+            push("weights", weights);
+            if let Some(first) = first_bias.filter(|_| bias) {
+                push("first_bias", first);
+            }
+        }
+        // In 2014 only layers with a bias followed the model's momentum.
+        let followed = if layer.class == "Layer" { momentum(model.maybe("momentum"))? } else { None };
+        push("rule", rule(model, layer, followed)?);
+    }
+    let mut result = Vec::new();
+    let mut say = |entries: &mut Entries, key: &'static str| {
+        entries.push((key, text(function, place)));
+        if let Some(slope) = slope {
+            entries.push(("slope", number(slope, place)));
+        }
+    };
+    if kind == "activation" {
+        say(&mut entries, "function");
+    } else if learns && !normalizes {
+        say(&mut entries, "activation");
+    }
+    result.push(map(entries, place));
+    if normalizes {
+        result.push(normalization(&name, place, &mut say));
+    }
+    Ok(result)
+}
+
+/// Batch normalisation between a layer and its activation.
+fn normalization(name: &str, place: &Place, say: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
+    let mut entries =
+        vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
+    say(&mut entries, "activation");
+    map(entries, place)
+}

@@ -1,0 +1,173 @@
+//! First weights, learning rules and momentum of neon files.
+
+use unisono::Result;
+
+use super::super::nearest::advice;
+use super::super::node::{Node, Place, Value};
+use super::object::{Object, map, number, text};
+
+fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
+    words.iter().find(|known| **known == word).copied().ok_or_else(|| {
+        let advice = advice(word, words.iter().copied(), "this program does not know it");
+        node.place.error(what, format!("one of {}", words.join(", ")), format!("`{word}`"), advice)
+    })
+}
+
+/// First weights, and the first bias where one is given.
+pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
+    let place = &node.place;
+    let kind = match &node.tag {
+        Some(_) => {
+            let classes = [
+                "UniformValGen",
+                "AutoUniformValGen",
+                "GaussianValGen",
+                "NormalValGen",
+                "NodeNormalizedValGen",
+                "OrthoNormalizedValGen",
+                "SparseEigenValGen",
+            ];
+            Object::of(node, &classes)?.class
+        }
+        None => {
+            let word = node.get("type").and_then(Node::text).unwrap_or_default();
+            match one_of(node, "weight_init", word, &["uniform", "gaussian", "normal", "node_normalized"])? {
+                "uniform" => "UniformValGen",
+                "node_normalized" => "NodeNormalizedValGen",
+                _ => "NormalValGen",
+            }
+        }
+    };
+    let get = |key: &str, otherwise: f64| node.get(key).cloned().unwrap_or_else(|| number(otherwise, place));
+    let weights = match kind {
+        "UniformValGen" => {
+            vec![("type", text("uniform", place)), ("low", get("low", 0.0)), ("high", get("high", 1.0))]
+        }
+        "AutoUniformValGen" => vec![("type", text("auto_uniform", place))],
+        "NodeNormalizedValGen" => {
+            vec![("type", text("node_normalized", place)), ("scale", get("scale", 1.0))]
+        }
+        "OrthoNormalizedValGen" => vec![("type", text("orthogonal", place))],
+        "SparseEigenValGen" => vec![
+            ("type", text("sparse_eigen", place)),
+            (
+                "connections",
+                node.get("sparseness").cloned().unwrap_or(Node::new(Value::Whole(15), place.clone())),
+            ),
+            ("radius", get("eigenvalue", 1.2)),
+        ],
+        _ => {
+            vec![("type", text("normal", place)), ("mean", get("loc", 0.0)), ("deviation", get("scale", 1.0))]
+        }
+    };
+    Ok((map(weights, place), node.get("bias_init").cloned()))
+}
+
+/// The momentum that a file asks for: `nesterov` or not, and its coefficient.
+pub(super) fn momentum(node: Option<&Node>) -> Result<Option<(bool, Node)>> {
+    let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
+    let place = &node.place;
+    let word = node.get("type").and_then(Node::text).unwrap_or("constant");
+    let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
+    Ok(Some(match one_of(node, "momentum", word, &["constant", "linear_monotone", "nesterov"])? {
+        // `initial_coef` is not read here: files that give it to a constant train without momentum.
+        "constant" => (false, get("coef")),
+        "nesterov" => (true, get("coef")),
+        _ => {
+            let line = vec![
+                ("type", text("linear", place)),
+                ("initial", get("initial_coef")),
+                (
+                    "start",
+                    node.get("start_epoch").cloned().unwrap_or(Node::new(Value::Whole(0), place.clone())),
+                ),
+                (
+                    "saturate",
+                    node.get("saturate_epoch").cloned().unwrap_or(Node::new(Value::Whole(0), place.clone())),
+                ),
+                ("saturated", get("saturated_coef")),
+            ];
+            (false, map(line, place))
+        }
+    }))
+}
+
+/// A layer's rule: its own, or the rate and momentum of its model.
+pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
+    let place = &layer.node.place;
+    let Some(own) = layer.maybe("learning_rule").or(layer.maybe("lrule_init")) else {
+        let rate = layer.maybe("learning_rate").or(model.maybe("learning_rate"));
+        let Some(rate) = rate else { return Err(layer.need("learning_rate").expect_err("it is absent")) };
+        return Ok(descent(rate.clone(), followed, place));
+    };
+    let word = match &own.tag {
+        Some(_) => {
+            let classes =
+                ["GradientDescent", "GradientDescentPretrain", "GradientDescentMomentum", "AdaDelta"];
+            Object::of(own, &classes)?.class
+        }
+        None => {
+            let words = [
+                "gradient_descent",
+                "gradient_descent_pretrain",
+                "gradient_descent_momentum",
+                "gradient_descent_momentum_weight_decay",
+                "adadelta",
+            ];
+            one_of(own, "learning rule", own.get("type").and_then(Node::text).unwrap_or_default(), &words)?
+        }
+    };
+    let empty = map(Vec::new(), place);
+    let settings = own.get("lr_params").unwrap_or(&empty);
+    let get = |key: &str| settings.get(key).or(own.get(key));
+    let mut result = match word {
+        "AdaDelta" | "adadelta" => {
+            let mut entries = vec![("type", text("adadelta", place))];
+            for key in ["rho", "epsilon"] {
+                get(key).into_iter().for_each(|value| entries.push((key, value.clone())));
+            }
+            map(entries, place)
+        }
+        _ => {
+            let rate = get("learning_rate").cloned();
+            let Some(rate) = rate else {
+                return Err(own.place.error("learning rule", "a `learning_rate`", "none", "add it"));
+            };
+            let rate = scheduled(rate, get("schedule"))?;
+            let with_momentum = word.contains("omentum");
+            let followed = if with_momentum { momentum(get("momentum_params"))? } else { None };
+            descent(rate, followed, place)
+        }
+    };
+    if let Some(decay) = get("weight_decay") {
+        result.set("decay", decay.clone());
+    }
+    Ok(result)
+}
+
+fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
+    match followed {
+        None => map(vec![("type", text("gradient_descent", place)), ("rate", rate)], place),
+        Some((nesterov, coefficient)) => {
+            let name = if nesterov { "nesterov" } else { "momentum" };
+            map(vec![("type", text(name, place)), ("rate", rate), ("coefficient", coefficient)], place)
+        }
+    }
+}
+
+/// A rate that falls in steps, where the file says so.
+fn scheduled(rate: Node, schedule: Option<&Node>) -> Result<Node> {
+    let Some(schedule) = schedule.filter(|node| node.value != Value::Null) else { return Ok(rate) };
+    let place = &schedule.place;
+    one_of(schedule, "schedule", schedule.get("type").and_then(Node::text).unwrap_or_default(), &["step"])?;
+    let (Some(ratio), Some(epochs)) = (schedule.get("ratio"), schedule.get("step_epochs")) else {
+        return Err(place.error("schedule", "`ratio` and `step_epochs`", "not both", "add them"));
+    };
+    let entries = vec![
+        ("type", text("step", place)),
+        ("initial", rate),
+        ("ratio", ratio.clone()),
+        ("epochs", epochs.clone()),
+    ];
+    Ok(map(entries, place))
+}

@@ -1,0 +1,207 @@
+//! Experiments written for neon, as this crate's own format: a fixed list of names, no tag ever builds anything else.
+//!
+//! Both anatomies are known: that of 2014, where layers state their shapes and rates, and that of 2015, with data layers,
+//! cost layers and rules in maps. Shapes that a file repeats by hand are found from the data instead.
+
+mod layers;
+mod learning;
+mod object;
+
+use unisono::Result;
+
+use super::node::{Node, Value};
+use layers::layers;
+use object::{Object, map, text};
+
+/// Whether a file is one of neon's: its first tag says so.
+pub(super) fn is_neon(node: &Node) -> bool {
+    node.tag.as_deref().is_some_and(|tag| tag.starts_with("!obj:"))
+}
+
+const BACKENDS: &[&str] =
+    &["Numpy", "Numpy64", "CPU", "CPUDataDist", "Cudamat", "Cudanet", "CC2", "GPU", "GPUDataDist"];
+
+/// The same experiment in this crate's own format.
+pub(super) fn translate(node: &Node) -> Result<Node> {
+    let experiment = Object::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
+    experiment.only(&[
+        "name",
+        "dist_flag",
+        "backend",
+        "dataset",
+        "datasets",
+        "model",
+        "logging",
+        "metrics",
+        "predictions",
+        "diagnostics",
+        "inference_sets",
+        "inference_metrics",
+        "timing_plots",
+    ])?;
+    let place = &node.place;
+    let mut entries = Vec::new();
+    let model = Object::of(
+        experiment.need("model")?,
+        &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
+    )?;
+    // 2014 gives the backend to the experiment, 2015 leaves it to the command line.
+    if let Some(backend) = experiment.maybe("backend") {
+        let backend = Object::of(backend, BACKENDS)?;
+        backend.only(&["rng_seed", "seterr_handling", "default_dtype", "num_dev", "actual_batch_size"])?;
+        if let Some(seed) = backend.maybe("rng_seed").filter(|seed| seed.value != Value::Null) {
+            entries.push(("seed", seed.clone()));
+        }
+        if backend.class == "Numpy64" {
+            entries.push(("precision", text("f64", place)));
+        }
+    }
+    let (data, batch) = data(&experiment)?;
+    entries.push(("epochs", model.need("num_epochs")?.clone()));
+    // Split by samples, a model's batch is its share of the data set's.
+    entries.push(("batch_size", batch.map_or_else(|| model.need("batch_size").cloned(), Ok)?));
+    entries.push(("data", data));
+    entries.push(("model", translate_model(&model)?));
+    Ok(map(entries, place))
+}
+
+/// The data set, and its batch size where it has one.
+fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
+    let node = match (experiment.maybe("dataset"), experiment.maybe("datasets")) {
+        (Some(node), _) => node,
+        (None, Some(list)) => match list.items() {
+            [node] => node,
+            other => {
+                let received = other.len().to_string();
+                return Err(list.place.error("datasets", "one data set", received, "keep one of them"));
+            }
+        },
+        (None, None) => experiment.need("datasets")?,
+    };
+    let object = Object::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
+    object.only(&[
+        "name",
+        "dist_flag",
+        "dist_mode",
+        "backend",
+        "repo_path",
+        "sample_pct",
+        "serialized_path",
+        "num_test_sample",
+        "batch_size",
+        "ntrain",
+        "ntest",
+        "nin",
+        "nout",
+        "validation_pct",
+    ])?;
+    let place = &node.place;
+    let mut entries = Vec::new();
+    let folder = object.maybe("repo_path").and_then(|path| {
+        let inside = format!("{}/{}", path.text()?.trim_end_matches('/'), object.class);
+        Some(text(&inside, &path.place))
+    });
+    match object.class {
+        "UniformRandom" => {
+            entries.push(("type", text("uniform_random", place)));
+            for (theirs, ours) in
+                [("ntrain", "train"), ("ntest", "test"), ("nin", "shape"), ("nout", "classes")]
+            {
+                entries.push((ours, object.need(theirs)?.clone()));
+            }
+        }
+        "Iris" => entries.push(("type", text("iris", place))),
+        "ToyImages" => entries.push(("type", text("toy_images", place))),
+        class => {
+            entries.push(("type", text(if class == "MNIST" { "mnist" } else { "cifar10" }, place)));
+            match folder {
+                Some(folder) => entries.push(("folder", folder)),
+                None if class == "CIFAR10" => {
+                    return object.need("repo_path").map(|_| unreachable!("it is absent"));
+                }
+                None => {}
+            }
+        }
+    }
+    if let Some(percent) = object.maybe("sample_pct").and_then(Node::number) {
+        // Below one it is a share, not a percentage.
+        let percent = if percent < 1.0 { percent * 100.0 } else { percent };
+        entries.push(("sample", Node::new(Value::Number(percent), place.clone())));
+    }
+    entries.push(("shuffle", Node::new(Value::Flag(false), place.clone())));
+    Ok((map(entries, place), object.maybe("batch_size").cloned()))
+}
+
+const MODEL_KEYS: &[&str] = &[
+    "name",
+    "backend",
+    "num_epochs",
+    "batch_size",
+    "learning_rate",
+    "momentum",
+    "cost",
+    "serialized_path",
+    "deserialized_path",
+    "layers",
+    "num_pretrain_epochs",
+    "num_initial_epochs",
+    "pretraining",
+    "sparsity",
+    "pretrain_learning_rate",
+    "tied_weights",
+    "visualize",
+    "spot_check",
+    "pretrain_cost",
+    "dist_mode",
+    "step_print",
+    "overwrite_list",
+    "temp_dtype",
+    "num_grad_params",
+    "activations_dtype",
+    "weight_dtype",
+    "updates_dtype",
+    "pre_act_dtype",
+    "deltas_dtype",
+    "make_plots",
+];
+
+fn translate_model(model: &Object<'_>) -> Result<Node> {
+    model.only(MODEL_KEYS)?;
+    let place = &model.node.place;
+    let (cost, layers) = layers(model)?;
+    let is_sparse = model.class.starts_with("GB");
+    let kind = match model.class {
+        "Autoencoder" => "autoencoder",
+        _ if is_sparse => "sparse_autoencoder",
+        _ => "network",
+    };
+    let mut entries = vec![("type", text(kind, place)), ("cost", text(cost, place))];
+    entries.push(("layers", Node::new(Value::List(layers), place.clone())));
+    if is_sparse {
+        // Some files say these at the model, others at its first layer.
+        let first = model.need("layers")?.items().first();
+        let find = |key: &str| {
+            model
+                .maybe(key)
+                .or_else(|| first.and_then(|layer| layer.get(key)))
+                .cloned()
+                .ok_or(())
+                .or_else(|()| model.need(key).cloned())
+        };
+        let pretrains = model.maybe("pretraining").and_then(Node::flag).unwrap_or(true);
+        let none = Node::new(Value::Whole(0), place.clone());
+        let epochs = if pretrains { model.need("num_pretrain_epochs")?.clone() } else { none.clone() };
+        entries.push(("pretrain_epochs", epochs));
+        let rate = match layers::pretrain_rate(first) {
+            Some(rate) => rate,
+            None => find("pretrain_learning_rate")?,
+        };
+        entries.push(("pretrain_rate", rate));
+        entries.push(("last_layer_epochs", model.maybe("num_initial_epochs").cloned().unwrap_or(none)));
+        entries.push(("sparsity", find("sparsity")?));
+        if let Ok(tied) = find("tied_weights") {
+            entries.push(("tied_weights", tied));
+        }
+    }
+    Ok(map(entries, place))
+}

@@ -1,0 +1,359 @@
+//! An experiment in types: what a checked file says.
+
+use std::path::{Path, PathBuf};
+
+use unisono::Result;
+
+use super::describe::complete;
+use super::format::EXPERIMENT;
+use super::node::{Node, Place};
+use super::read::{cost, function, initial, rule, source, window};
+use super::{compose, neon, yaml};
+use crate::cost::Cost;
+use crate::data::Source;
+use crate::initial::Initial;
+use crate::layers::{Activation, Pool};
+use crate::models::Phase;
+use crate::rules::Rule;
+use crate::shape::Window;
+
+/// Single or double precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// `f32`.
+    Single,
+    /// `f64`.
+    Double,
+}
+
+/// What a layer does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LayerKind {
+    /// Every output from all inputs.
+    FullyConnected {
+        /// How many outputs.
+        outputs: usize,
+    },
+    /// The same filters everywhere.
+    Convolution {
+        /// Output maps.
+        maps: usize,
+        /// The window.
+        window: Window,
+    },
+    /// Filters of its own at every place.
+    Local {
+        /// Output maps.
+        maps: usize,
+        /// The window.
+        window: Window,
+        /// Whether filters keep length one.
+        unit_rows: bool,
+    },
+    /// One number for each window.
+    Pooling {
+        /// Which.
+        pool: Pool,
+        /// The window.
+        window: Window,
+    },
+    /// Local contrast normalisation.
+    Contrast {
+        /// The window's sides.
+        kernel: [usize; 2],
+    },
+    /// Cross-map response normalisation.
+    Response {
+        /// How many maps.
+        size: usize,
+        /// How much.
+        alpha: f64,
+        /// With which power.
+        beta: f64,
+    },
+    /// Keeps numbers by chance.
+    Dropout {
+        /// The chance.
+        keep: f64,
+    },
+    /// Batch normalisation.
+    BatchNorm {
+        /// What stays of running averages.
+        kept: f64,
+        /// Added to the variance.
+        epsilon: f64,
+    },
+    /// A function alone.
+    Activation,
+}
+
+/// A layer of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerSpec {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+    /// What it does.
+    pub kind: LayerKind,
+    /// The function after it.
+    pub activation: Activation,
+    /// Its first weights.
+    pub weights: Initial,
+    /// The first value of biases, where it has any.
+    pub bias: Option<f64>,
+    /// How it learns.
+    pub rule: Rule,
+}
+
+/// How a model learns.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelKind {
+    /// Targets.
+    Network,
+    /// Its own input.
+    Autoencoder,
+    /// Groups by themselves, then targets.
+    SparseAutoencoder {
+        /// Epochs for each group.
+        pretrain_epochs: usize,
+        /// The rate of pretraining.
+        pretrain_rate: f64,
+        /// Epochs that train the last layer alone.
+        last_layer_epochs: usize,
+        /// What pooled units cost.
+        sparsity: f64,
+        /// Whether filters reconstruct what they filtered.
+        tied_weights: bool,
+    },
+}
+
+/// All that a file says.
+///
+/// ```
+/// use unisono_nn::Experiment;
+/// let text = "{epochs: 1, batch_size: 10, data: iris, model: {type: network, cost: softmax_cross_entropy, \
+///              layers: [{type: fully_connected, outputs: 3}]}}";
+/// let experiment = Experiment::parse("iris.yaml", text, &[])?;
+/// assert_eq!(experiment.layers[0].name, "fully_connected0");
+/// let slip = Experiment::parse("iris.yaml", &text.replace("outputs", "output"), &[]).unwrap_err();
+/// assert!(slip.to_string().contains("did you mean `outputs`?"));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// Where random numbers come from.
+    pub seed: u64,
+    /// What layers compute in.
+    pub precision: Precision,
+    /// Threads of a process.
+    pub threads: usize,
+    /// Epochs of training, beside pretraining.
+    pub epochs: usize,
+    /// Samples between two updates.
+    pub batch_size: usize,
+    /// The data set.
+    pub source: Source,
+    /// Percent of its samples.
+    pub sample: f64,
+    /// Whether each epoch has its own order.
+    pub shuffle: bool,
+    /// How the model learns.
+    pub model: ModelKind,
+    /// What training makes small.
+    pub cost: Cost,
+    /// The layers from the bottom.
+    pub layers: Vec<LayerSpec>,
+    /// A file of first weights.
+    pub initial_weights: Option<PathBuf>,
+    /// Epochs between tests.
+    pub test_every: usize,
+    /// Epochs between checkpoints.
+    pub save_every: usize,
+    /// How many checkpoints stay.
+    pub keep: usize,
+    /// The file with its bases, changes and defaults.
+    pub resolved: Node,
+}
+
+/// A path of a file: `~` is the home folder, and what is relative is relative to the file.
+pub(super) fn path(node: &Node) -> PathBuf {
+    let text = node.text().unwrap_or_default();
+    if let (Some(rest), Some(home)) = (text.strip_prefix("~/"), std::env::var_os("HOME")) {
+        return Path::new(&home).join(rest);
+    }
+    match (node.place.line, Path::new(&*node.place.file).parent()) {
+        (1.., Some(folder)) => folder.join(text),
+        _ => text.into(),
+    }
+}
+
+impl Experiment {
+    /// Reads a file, with changes such as `epochs=3` on top of it.
+    pub fn read(path: &Path, changes: &[String]) -> Result<Experiment> {
+        Experiment::of(compose::read(path)?, changes)
+    }
+
+    /// Reads text as if it were in a file.
+    pub fn parse(file: &str, text: &str, changes: &[String]) -> Result<Experiment> {
+        Experiment::of(yaml::parse(file, text)?, changes)
+    }
+
+    fn of(mut node: Node, changes: &[String]) -> Result<Experiment> {
+        if neon::is_neon(&node) {
+            node = neon::translate(&node)?;
+        }
+        for change in changes {
+            compose::change(&mut node, change)?;
+        }
+        Experiment::from_node(&node)
+    }
+
+    fn from_node(node: &Node) -> Result<Experiment> {
+        let mut resolved = complete(node, &EXPERIMENT)?;
+        if resolved.get("name").is_none() {
+            let file = Path::new(&*node.place.file).file_stem().and_then(|stem| stem.to_str());
+            let name = super::node::Value::Text(file.unwrap_or("experiment").into());
+            resolved.set("name", Node::new(name, node.place.clone()));
+        }
+        let node = &resolved;
+        let key = |name: &str| node.get(name).expect("complete() filled it in");
+        let whole = |name: &str| key(name).whole().expect("complete() checked it") as usize;
+        let (data, model) = (key("data"), key("model"));
+        let sample = data.get("sample").and_then(Node::number).unwrap_or(100.0);
+        if !(sample > 0.0 && sample <= 100.0) {
+            let expected = "a percentage above 0 and up to 100";
+            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), "change it"));
+        }
+        let name = key("name").text().unwrap_or_default().to_string();
+        if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter)) {
+            let expected = "letters, digits, `-`, `_` and `.`";
+            return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
+        }
+        let layers = model.get("layers").expect("complete() filled it in");
+        let specs = layers.items().iter().enumerate().map(|(index, layer)| layer_spec(node, layer, index));
+        let specs: Vec<LayerSpec> = specs.collect::<Result<_>>()?;
+        if specs.is_empty() {
+            return Err(layers.place.error("`layers`", "at least one layer", "none", "add one"));
+        }
+        for (index, spec) in specs.iter().enumerate() {
+            if specs[..index].iter().any(|other| other.name == spec.name) {
+                let received = format!("`{}` again", spec.name);
+                return Err(spec.place.error("layer", "names of their own", received, "rename one of them"));
+            }
+        }
+        Ok(Experiment {
+            name,
+            seed: whole("seed") as u64,
+            precision: match key("precision").text() {
+                Some("f64") => Precision::Double,
+                _ => Precision::Single,
+            },
+            threads: whole("threads"),
+            epochs: whole("epochs"),
+            batch_size: whole("batch_size"),
+            source: source(data)?,
+            sample,
+            shuffle: data.get("shuffle").and_then(Node::flag).unwrap_or(true),
+            model: model_kind(model),
+            cost: cost(model.get("cost").and_then(Node::text).unwrap_or_default()),
+            layers: specs,
+            initial_weights: node.get("initial_weights").map(path),
+            test_every: whole("test_every"),
+            save_every: whole("save_every"),
+            keep: whole("keep"),
+            resolved,
+        })
+    }
+
+    /// The file with its bases, changes and defaults, as YAML.
+    pub fn resolved_text(&self) -> String {
+        yaml::write(&self.resolved)
+    }
+
+    /// What each epoch trains, in order.
+    pub fn phases(&self) -> Vec<Phase> {
+        let mut phases = Vec::new();
+        let mut last = 0;
+        if let ModelKind::SparseAutoencoder { pretrain_epochs, last_layer_epochs, .. } = self.model {
+            let is_filter = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Local { .. });
+            for group in 0..self.layers.iter().filter(is_filter).count() {
+                phases.extend(vec![Phase::Pretrain { group }; pretrain_epochs]);
+            }
+            last = last_layer_epochs.min(self.epochs);
+        }
+        phases.extend(vec![Phase::Last; last]);
+        phases.extend(vec![Phase::Full; self.epochs - last]);
+        phases
+    }
+}
+
+fn model_kind(model: &Node) -> ModelKind {
+    let number = |name: &str| model.get(name).and_then(Node::number).unwrap_or(0.0);
+    match model.get("type").and_then(Node::text) {
+        Some("sparse_autoencoder") => ModelKind::SparseAutoencoder {
+            pretrain_epochs: number("pretrain_epochs") as usize,
+            pretrain_rate: number("pretrain_rate"),
+            last_layer_epochs: number("last_layer_epochs") as usize,
+            sparsity: number("sparsity"),
+            tied_weights: model.get("tied_weights").and_then(Node::flag).unwrap_or(true),
+        },
+        Some("autoencoder") => ModelKind::Autoencoder,
+        _ => ModelKind::Network,
+    }
+}
+
+fn layer_spec(experiment: &Node, layer: &Node, index: usize) -> Result<LayerSpec> {
+    let kind = layer.get("type").and_then(Node::text).unwrap_or_default();
+    let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
+    if name.is_empty() || name.contains(['/', ' ', '\n']) {
+        let expected = "a name without `/` and spaces";
+        return Err(layer.place.error("layer", expected, format!("`{name}`"), "rename it"));
+    }
+    let whole = |key: &str| layer.get(key).and_then(Node::whole).unwrap_or(0) as usize;
+    let number = |key: &str| layer.get(key).and_then(Node::number).unwrap_or(0.0);
+    let share = |key: &str| match number(key) {
+        value if value > 0.0 && value <= 1.0 => Ok(value),
+        value => {
+            let what = format!("`{key}` of {name}");
+            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), "change it"))
+        }
+    };
+    let kind = match kind {
+        "fully_connected" => LayerKind::FullyConnected { outputs: whole("outputs") },
+        "convolution" => LayerKind::Convolution { maps: whole("maps"), window: window(layer) },
+        "local" => LayerKind::Local {
+            maps: whole("maps"),
+            window: window(layer),
+            unit_rows: layer.get("unit_rows").and_then(Node::flag).unwrap_or(true),
+        },
+        "pooling" => LayerKind::Pooling {
+            pool: match layer.get("pool").and_then(Node::text) {
+                Some("average") => Pool::Average,
+                Some("l2") => Pool::L2,
+                _ => Pool::Max,
+            },
+            window: window(layer),
+        },
+        "contrast" => LayerKind::Contrast { kernel: window(layer).kernel },
+        "response" => {
+            LayerKind::Response { size: whole("size"), alpha: number("alpha"), beta: number("beta") }
+        }
+        "dropout" => LayerKind::Dropout { keep: share("keep")? },
+        "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
+        _ => LayerKind::Activation,
+    };
+    let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");
+    let bias = layer.get("bias").and_then(Node::flag).unwrap_or(false).then(|| number("first_bias"));
+    Ok(LayerSpec {
+        name,
+        place: layer.place.clone(),
+        kind,
+        activation: function(layer),
+        weights: initial(own_or_common("weights")),
+        bias,
+        rule: rule(own_or_common("rule")),
+    })
+}

@@ -1,0 +1,291 @@
+//! YAML text to values and back.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use unisono::{Error, Result};
+
+use super::node::{Node, Place, Value};
+
+/// How many values a file may have after its aliases are filled in: a small file can name a huge tree.
+const MOST_VALUES: usize = 1_000_000;
+const DEEPEST: usize = 100;
+
+/// Reads one document.
+pub fn parse(file: &str, text: &str) -> Result<Node> {
+    let file: Arc<str> = file.into();
+    let mut reader = Reader { file: file.clone(), events: Vec::new(), anchors: HashMap::new(), values: 0 };
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((event, span)) => reader.events.push((event, span)),
+            Err(error) => {
+                let place = Place { file, line: error.marker().line() };
+                return Err(place.error("read", "YAML", error.info(), "mend this line or the one above it"));
+            }
+        }
+    }
+    reader.events.reverse();
+    let mut documents = Vec::new();
+    while let Some((event, span)) = reader.events.pop() {
+        match event {
+            Event::StreamStart | Event::StreamEnd | Event::DocumentStart(..) | Event::DocumentEnd => {}
+            event => documents.push(reader.node(event, span, 0)?),
+        }
+    }
+    match documents.len() {
+        1 => Ok(documents.remove(0)),
+        count => {
+            let place = Place { file, line: 0 };
+            Err(place.error("read", "one YAML document", count.to_string(), "keep one experiment in a file"))
+        }
+    }
+}
+
+struct Reader<'a> {
+    file: Arc<str>,
+    events: Vec<(Event<'a>, Span)>,
+    anchors: HashMap<usize, (Node, usize)>,
+    values: usize,
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> Result<(Event<'_>, Span)> {
+        self.events.pop().ok_or_else(|| Error::internal("read YAML", "the document has no end"))
+    }
+
+    /// The value that begins with this event, and all events of it.
+    fn node(&mut self, event: Event<'_>, span: Span, depth: usize) -> Result<Node> {
+        let place = Place { file: self.file.clone(), line: span.start.line() };
+        let before = self.values;
+        self.values += 1;
+        if self.values > MOST_VALUES || depth > DEEPEST {
+            return Err(place.error("read", "a file of moderate size", "more values", "look at its aliases"));
+        }
+        let (value, anchor, tag) = match event {
+            Event::Alias(anchor) => {
+                let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(place.error(
+                        "read",
+                        "an alias of something above",
+                        "one of its own parent",
+                        "remove it",
+                    ));
+                };
+                self.values += size;
+                return Ok(node);
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && tag.is_none();
+                (if plain { scalar(&text) } else { Value::Text(text.into_owned()) }, anchor, tag.map(name))
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                let tag = tag.map(name);
+                (Value::List(self.list(depth)?), anchor, tag)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                let tag = tag.map(name);
+                (Value::Map(self.map(depth)?), anchor, tag)
+            }
+            other => return Err(Error::internal("read YAML", format!("{other:?} in a document"))),
+        };
+        let node = Node { value, place, tag };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), self.values - before));
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Node>> {
+        let mut items = Vec::new();
+        loop {
+            let Some((event, span)) = self.events.pop() else { return self.next().map(|_| items) };
+            if matches!(event, Event::SequenceEnd) {
+                return Ok(items);
+            }
+            items.push(self.node(event, span, depth + 1)?);
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Vec<(String, Node)>> {
+        let mut entries: Vec<(String, Node)> = Vec::new();
+        loop {
+            let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
+            let place = Place { file: self.file.clone(), line: span.start.line() };
+            let key = match event {
+                Event::MappingEnd => return Ok(entries),
+                Event::Scalar(text, ..) => text.into_owned(),
+                _ => {
+                    return Err(place.error(
+                        "read",
+                        "a name",
+                        "a list or a map as a key",
+                        "give the value a name",
+                    ));
+                }
+            };
+            if entries.iter().any(|(other, _)| *other == key) {
+                return Err(place.error(
+                    "read",
+                    "each key once",
+                    format!("`{key}` again"),
+                    "remove one of them",
+                ));
+            }
+            let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
+            entries.push((key, self.node(event, span, depth + 1)?));
+        }
+    }
+}
+
+fn name(tag: std::borrow::Cow<'_, Tag>) -> String {
+    format!("{}{}", tag.handle(), tag.suffix())
+}
+
+/// What a plain word means. `True` and `1e-3` are as Python writes them.
+pub(super) fn scalar(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "None" => return Value::Null,
+        "true" | "True" => return Value::Flag(true),
+        "false" | "False" => return Value::Flag(false),
+        _ => {}
+    }
+    let looks_like_a_number = text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
+    if !looks_like_a_number {
+        return Value::Text(text.into());
+    }
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(whole), _) => Value::Whole(whole),
+        (_, Ok(number)) if number.is_finite() => Value::Number(number),
+        _ => Value::Text(text.into()),
+    }
+}
+
+/// Writes a value so that [`parse`] gives it back.
+pub fn write(node: &Node) -> String {
+    let mut text = String::new();
+    block(&mut text, node, 0);
+    text
+}
+
+fn is_flat(node: &Node) -> bool {
+    match &node.value {
+        Value::Map(entries) => entries.is_empty(),
+        Value::List(items) => items.iter().all(|item| !matches!(item.value, Value::Map(_) | Value::List(_))),
+        _ => true,
+    }
+}
+
+fn block(text: &mut String, node: &Node, depth: usize) {
+    let margin = "  ".repeat(depth);
+    match &node.value {
+        Value::Map(entries) if !entries.is_empty() => {
+            for (key, value) in entries {
+                let _ = write!(text, "{margin}{}:", word(key));
+                child(text, value, depth);
+            }
+        }
+        Value::List(items) if !is_flat(node) => {
+            for item in items {
+                let _ = write!(text, "{margin}-");
+                child(text, item, depth);
+            }
+        }
+        _ => {
+            let _ = writeln!(text, "{margin}{}", flow(node));
+        }
+    }
+}
+
+fn child(text: &mut String, node: &Node, depth: usize) {
+    if is_flat(node) {
+        let _ = writeln!(text, " {}", flow(node));
+    } else {
+        text.push('\n');
+        block(text, node, depth + 1);
+    }
+}
+
+fn flow(node: &Node) -> String {
+    match &node.value {
+        Value::Null => "null".into(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Whole(number) => number.to_string(),
+        Value::Number(number) => format!("{number:?}"),
+        Value::Text(text) => word(text),
+        Value::List(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Map(_) => "{}".into(),
+    }
+}
+
+/// Text as it is where that reads back, else in double quotes.
+fn word(text: &str) -> String {
+    let safe = |character: char| character.is_alphanumeric() || "_/.-~".contains(character);
+    let plain = matches!(scalar(text), Value::Text(_))
+        && text.chars().all(safe)
+        && !text.starts_with(['-', '.', '~']);
+    if plain { text.into() } else { format!("{text:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_their_types_lines_and_tags() {
+        let node = parse(
+            "x.yaml",
+            "a: !obj:some.Thing {b: 1, c: -0.5e-3, d: True}\ne: [x, '1', null]\nf: &g {h: i}\nj: *g\n",
+        )
+        .expect("it is YAML");
+        let thing = node.get("a").expect("there is an a");
+        assert_eq!(thing.tag.as_deref(), Some("!obj:some.Thing"));
+        assert_eq!(thing.get("c").and_then(Node::number), Some(-0.0005));
+        assert_eq!(thing.get("d").and_then(Node::flag), Some(true));
+        let list = node.get("e").expect("there is an e");
+        assert_eq!((list.place.line, list.items()[1].text()), (2, Some("1")));
+        assert_eq!(node.get("j").and_then(|j| j.get("h")).and_then(Node::text), Some("i"));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let text = "a: {b: [1, 2.5], c: [{d: 'x: y'}, {e: \"1\"}], f: {}, g: [], h: -x, i: 1e300}";
+        let node = parse("x", text).expect("it is YAML");
+        let again = parse("x", &write(&node)).expect("what is written is YAML");
+        fn same(one: &Node, other: &Node) -> bool {
+            match (&one.value, &other.value) {
+                (Value::Map(one), Value::Map(other)) => {
+                    one.len() == other.len()
+                        && one.iter().zip(other).all(|(a, b)| a.0 == b.0 && same(&a.1, &b.1))
+                }
+                (Value::List(one), Value::List(other)) => {
+                    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| same(a, b))
+                }
+                (one, other) => one == other,
+            }
+        }
+        assert!(same(&node, &again), "{}", write(&node));
+    }
+
+    #[test]
+    fn broken_files_are_refused_with_their_line() {
+        for (text, line) in [
+            ("a: [1, 2\nb: 3", ""),
+            ("a: 1\na: 2", "x.yaml:2"),
+            ("a: &b [*b]", "x.yaml:1"),
+            ("", "x.yaml"),
+            ("a: 1\n---\nb: 2", "x.yaml"),
+        ] {
+            let error = parse("x.yaml", text).expect_err("it is broken").to_string();
+            assert!(error.starts_with("x.yaml") && error.contains(line), "{error}");
+        }
+        // Nine levels of ten aliases each would be a billion values.
+        let mut bomb = String::from("a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n");
+        for level in 1..9 {
+            let item = format!("*a{}", level - 1);
+            bomb += &format!("a{level}: &a{level} [{}]\n", vec![item; 10].join(","));
+        }
+        assert!(parse("x.yaml", &bomb).is_err());
+    }
+}

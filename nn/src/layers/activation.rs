@@ -1,0 +1,145 @@
+//! Activations: functions of single numbers, and softmax.
+
+use super::{Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::Shape;
+use crate::threads;
+
+/// A function that follows a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// x.
+    Identity,
+    /// 1 / (1 + e⁻ˣ).
+    Logistic,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// x where positive, else 0.
+    Rectified,
+    /// x where positive, else this times x.
+    Leaky(f64),
+    /// eˣ over the sum of them for a sample.
+    Softmax,
+}
+
+/// 1 / (1 + e⁻ˣ), without overflow.
+fn logistic<T: Number>(x: T) -> T {
+    if x >= T::ZERO {
+        return T::ONE / (T::ONE + (-x).exponential());
+    }
+    let small = x.exponential();
+    small / (T::ONE + small)
+}
+
+/// eˣ over their sum, in place.
+pub(crate) fn softmax<T: Number>(values: &mut [T]) {
+    let largest = values.iter().copied().fold(values[0], T::larger);
+    values.iter_mut().for_each(|value| *value = (*value - largest).exponential());
+    let sum: T = values.iter().copied().sum();
+    values.iter_mut().for_each(|value| *value /= sum);
+}
+
+/// An activation as a layer of its own.
+#[derive(Debug)]
+pub struct ActivationLayer {
+    name: String,
+    shape: Shape,
+    function: Activation,
+}
+
+impl ActivationLayer {
+    /// This function of each number of a shape; softmax goes over all numbers of a sample.
+    pub fn new(name: impl Into<String>, shape: Shape, function: Activation) -> ActivationLayer {
+        ActivationLayer { name: name.into(), shape, function }
+    }
+}
+
+fn map<T: Number>(inputs: &[T], outputs: &mut [T], function: impl Fn(T) -> T) {
+    inputs.iter().zip(outputs).for_each(|(input, output)| *output = function(*input));
+}
+
+/// The error of the input where the derivative is a function of the output.
+fn back<T: Number>(outputs: &[T], error: &[T], result: &mut [T], derivative: impl Fn(T) -> T) {
+    for ((result, error), output) in result.iter_mut().zip(error).zip(outputs) {
+        *result = *error * derivative(*output);
+    }
+}
+
+impl<T: Number> Layer<T> for ActivationLayer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.shape
+    }
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn reach(&self) -> Reach {
+        if self.function == Activation::Softmax { Reach::All } else { Reach::Place }
+    }
+
+    fn activation(&self) -> Option<Activation> {
+        Some(self.function)
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let (function, size) = (self.function, self.shape.size());
+        threads::samples(pass.threads, outputs, size, |first, outputs| {
+            let inputs = &inputs[first * size..][..outputs.len()];
+            match function {
+                Activation::Identity => outputs.copy_from_slice(inputs),
+                Activation::Logistic => map(inputs, outputs, logistic),
+                Activation::Tanh => map(inputs, outputs, T::hyperbolic_tangent),
+                Activation::Rectified => map(inputs, outputs, |x| if x > T::ZERO { x } else { T::ZERO }),
+                Activation::Leaky(slope) => {
+                    let slope = T::of(slope);
+                    map(inputs, outputs, |x| if x > T::ZERO { x } else { slope * x });
+                }
+                Activation::Softmax => {
+                    outputs.copy_from_slice(inputs);
+                    outputs.chunks_mut(size).for_each(softmax);
+                }
+            }
+        });
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let Some(input_error) = input_error else { return };
+        let (function, size) = (self.function, self.shape.size());
+        threads::samples(pass.threads, input_error, size, |first, result| {
+            let part = first * size..first * size + result.len();
+            let (inputs, outputs, error) = (&inputs[part.clone()], &outputs[part.clone()], &error[part]);
+            match function {
+                Activation::Identity => result.copy_from_slice(error),
+                Activation::Logistic => back(outputs, error, result, |y| y * (T::ONE - y)),
+                Activation::Tanh => back(outputs, error, result, |y| T::ONE - y * y),
+                Activation::Rectified => {
+                    back(outputs, error, result, |y| if y > T::ZERO { T::ONE } else { T::ZERO });
+                }
+                Activation::Leaky(slope) => {
+                    let slope = T::of(slope);
+                    back(inputs, error, result, |x| if x > T::ZERO { T::ONE } else { slope });
+                }
+                Activation::Softmax => {
+                    let samples = result.chunks_mut(size).zip(error.chunks(size)).zip(outputs.chunks(size));
+                    for ((result, error), outputs) in samples {
+                        let mean: T = error.iter().zip(outputs).map(|(error, y)| *error * *y).sum();
+                        back(outputs, error, result, |y| y);
+                        result.iter_mut().zip(outputs).for_each(|(result, y)| *result -= mean * *y);
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Batch normalisation: each map has mean 0 and deviation 1 over a batch, then a learned scale and shift.
+
+use super::{Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::Shape;
+use crate::weight::Weight;
+
+/// y = scale·(x − mean) / √(variance + ε) + shift, for each map over the batch and its places: Ioffe and Szegedy 2015.
+///
+/// While learning, mean and variance are the batch's own; for prediction they are running averages. In a distributed run
+/// the batch is that of all ranks: every statistic goes through [`super::Sums`].
+#[derive(Debug)]
+pub struct BatchNorm<T> {
+    name: String,
+    shape: Shape,
+    scale: Weight<T>,
+    shift: Weight<T>,
+    kept: f64,
+    epsilon: f64,
+    running_mean: Vec<T>,
+    running_variance: Vec<T>,
+    mean: Vec<T>,
+    inverse: Vec<T>,
+    count: T,
+}
+
+impl<T: Number> BatchNorm<T> {
+    /// From a scale and a shift for each map; `kept` of the running averages stay with each batch.
+    pub fn new(
+        name: impl Into<String>,
+        shape: Shape,
+        (scale, shift): (Weight<T>, Weight<T>),
+        kept: f64,
+        epsilon: f64,
+    ) -> BatchNorm<T> {
+        assert_eq!((scale.values.len(), shift.values.len()), (shape.maps, shape.maps));
+        BatchNorm {
+            name: name.into(),
+            shape,
+            scale,
+            shift,
+            kept,
+            epsilon,
+            running_mean: vec![T::ZERO; shape.maps],
+            running_variance: vec![T::ONE; shape.maps],
+            mean: vec![T::ZERO; shape.maps],
+            inverse: vec![T::ONE; shape.maps],
+            count: T::ONE,
+        }
+    }
+
+    /// For each map, the sum of a function over batch and places; the last number is how many there are.
+    fn sums(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Vec<T> {
+        let (maps, area) = (self.shape.maps, self.shape.area());
+        let mut sums = vec![T::ZERO; maps + 1];
+        for chunk in 0..length / area.max(1) {
+            let map = chunk % maps;
+            sums[map] += (chunk * area..(chunk + 1) * area).map(|index| each(map, index)).sum();
+        }
+        sums[maps] = T::of((pass.batch * area) as f64);
+        sums
+    }
+
+    fn learn_statistics(&mut self, pass: &Pass<'_, T>, inputs: &[T]) {
+        let maps = self.shape.maps;
+        let mut sums = self.sums(pass, inputs.len(), |_, index| inputs[index]);
+        pass.sums.sum(&mut sums);
+        self.count = sums[maps];
+        self.mean = sums[..maps].iter().map(|sum| *sum / self.count).collect();
+        let mut squares = self.sums(pass, inputs.len(), |map, index| {
+            let distance = inputs[index] - self.mean[map];
+            distance * distance
+        });
+        pass.sums.sum(&mut squares);
+        let (kept, fresh, epsilon) = (T::of(self.kept), T::of(1.0 - self.kept), T::of(self.epsilon));
+        for (map, square) in squares[..maps].iter().enumerate() {
+            let variance = *square / self.count;
+            self.inverse[map] = T::ONE / (variance + epsilon).square_root();
+            self.running_mean[map] = kept * self.running_mean[map] + fresh * self.mean[map];
+            self.running_variance[map] = kept * self.running_variance[map] + fresh * variance;
+        }
+    }
+}
+
+impl<T: Number> Layer<T> for BatchNorm<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.shape
+    }
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Place
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        if pass.training {
+            self.learn_statistics(pass, inputs);
+        } else {
+            self.mean.clone_from(&self.running_mean);
+            let epsilon = T::of(self.epsilon);
+            let inverse = |variance: &T| T::ONE / (*variance + epsilon).square_root();
+            self.inverse = self.running_variance.iter().map(inverse).collect();
+        }
+        let (maps, area) = (self.shape.maps, self.shape.area());
+        for (chunk, (output, input)) in outputs.chunks_mut(area).zip(inputs.chunks(area)).enumerate() {
+            let map = chunk % maps;
+            let slope = self.scale.values[map] * self.inverse[map];
+            let offset = self.shift.values[map] - slope * self.mean[map];
+            output.iter_mut().zip(input).for_each(|(output, input)| *output = slope * *input + offset);
+        }
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        _outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let (maps, area) = (self.shape.maps, self.shape.area());
+        let normal = |map: usize, index: usize| (inputs[index] - self.mean[map]) * self.inverse[map];
+        let mut shifts = self.sums(pass, error.len(), |_, index| error[index]);
+        let mut scales = self.sums(pass, error.len(), |map, index| error[index] * normal(map, index));
+        // Gradients of weights are summed over ranks with all others, so these stay this rank's own.
+        self.shift.gradient.copy_from_slice(&shifts[..maps]);
+        self.scale.gradient.copy_from_slice(&scales[..maps]);
+        pass.sums.sum(&mut shifts);
+        pass.sums.sum(&mut scales);
+        if let Some(input_error) = input_error {
+            for (chunk, result) in input_error.chunks_mut(area).enumerate() {
+                let map = chunk % maps;
+                let slope = self.scale.values[map] * self.inverse[map];
+                for (place, result) in result.iter_mut().enumerate() {
+                    let index = chunk * area + place;
+                    // Outside training the statistics are constants.
+                    let mean = if pass.training {
+                        (shifts[map] + normal(map, index) * scales[map]) / self.count
+                    } else {
+                        T::ZERO
+                    };
+                    *result = slope * (error[index] - mean);
+                }
+            }
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        vec![&mut self.scale, &mut self.shift]
+    }
+
+    fn memory(&mut self) -> Vec<(&'static str, &mut Vec<T>)> {
+        vec![("running_mean", &mut self.running_mean), ("running_variance", &mut self.running_variance)]
+    }
+}

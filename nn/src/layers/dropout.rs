@@ -1,0 +1,91 @@
+//! Dropout: while learning, each number is kept by chance.
+
+use super::{Layer, Pass, Reach};
+use crate::number::Number;
+use crate::random::Stream;
+use crate::shape::Shape;
+
+/// Keeps each number with probability `keep` and divides it by that, or makes it zero; outside training it does nothing.
+///
+/// What is kept depends on the seed, the step and the index in the batch alone.
+#[derive(Debug)]
+pub struct Dropout {
+    name: String,
+    shape: Shape,
+    keep: f64,
+    stream: Stream,
+}
+
+impl Dropout {
+    /// Keeps this share of the numbers.
+    pub fn new(name: impl Into<String>, shape: Shape, keep: f64, seed: u64) -> Dropout {
+        let name = name.into();
+        let stream = Stream::new(seed, &format!("{name}/dropout"));
+        Dropout { name, shape, keep, stream }
+    }
+
+    fn apply<T: Number>(&self, pass: &Pass<'_, T>, from: &[T], to: &mut [T]) {
+        if !pass.training {
+            return to.copy_from_slice(from);
+        }
+        let (stream, scale) = (self.stream.branch(pass.step), T::of(1.0 / self.keep));
+        for (index, (from, to)) in from.iter().zip(to).enumerate() {
+            *to = if stream.uniform(index as u64) < self.keep { *from * scale } else { T::ZERO };
+        }
+    }
+}
+
+impl<T: Number> Layer<T> for Dropout {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.shape
+    }
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Place
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        self.apply(pass, inputs, outputs);
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        _inputs: &[T],
+        _outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        if let Some(input_error) = input_error {
+            self.apply(pass, error, input_error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kept_share_is_right_and_prediction_keeps_all() {
+        let mut layer = Dropout::new("drop", Shape::flat(1000), 0.8, 3);
+        let (inputs, mut outputs) = (vec![1.0_f32; 4000], vec![0.0; 4000]);
+        layer.fprop(&Pass::alone(4, true, 5), &inputs, &mut outputs);
+        let kept = outputs.iter().filter(|value| **value == 1.25).count();
+        let dropped = outputs.iter().filter(|value| **value == 0.0).count();
+        assert!(kept + dropped == 4000 && (3100..3300).contains(&kept), "{kept}");
+        let first = outputs.clone();
+        layer.fprop(&Pass::alone(4, true, 6), &inputs, &mut outputs);
+        assert_ne!(outputs, first, "each step draws anew");
+        layer.fprop(&Pass::alone(4, false, 5), &inputs, &mut outputs);
+        assert_eq!(outputs, inputs);
+    }
+}

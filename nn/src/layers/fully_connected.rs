@@ -1,0 +1,118 @@
+//! Fully connected: every output is a weighted sum of all inputs.
+
+use super::{Layer, Pass, Reach};
+use crate::number::Number;
+use crate::product::{Form, Into, multiply};
+use crate::shape::Shape;
+use crate::threads;
+use crate::weight::Weight;
+
+/// y = W·x + b. The weights have a row for each output.
+///
+/// Split by inputs, a rank keeps some columns of W and the whole of b: the products are partial, their sum over the ranks
+/// is what [`super::Sums`] gives, and the bias comes after it.
+#[derive(Debug)]
+pub struct FullyConnected<T> {
+    name: String,
+    input: Shape,
+    output: Shape,
+    weights: Weight<T>,
+    bias: Option<Weight<T>>,
+}
+
+impl<T: Number> FullyConnected<T> {
+    /// From its weights (outputs × inputs) and its bias, if it has one.
+    pub fn new(
+        name: impl std::convert::Into<String>,
+        input: Shape,
+        weights: Weight<T>,
+        bias: Option<Weight<T>>,
+    ) -> FullyConnected<T> {
+        let outputs = weights.values.len() / input.size();
+        assert_eq!(outputs * input.size(), weights.values.len(), "a row of weights for each output");
+        assert!(bias.as_ref().is_none_or(|bias| bias.values.len() == outputs));
+        FullyConnected { name: name.into(), input, output: Shape::flat(outputs), weights, bias }
+    }
+}
+
+impl<T: Number> Layer<T> for FullyConnected<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.input
+    }
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::All
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let (width, height) = (self.input.size(), self.output.size());
+        let weights = &self.weights.values;
+        threads::samples(pass.threads, outputs, height, |first, outputs| {
+            let count = outputs.len() / height;
+            multiply(
+                Into::Replace,
+                (outputs, Form::new(count, height)),
+                (&inputs[first * width..], Form::new(count, width)),
+                (weights, Form::new(height, width).transposed()),
+            );
+        });
+        pass.sums.sum(outputs);
+        if let Some(bias) = &self.bias {
+            for sample in outputs.chunks_mut(height) {
+                sample.iter_mut().zip(&bias.values).for_each(|(output, bias)| *output += *bias);
+            }
+        }
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        _outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let (width, height) = (self.input.size(), self.output.size());
+        let batch = pass.batch;
+        // Threads take rows of the weights, so that every element is one sum over the batch.
+        threads::samples(pass.threads, &mut self.weights.gradient, width, |first, gradient| {
+            let rows = gradient.len() / width;
+            multiply(
+                Into::Replace,
+                (gradient, Form::new(rows, width)),
+                (&error[first..], Form::new(batch, rows).strided(height, 1).transposed()),
+                (inputs, Form::new(batch, width)),
+            );
+        });
+        if let Some(bias) = &mut self.bias {
+            bias.gradient.fill(T::ZERO);
+            for sample in error.chunks(height) {
+                bias.gradient.iter_mut().zip(sample).for_each(|(gradient, error)| *gradient += *error);
+            }
+        }
+        if let Some(input_error) = input_error {
+            let weights = &self.weights.values;
+            threads::samples(pass.threads, input_error, width, |first, input_error| {
+                let count = input_error.len() / width;
+                multiply(
+                    Into::Replace,
+                    (input_error, Form::new(count, width)),
+                    (&error[first * height..], Form::new(count, height)),
+                    (weights, Form::new(height, width)),
+                );
+            });
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        std::iter::once(&mut self.weights).chain(&mut self.bias).collect()
+    }
+}

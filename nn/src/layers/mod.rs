@@ -1,0 +1,137 @@
+//! Layers: explicit forward and backward passes over slices. One layer, one file.
+//!
+//! A layer knows the shapes of its input and output, which window of the input an output needs ([`Reach`]), and which of
+//! its weights every rank must have ([`crate::Spread`]). Sums that run over ranks go through [`Sums`]. A distributed run
+//! needs no more: it gives each rank the layer of its own part, with the halo in place of the padding.
+
+mod activation;
+mod batch_norm;
+mod columns;
+mod contrast;
+mod convolution;
+mod dropout;
+mod fully_connected;
+mod local;
+mod pooling;
+mod response;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use activation::softmax;
+pub use activation::{Activation, ActivationLayer};
+pub use batch_norm::BatchNorm;
+pub use contrast::LocalContrast;
+pub use convolution::Convolution;
+pub use dropout::Dropout;
+pub use fully_connected::FullyConnected;
+pub use local::LocalFilter;
+pub use pooling::{Pool, Pooling};
+pub use response::CrossMapResponse;
+
+use crate::number::Number;
+use crate::shape::{Shape, Window};
+use crate::weight::Weight;
+
+/// What of its input one output of a layer needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The same place alone, perhaps in other maps.
+    Place,
+    /// A window of rows and columns, in all maps or in its own.
+    Window(Window),
+    /// Everything.
+    All,
+}
+
+/// Sums over the ranks that hold parts of a layer.
+pub trait Sums<T>: Sync {
+    /// Replaces each number by its sum over the ranks.
+    fn sum(&self, values: &mut [T]);
+}
+
+/// A run of one process: sums are what they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Alone;
+
+impl<T> Sums<T> for Alone {
+    fn sum(&self, _: &mut [T]) {}
+}
+
+/// What all layers know while a batch passes.
+#[derive(Clone, Copy)]
+pub struct Pass<'a, T> {
+    /// How many samples the batch has.
+    pub batch: usize,
+    /// Whether the network learns: dropout drops, batch normalisation takes the batch's own statistics.
+    pub training: bool,
+    /// The number of this batch since training began, for random numbers.
+    pub step: u64,
+    /// How many threads a layer may use.
+    pub threads: usize,
+    /// Sums over ranks.
+    pub sums: &'a dyn Sums<T>,
+}
+
+impl<T: Number> Pass<'_, T> {
+    /// A pass of a single process with one thread.
+    pub fn alone(batch: usize, training: bool, step: u64) -> Pass<'static, T> {
+        Pass { batch, training, step, threads: 1, sums: &Alone }
+    }
+}
+
+/// One layer of a network. Slices hold the samples of a batch one after the other, each as maps of rows of columns.
+pub trait Layer<T: Number>: Send {
+    /// Its name in messages and checkpoints.
+    fn name(&self) -> &str;
+    /// The shape of an input.
+    fn input(&self) -> Shape;
+    /// The shape of an output.
+    fn output(&self) -> Shape;
+    /// What one output needs.
+    fn reach(&self) -> Reach;
+
+    /// Computes the outputs.
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]);
+
+    /// From the inputs and outputs of the last [`Layer::fprop`] and the derivative of the cost by the outputs, computes
+    /// the gradients of the weights, and the derivative by the inputs where someone needs it.
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    );
+
+    /// What it learns.
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        Vec::new()
+    }
+
+    /// Numbers that it keeps but does not learn: a name and the values. They are part of checkpoints.
+    fn memory(&mut self) -> Vec<(&'static str, &mut Vec<T>)> {
+        Vec::new()
+    }
+
+    /// The function, where the layer is an activation: some costs join with it.
+    fn activation(&self) -> Option<Activation> {
+        None
+    }
+
+    /// Itself, where the layer is local filtering: pretraining needs more of it than a pass.
+    fn as_local_filter(&mut self) -> Option<&mut LocalFilter<T>> {
+        None
+    }
+
+    /// What must hold after weights changed.
+    fn after_update(&mut self) {}
+
+    /// Follows the gradients of the last [`Layer::bprop`].
+    fn update(&mut self, epoch: usize) {
+        for weight in self.weights() {
+            weight.update(epoch);
+        }
+        self.after_update();
+    }
+}

@@ -1,0 +1,192 @@
+//! Pooling: the largest, the average or the length of what a window sees in one map.
+
+use super::{Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::{Shape, Window};
+use crate::threads;
+
+/// What becomes of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// The largest; the first of equal ones learns.
+    Max,
+    /// The sum over the number of places that the window has; padding counts as zeros.
+    Average,
+    /// √Σx².
+    L2,
+}
+
+/// A pooling layer.
+#[derive(Debug)]
+pub struct Pooling {
+    name: String,
+    kind: Pool,
+    input: Shape,
+    output: Shape,
+    window: Window,
+    /// For max pooling, which place of its map each output came from.
+    chosen: Vec<u32>,
+}
+
+impl Pooling {
+    /// Pools each map by itself.
+    ///
+    /// # Panics
+    /// When the window does not fit the input, or sees nothing but padding somewhere.
+    pub fn new(name: impl Into<String>, kind: Pool, input: Shape, window: Window) -> Pooling {
+        let [rows, columns] = window.outputs(input).expect("the window fits the input");
+        assert!(window.padding[0] < window.kernel[0] && window.padding[1] < window.kernel[1]);
+        let output = Shape::new(input.maps, rows, columns);
+        Pooling { name: name.into(), kind, input, output, window, chosen: Vec::new() }
+    }
+
+    /// Calls `each` for every output of a map: its index, and the places of the input that it sees.
+    #[inline(always)]
+    fn places(&self, mut each: impl FnMut(usize, std::ops::Range<usize>, std::ops::Range<usize>)) {
+        for row in 0..self.output.rows {
+            let rows = self.window.inputs(0, row, self.input.rows);
+            for column in 0..self.output.columns {
+                let columns = self.window.inputs(1, column, self.input.columns);
+                each(row * self.output.columns + column, rows.clone(), columns);
+            }
+        }
+    }
+
+    fn largest<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
+        if self.window == (Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }) {
+            return self.largest_of_four(map, output, chosen);
+        }
+        let width = self.input.columns;
+        self.places(|index, rows, columns| {
+            let mut best = rows.start * width + columns.start;
+            for row in rows {
+                for place in row * width + columns.start..row * width + columns.end {
+                    if map[place] > map[best] {
+                        best = place;
+                    }
+                }
+            }
+            (output[index], chosen[index]) = (map[best], best as u32);
+        });
+    }
+
+    /// The most common window, without branches.
+    fn largest_of_four<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
+        let (width, columns) = (self.input.columns, self.output.columns);
+        let rows = output.chunks_mut(columns).zip(chosen.chunks_mut(columns)).enumerate();
+        for (row, (output, chosen)) in rows {
+            let start = 2 * row * width;
+            let (upper, lower) = (&map[start..][..2 * columns], &map[start + width..][..2 * columns]);
+            let pairs = upper.chunks_exact(2).zip(lower.chunks_exact(2)).enumerate();
+            for ((column, (upper, lower)), (output, chosen)) in pairs.zip(output.iter_mut().zip(chosen)) {
+                let place = (start + 2 * column) as u32;
+                let right = upper[1] > upper[0];
+                let high = if right { upper[1] } else { upper[0] };
+                let lower_right = lower[1] > lower[0];
+                let low = if lower_right { lower[1] } else { lower[0] };
+                let below = low > high;
+                *output = if below { low } else { high };
+                *chosen =
+                    place + if below { width as u32 + u32::from(lower_right) } else { u32::from(right) };
+            }
+        }
+    }
+
+    fn squares_or_sums<T: Number>(&self, map: &[T], output: &mut [T]) {
+        let (width, share) = (self.input.columns, T::ONE / T::of(self.window.area() as f64));
+        self.places(|index, rows, columns| {
+            let seen = rows.flat_map(|row| &map[row * width + columns.start..row * width + columns.end]);
+            output[index] = match self.kind {
+                Pool::L2 => seen.map(|value| *value * *value).sum::<T>().square_root(),
+                _ => seen.copied().sum::<T>() * share,
+            };
+        });
+    }
+
+    /// The error of one map's inputs, for averages and lengths.
+    fn spread<T: Number>(&self, map: &[T], outputs: &[T], error: &[T], result: &mut [T]) {
+        let (width, share) = (self.input.columns, T::ONE / T::of(self.window.area() as f64));
+        self.places(|index, rows, columns| {
+            let scale = match self.kind {
+                // Where all that a window saw is zero, so is the numerator: any divisor will do.
+                Pool::L2 if outputs[index] > T::ZERO => error[index] / outputs[index],
+                Pool::L2 => error[index],
+                _ => error[index] * share,
+            };
+            for row in rows {
+                let part = row * width + columns.start..row * width + columns.end;
+                let (seen, result) = (&map[part.clone()], &mut result[part]);
+                match self.kind {
+                    Pool::L2 => result.iter_mut().zip(seen).for_each(|(result, x)| *result += scale * *x),
+                    _ => result.iter_mut().for_each(|result| *result += scale),
+                }
+            }
+        });
+    }
+}
+
+impl<T: Number> Layer<T> for Pooling {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.input
+    }
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Window(self.window)
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let (area, output_area) = (self.input.area(), self.output.area());
+        if self.kind != Pool::Max {
+            let layer = &*self;
+            return threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
+                let inputs = inputs[first * self.input.size()..].chunks(area);
+                for (map, output) in inputs.zip(outputs.chunks_mut(output_area)) {
+                    layer.squares_or_sums(map, output);
+                }
+            });
+        }
+        let mut chosen = std::mem::take(&mut self.chosen);
+        chosen.resize(outputs.len(), 0);
+        let layer = &*self;
+        let maps =
+            inputs.chunks(area).zip(outputs.chunks_mut(output_area)).zip(chosen.chunks_mut(output_area));
+        maps.for_each(|((map, output), chosen)| layer.largest(map, output, chosen));
+        self.chosen = chosen;
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let Some(input_error) = input_error else { return };
+        let (area, output_area, maps) = (self.input.area(), self.output.area(), self.input.maps);
+        let layer = &*self;
+        threads::samples(pass.threads, input_error, self.input.size(), |first, input_error| {
+            for (map, result) in input_error.chunks_mut(area).enumerate() {
+                let map = first * maps + map;
+                let part = map * output_area..(map + 1) * output_area;
+                let error = &error[part.clone()];
+                result.fill(T::ZERO);
+                match layer.kind {
+                    Pool::Max => {
+                        let chosen = layer.chosen[part].iter().zip(error);
+                        chosen.for_each(|(&place, error)| result[place as usize] += *error);
+                    }
+                    _ => layer.spread(&inputs[map * area..][..area], &outputs[part], error, result),
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,249 @@
+//! Every layer against finite differences, on odd shapes and on several threads.
+
+use super::*;
+use crate::initial::Initial;
+use crate::random::Stream;
+use crate::rules::{Method, Rule, Schedule};
+use crate::weight::Spread;
+
+fn weight(name: &'static str, shape: &[usize], seed: u64) -> Weight<f64> {
+    let rule = Rule { method: Method::GradientDescent, rate: Schedule::Constant(0.1), decay: 0.0 };
+    let size = shape.iter().product();
+    let values = Initial::Uniform { low: -1.0, high: 1.0 }.draw(Stream::new(seed, name), 1, size);
+    Weight::new(name, shape.to_vec(), values, rule, Spread::Everywhere)
+}
+
+fn values(seed: u64, count: usize) -> Vec<f64> {
+    Initial::Uniform { low: -1.0, high: 1.0 }.draw(Stream::new(seed, "values"), 1, count)
+}
+
+fn window(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Window {
+    Window { kernel, stride, padding }
+}
+
+/// The cost Σ c·y for fixed c.
+fn cost(layer: &mut dyn Layer<f64>, pass: &Pass<'_, f64>, inputs: &[f64], factors: &[f64]) -> f64 {
+    let mut outputs = vec![0.0; factors.len()];
+    layer.fprop(pass, inputs, &mut outputs);
+    outputs.iter().zip(factors).map(|(output, factor)| output * factor).sum()
+}
+
+/// Compares gradients of inputs and weights with (cost(x + ε) − cost(x − ε)) / 2ε.
+fn check(mut layer: impl Layer<f64>) {
+    let layer: &mut dyn Layer<f64> = &mut layer;
+    let batch = 3;
+    for threads in [1, 2] {
+        let pass = Pass { threads, ..Pass::alone(batch, true, 7) };
+        let mut inputs = values(11, batch * layer.input().size());
+        let factors = values(12, batch * layer.output().size());
+        let mut outputs = vec![f64::NAN; factors.len()];
+        layer.fprop(&pass, &inputs, &mut outputs);
+        let mut input_error = vec![f64::NAN; inputs.len()];
+        layer.bprop(&pass, &inputs, &outputs, &factors, Some(&mut input_error));
+        let gradients: Vec<Vec<f64>> = layer.weights().iter().map(|weight| weight.gradient.clone()).collect();
+        let epsilon = 1e-5;
+        let close = |what: &str, found: f64, expected: f64| {
+            let error = (found - expected).abs() / (1.0 + expected.abs());
+            assert!(error < 1e-7, "{what}: {found} is not {expected}");
+        };
+        for index in 0..inputs.len() {
+            let value = inputs[index];
+            inputs[index] = value + epsilon;
+            let above = cost(layer, &pass, &inputs, &factors);
+            inputs[index] = value - epsilon;
+            let below = cost(layer, &pass, &inputs, &factors);
+            inputs[index] = value;
+            close("input", input_error[index], (above - below) / (2.0 * epsilon));
+        }
+        for (number, gradient) in gradients.iter().enumerate() {
+            for (index, gradient) in gradient.iter().enumerate() {
+                let mut nudge = |by: f64| layer.weights()[number].values[index] += by;
+                nudge(epsilon);
+                let above = cost(layer, &pass, &inputs, &factors);
+                layer.weights()[number].values[index] -= 2.0 * epsilon;
+                let below = cost(layer, &pass, &inputs, &factors);
+                layer.weights()[number].values[index] += epsilon;
+                close(layer.weights()[number].name, *gradient, (above - below) / (2.0 * epsilon));
+            }
+        }
+    }
+}
+
+#[test]
+fn fully_connected_layers_have_the_right_gradients() {
+    let input = Shape::new(2, 3, 2);
+    check(FullyConnected::new("full", input, weight("weights", &[5, 12], 1), None));
+    let bias = weight("bias", &[5], 2);
+    check(FullyConnected::new("full", input, weight("weights", &[5, 12], 1), Some(bias)));
+}
+
+#[test]
+fn convolutions_have_the_right_gradients() {
+    for window in [
+        window([3, 2], [1, 1], [0, 0]),
+        window([3, 3], [2, 1], [1, 2]),
+        window([3, 3], [1, 1], [1, 1]),
+        window([2, 4], [1, 1], [0, 3]),
+        window([2, 3], [3, 2], [0, 1]),
+        window([1, 1], [1, 1], [0, 0]),
+    ] {
+        let shape = [3, 2, window.kernel[0], window.kernel[1]];
+        for bias in [None, Some(weight("bias", &[3], 2))] {
+            let weights = weight("weights", &shape, 1);
+            check(Convolution::new("convolution", Shape::new(2, 5, 6), window, weights, bias));
+        }
+    }
+}
+
+#[test]
+fn local_filters_have_the_right_gradients() {
+    for window in [window([3, 2], [1, 1], [0, 0]), window([2, 3], [2, 1], [1, 0])] {
+        let input = Shape::new(2, 4, 5);
+        let [rows, columns] = window.outputs(input).expect("it fits");
+        let weights = weight("weights", &[3, rows, columns, 2, window.kernel[0], window.kernel[1]], 1);
+        check(LocalFilter::new("local", input, window, weights, false));
+    }
+}
+
+#[test]
+fn local_filters_keep_unit_length() {
+    let weights = weight("weights", &[2, 3, 3, 1, 2, 2], 1);
+    let window = window([2, 2], [1, 1], [0, 0]);
+    let mut layer = LocalFilter::new("local", Shape::new(1, 4, 4), window, weights, true);
+    layer.weights()[0].gradient.fill(0.3);
+    layer.update(0);
+    for filter in layer.weights()[0].values.chunks(4) {
+        assert!((filter.iter().map(|weight| weight * weight).sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn pooling_has_the_right_gradients() {
+    for kind in [Pool::Max, Pool::Average, Pool::L2] {
+        for window in
+            [window([2, 2], [2, 2], [0, 0]), window([3, 2], [1, 1], [0, 0]), window([3, 3], [2, 3], [1, 1])]
+        {
+            check(Pooling::new("pool", kind, Shape::new(2, 5, 7), window));
+        }
+    }
+}
+
+#[test]
+fn max_pooling_of_four_is_what_any_window_does() {
+    let (two, shape) = (window([2, 2], [2, 2], [0, 0]), Shape::new(2, 7, 9));
+    let inputs: Vec<f32> = (0..shape.size()).map(|index| (index * 7 % 5) as f32).collect();
+    let mut layer = Pooling::new("pool", Pool::Max, shape, two);
+    let mut outputs = vec![0.0; 2 * 3 * 4];
+    layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs);
+    for (index, output) in outputs.iter().enumerate() {
+        let (map, row, column) = (index / 12, index % 12 / 4, index % 4);
+        let seen = |down: usize, right: usize| inputs[map * 63 + (2 * row + down) * 9 + 2 * column + right];
+        let expected = seen(0, 0).max(seen(0, 1)).max(seen(1, 0)).max(seen(1, 1));
+        assert_eq!(*output, expected);
+    }
+    // The first of equal maxima learns.
+    let flat = vec![1.0_f32; shape.size()];
+    layer.fprop(&Pass::alone(1, true, 0), &flat, &mut outputs);
+    let mut error = vec![0.0; shape.size()];
+    layer.bprop(&Pass::alone(1, true, 0), &flat, &outputs.clone(), &[1.0; 24], Some(&mut error));
+    assert_eq!((error[0], error[1], error[9]), (1.0, 0.0, 0.0));
+}
+
+#[test]
+fn normalisations_have_the_right_gradients() {
+    check(LocalContrast::new("contrast", Shape::new(2, 4, 5), [3, 3]));
+    check(LocalContrast::new("contrast", Shape::new(1, 3, 2), [5, 1]));
+    check(CrossMapResponse::new("response", Shape::new(5, 2, 3), 3, 0.5, 0.75));
+    check(CrossMapResponse::new("response", Shape::new(3, 2, 1), 4, 1.0, 0.5));
+    let norm = |shape: Shape| {
+        let weights = (weight("scale", &[shape.maps], 1), weight("shift", &[shape.maps], 2));
+        BatchNorm::new("norm", shape, weights, 0.9, 1e-3)
+    };
+    check(norm(Shape::new(3, 2, 2)));
+    check(norm(Shape::flat(4)));
+}
+
+#[test]
+fn dropout_and_activations_have_the_right_gradients() {
+    check(Dropout::new("drop", Shape::new(2, 2, 3), 0.6, 1));
+    for function in [
+        Activation::Identity,
+        Activation::Logistic,
+        Activation::Tanh,
+        Activation::Rectified,
+        Activation::Leaky(0.1),
+        Activation::Softmax,
+    ] {
+        check(ActivationLayer::new("activation", Shape::new(2, 3, 1), function));
+    }
+}
+
+#[test]
+fn prediction_of_batch_norm_uses_running_averages() {
+    let weights = (weight("scale", &[1], 1), weight("shift", &[1], 2));
+    let (scale, shift) = (weights.0.values[0], weights.1.values[0]);
+    let mut layer = BatchNorm::new("norm", Shape::flat(1), weights, 0.5, 0.0);
+    let mut outputs = vec![0.0; 2];
+    for step in 0..60 {
+        layer.fprop(&Pass::alone(2, true, step), &[1.0, 5.0], &mut outputs);
+    }
+    layer.fprop(&Pass::alone(2, false, 0), &[3.0, 7.0], &mut outputs);
+    assert!((outputs[0] - shift).abs() < 1e-9 && (outputs[1] - (2.0 * scale + shift)).abs() < 1e-9);
+}
+
+#[test]
+fn convolutions_in_single_precision_equal_those_in_double() {
+    let mut seen = 0;
+    for (shape, maps, kernel, padding) in [
+        (Shape::new(3, 9, 16), 5, [5, 5], [2, 2]),
+        (Shape::new(1, 28, 28), 6, [5, 5], [0, 0]),
+        (Shape::new(4, 7, 13), 3, [3, 2], [1, 0]),
+        (Shape::new(2, 5, 8), 9, [1, 1], [0, 0]),
+        (Shape::new(2, 6, 9), 4, [2, 4], [0, 3]),
+        (Shape::new(2, 4, 3), 4, [2, 2], [0, 0]),
+    ] {
+        let window = window(kernel, [1, 1], padding);
+        let doubles = weight("weights", &[maps, shape.maps, kernel[0], kernel[1]], 1);
+        let bias = weight("bias", &[maps], 2);
+        let single = |weight: &Weight<f64>| {
+            let values = weight.values.iter().map(|value| *value as f32).collect();
+            Weight::new(weight.name, weight.shape.clone(), values, weight.rule.clone(), weight.spread)
+        };
+        let mut fast = Convolution::new("fast", shape, window, single(&doubles), Some(single(&bias)));
+        let mut exact = Convolution::new("exact", shape, window, doubles, Some(bias));
+        let batch = 5;
+        for threads in [1, 2] {
+            let inputs = values(3, batch * shape.size());
+            let error = values(4, batch * Layer::<f64>::output(&exact).size());
+            let mut outputs = vec![0.0; error.len()];
+            let mut input_error = vec![0.0; inputs.len()];
+            let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
+            exact.fprop(&pass, &inputs, &mut outputs);
+            exact.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error));
+            let narrow = |values: &[f64]| values.iter().map(|value| *value as f32).collect::<Vec<f32>>();
+            let mut fast_outputs = vec![f32::NAN; error.len()];
+            let mut fast_error = vec![f32::NAN; inputs.len()];
+            let pass = Pass { threads, ..Pass::alone(batch, true, 0) };
+            fast.fprop(&pass, &narrow(&inputs), &mut fast_outputs);
+            let fast_copy = fast_outputs.clone();
+            fast.bprop(&pass, &narrow(&inputs), &fast_copy, &narrow(&error), Some(&mut fast_error));
+            let close = |one: &[f64], other: &[f32]| {
+                assert_eq!(one.len(), other.len());
+                for (one, other) in one.iter().zip(other) {
+                    assert!(
+                        (one - f64::from(*other)).abs() < 2e-4 * (1.0 + one.abs()),
+                        "{one} {other} {window:?}"
+                    );
+                    seen += 1;
+                }
+            };
+            let mut close = close;
+            close(&outputs, &fast_outputs);
+            close(&input_error, &fast_error);
+            for (exact, fast) in exact.weights().iter().zip(fast.weights()) {
+                close(&exact.gradient, &fast.gradient);
+            }
+        }
+    }
+    assert!(seen > 1000);
+}

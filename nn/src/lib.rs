@@ -1,0 +1,40 @@
+//! Layers, models, data sets and experiments: a YAML file that trains on one process or many.
+
+mod cost;
+mod data;
+mod experiment;
+mod initial;
+mod layers;
+mod models;
+mod number;
+mod product;
+mod random;
+mod rules;
+mod running;
+mod shape;
+mod threads;
+mod weight;
+
+pub use cost::Cost;
+pub use data::{
+    Array, Arrays, DataSet, Inputs, Picture, Source, Split, Targets, Values, decode_png, encode_png,
+    read_npy, write_npy,
+};
+pub use experiment::{
+    Experiment, LayerKind, LayerSpec, ModelKind, Node, NodeValue, Place, Precision, schema,
+};
+pub use initial::Initial;
+pub use layers::{
+    Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected,
+    Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
+};
+pub use models::{Network, Phase, PretrainCost, Pretraining};
+pub use number::Number;
+pub use random::Stream;
+pub use rules::{Method, Rule, Schedule};
+pub use running::{
+    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
+    check_gradients, predict, train,
+};
+pub use shape::{Shape, Window};
+pub use weight::{Spread, Weight};

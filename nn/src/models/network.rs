@@ -1,0 +1,127 @@
+//! A network: layers one after the other, and a cost at the end.
+
+use crate::cost::Cost;
+use crate::layers::{Layer, Pass};
+use crate::number::Number;
+use crate::shape::Shape;
+
+/// Layers that learn together. It keeps the outputs of every layer for the way back.
+///
+/// ```
+/// use unisono_nn::{ActivationLayer, Activation, Cost, Network, Pass, Shape};
+/// let layer = ActivationLayer::new("relu", Shape::flat(2), Activation::Rectified);
+/// let mut network: Network<f32> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);
+/// assert_eq!(network.fprop(&Pass::alone(1, false, 0), &[-1.0, 2.0]), [0.0, 2.0]);
+/// ```
+pub struct Network<T> {
+    layers: Vec<Box<dyn Layer<T>>>,
+    cost: Cost,
+    outputs: Vec<Vec<T>>,
+    errors: [Vec<T>; 2],
+    joined: bool,
+}
+
+impl<T: Number> Network<T> {
+    /// A network of these layers.
+    ///
+    /// # Panics
+    /// When there are none, or one does not fit the one below it.
+    pub fn new(layers: Vec<Box<dyn Layer<T>>>, cost: Cost) -> Network<T> {
+        assert!(!layers.is_empty(), "a network has layers");
+        for pair in layers.windows(2) {
+            assert_eq!(pair[0].output().size(), pair[1].input().size(), "{}", pair[1].name());
+        }
+        let joined = layers.last().and_then(|layer| layer.activation()).is_some_and(|last| cost.joins(last));
+        let outputs = layers.iter().map(|_| Vec::new()).collect();
+        Network { layers, cost, outputs, errors: [Vec::new(), Vec::new()], joined }
+    }
+
+    /// The shape of an input.
+    pub fn input(&self) -> Shape {
+        self.layers[0].input()
+    }
+
+    /// The shape of an output.
+    pub fn output(&self) -> Shape {
+        self.layers[self.layers.len() - 1].output()
+    }
+
+    /// Its cost.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Its layers, from the bottom.
+    pub fn layers(&mut self) -> &mut [Box<dyn Layer<T>>] {
+        &mut self.layers
+    }
+
+    /// Passes a batch through all layers.
+    pub fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T]) -> &[T] {
+        let count = self.layers.len();
+        self.fprop_through(pass, inputs, count);
+        &self.outputs[count - 1]
+    }
+
+    /// Passes a batch through the lowest layers; what comes out of them.
+    pub(crate) fn fprop_through<'a>(
+        &'a mut self,
+        pass: &Pass<'_, T>,
+        inputs: &'a [T],
+        count: usize,
+    ) -> &'a [T]
+    where
+        T: 'a,
+    {
+        for index in 0..count {
+            let (below, above) = self.outputs.split_at_mut(index);
+            let layer = &mut self.layers[index];
+            above[0].resize(pass.batch * layer.output().size(), T::ZERO);
+            let seen = if index == 0 { inputs } else { &below[index - 1] };
+            layer.fprop(pass, seen, &mut above[0]);
+        }
+        if count == 0 { inputs } else { &self.outputs[count - 1] }
+    }
+
+    /// The outputs of a layer in the last pass.
+    pub fn outputs_of(&self, layer: usize) -> &[T] {
+        &self.outputs[layer]
+    }
+
+    /// The cost of the last pass.
+    pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> f64 {
+        self.cost.value(&self.outputs[self.layers.len() - 1], targets, pass.batch)
+    }
+
+    /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
+    /// whole batch.
+    pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
+        let mut above = self.layers.len();
+        let [error, next] = &mut self.errors;
+        let outputs = &self.outputs[above - 1];
+        error.resize(outputs.len(), T::ZERO);
+        let width = outputs.len() / pass.batch.max(1);
+        self.cost.error(outputs, targets, self.joined, count, width, error);
+        above -= usize::from(self.joined);
+        // Below the lowest layer that learns, nobody needs an error.
+        let learns = |layer: &mut Box<dyn Layer<T>>| !layer.weights().is_empty();
+        let floor = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
+        for index in (floor..above).rev() {
+            let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
+            next.resize(inputs.len(), T::ZERO);
+            let wanted = (index > floor).then_some(&mut next[..]);
+            self.layers[index].bprop(pass, inputs, &self.outputs[index], error, wanted);
+            std::mem::swap(error, next);
+        }
+    }
+
+    /// All layers from `lowest` on follow their gradients.
+    pub fn update(&mut self, epoch: usize, lowest: usize) {
+        self.layers[lowest..].iter_mut().for_each(|layer| layer.update(epoch));
+    }
+
+    /// The last layer that has weights.
+    pub fn last_that_learns(&mut self) -> usize {
+        self.layers.iter_mut().rposition(|layer| !layer.weights().is_empty()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,150 @@
+//! A run's folder: settings, metrics, pictures and checkpoints.
+
+use std::path::{Path, PathBuf};
+
+use unisono::{Error, Result};
+
+use super::checkpoint::write_whole;
+use super::curve::{svg, thinned};
+use super::metrics::{EpochMetrics, HEADER};
+use crate::experiment::Experiment;
+
+/// Settings that may differ when a run goes on.
+const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep"];
+
+pub(super) struct Folder {
+    path: PathBuf,
+    pub(super) rows: Vec<EpochMetrics>,
+    /// The cost of each batch.
+    pub(super) losses: Vec<(u64, f64)>,
+}
+
+/// The settings that must stay the same, as text.
+fn fixed(text: &str, file: &str) -> Result<String> {
+    let mut experiment = Experiment::parse(file, text, &[])?;
+    if let crate::experiment::NodeValue::Map(entries) = &mut experiment.resolved.value {
+        entries.retain(|(key, _)| !MAY_CHANGE.contains(&key.as_str()));
+    }
+    Ok(experiment.resolved_text())
+}
+
+impl Folder {
+    pub(super) fn new(path: &Path) -> Folder {
+        Folder { path: path.into(), rows: Vec::new(), losses: Vec::new() }
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.path.join("experiment.yaml")
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Refuses to write over another run.
+    pub(super) fn must_be_free(&self) -> Result<()> {
+        if !self.settings().exists() {
+            return Ok(());
+        }
+        let received = format!("{}, which has a run", self.path.display());
+        let advice = "continue it with --resume, give another --out, or remove it";
+        Err(Error::usage("train", "a folder without a run", received, advice))
+    }
+
+    /// The newest checkpoint of an interrupted run of the same experiment.
+    pub(super) fn newest(&self, experiment: &Experiment) -> Result<PathBuf> {
+        let advice = "start the run without --resume first";
+        let settings = self.settings();
+        let old = std::fs::read_to_string(&settings)
+            .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
+        let name = settings.display().to_string();
+        let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
+        if let Some((old, new)) = old.lines().zip(new.lines()).find(|(old, new)| old != new) {
+            let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
+            return Err(Error::usage(
+                format!("resume {name}"),
+                format!("`{}`", old.trim()),
+                format!("`{}`", new.trim()),
+                advice,
+            ));
+        }
+        let newest = self.saved().pop();
+        newest.ok_or_else(|| {
+            let received = format!("none in {}", self.checkpoints().display());
+            Error::usage("resume", "a checkpoint", received, "start again in another --out")
+        })
+    }
+
+    /// All checkpoints, the oldest first.
+    fn saved(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.checkpoints()) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "safetensors"));
+        paths.sort();
+        paths
+    }
+
+    /// Where the checkpoint after this many epochs goes.
+    pub(super) fn checkpoint(&self, epochs: usize) -> PathBuf {
+        self.checkpoints().join(format!("epoch-{epochs:06}.safetensors"))
+    }
+
+    pub(super) fn forget_old_checkpoints(&self, keep: usize) {
+        let saved = self.saved();
+        for path in &saved[..saved.len().saturating_sub(keep)] {
+            // One that stays too long does no harm.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Makes the folder and writes the settings.
+    pub(super) fn begin(&self, experiment: &Experiment) -> Result<()> {
+        let checkpoints = self.checkpoints();
+        std::fs::create_dir_all(&checkpoints).map_err(|error| {
+            Error::io("make", checkpoints.display().to_string(), error, "give another --out")
+        })?;
+        write_whole(&self.settings(), experiment.resolved_text().as_bytes())
+    }
+
+    /// Takes up the metrics of an interrupted run, as far as its checkpoint.
+    pub(super) fn take_up(&mut self, epochs: usize, steps: u64) -> Result<()> {
+        let read = |name: &str| std::fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let rows = read("metrics.jsonl");
+        self.rows = rows.lines().filter_map(|line| serde_json::from_str(line).ok()).take(epochs).collect();
+        self.losses = read("batches.csv")
+            .lines()
+            .filter_map(|line| line.split_once(','))
+            .filter_map(|(step, loss)| Some((step.parse().ok()?, loss.parse().ok()?)))
+            .take_while(|(step, _)| *step <= steps)
+            .collect();
+        Ok(())
+    }
+
+    /// Writes all tables and the picture of the losses.
+    pub(super) fn write(&self, title: &str) -> Result<()> {
+        let mut table = format!("{HEADER}\n");
+        let mut lines = String::new();
+        for row in &self.rows {
+            table += &format!("{}\n", row.line());
+            let json = serde_json::to_string(row)
+                .map_err(|error| Error::internal("write metrics", error.to_string()))?;
+            lines += &format!("{json}\n");
+        }
+        let batches: String = self.losses.iter().map(|(step, loss)| format!("{step},{loss}\n")).collect();
+        let tests = self.rows.iter().filter_map(|row| Some((row.steps as f64, row.test_loss?))).collect();
+        let picture = svg(title, &[("learning", thinned(&self.losses, 400)), ("test", tests)]);
+        for (name, text) in [
+            ("metrics.csv", table),
+            ("metrics.jsonl", lines),
+            ("batches.csv", format!("step,loss\n{batches}")),
+            ("loss.svg", picture),
+        ] {
+            write_whole(&self.path.join(name), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_picture(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        write_whole(&self.path.join(name), bytes)
+    }
+}

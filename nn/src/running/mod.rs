@@ -1,0 +1,18 @@
+//! Runs: training from a file to a folder of results, checks of gradients, predictions.
+
+mod checkpoint;
+mod curve;
+mod filters;
+mod folder;
+mod gradients;
+mod metrics;
+mod predict;
+mod tensors;
+mod train;
+mod trainer;
+
+pub use gradients::{GradientCheck, check_gradients};
+pub use metrics::EpochMetrics;
+pub use predict::{Prediction, predict};
+pub use train::{Summary, TrainOptions, Watch, train};
+pub use trainer::{Progress, Trainer};

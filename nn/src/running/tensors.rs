@@ -1,0 +1,133 @@
+//! Named tensors in files: safetensors in and out, `.npz` in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use unisono::{Error, Result};
+
+use crate::data::read_npz;
+use crate::number::Number;
+
+/// A tensor in double precision, which holds both kinds of numbers exactly.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tensor {
+    pub(super) shape: Vec<usize>,
+    pub(super) values: Vec<f64>,
+}
+
+pub(super) type Tensors = BTreeMap<String, Tensor>;
+
+/// The key of the checkpoint's own settings in the metadata.
+const KEY: &str = "unisono";
+
+fn damaged(path: &Path, received: impl std::fmt::Display) -> Error {
+    let what = format!("read {}", path.display());
+    Error::usage(what, "whole tensors", received.to_string(), "use another file; this one is damaged")
+}
+
+/// Tensors as bytes, with settings and a checksum.
+pub(super) fn pack<T: Number>(tensors: &[(String, Vec<usize>, &[T])], settings: &str) -> Result<Vec<u8>> {
+    let kind = if T::NAME == "f32" { Dtype::F32 } else { Dtype::F64 };
+    let failed = |error| Error::internal("write checkpoint", format!("{error}"));
+    let mut views = BTreeMap::new();
+    for (name, shape, values) in tensors {
+        let view = TensorView::new(kind, shape.clone(), bytemuck::cast_slice(values)).map_err(failed)?;
+        views.insert(name.clone(), view);
+    }
+    let sum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+    let metadata = [(KEY.to_string(), settings.to_string()), ("crc32".into(), sum.to_string())];
+    // One key in the map's header keeps the bytes the same for the same weights.
+    let metadata = serde_json::json!(metadata).to_string();
+    let metadata = std::collections::HashMap::from([(KEY.to_string(), metadata)]);
+    safetensors::serialize(views, Some(metadata)).map_err(failed)
+}
+
+fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, bytes) in tensors {
+        hasher.update(name.as_bytes());
+        hasher.update(bytes);
+    }
+    hasher.finalize()
+}
+
+/// The tensors of a safetensors file, and the settings where it is a checkpoint of ours.
+pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<String>)> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(path, error))?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(path, error))?;
+    let ours = metadata.metadata().as_ref().and_then(|map| map.get(KEY));
+    let mut settings = None;
+    if let Some(text) = ours {
+        let pairs: Vec<(String, String)> =
+            serde_json::from_str(text).map_err(|error| damaged(path, error))?;
+        let find = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+        let mut names: Vec<(&str, TensorView<'_>)> = file.iter().collect();
+        names.sort_by_key(|(name, _)| name.to_string());
+        let sum = checksum(names.iter().map(|(name, view)| (*name, view.data())));
+        if find("crc32") != Some(sum.to_string()) {
+            return Err(damaged(path, "numbers that differ from their checksum"));
+        }
+        settings = find(KEY);
+    }
+    let mut tensors = Tensors::new();
+    for (name, view) in file.iter() {
+        let values = match view.dtype() {
+            Dtype::F32 => numbers(view.data(), |bytes| f64::from(f32::from_le_bytes(bytes))),
+            Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
+            other => return Err(damaged(path, format!("`{name}` of type {other:?}, not F32 or F64"))),
+        };
+        tensors.insert(name.to_string(), Tensor { shape: view.shape().to_vec(), values });
+    }
+    Ok((tensors, settings))
+}
+
+fn numbers<const SIZE: usize>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> f64) -> Vec<f64> {
+    bytes.chunks_exact(SIZE).map(|chunk| convert(chunk.try_into().expect("chunks have this size"))).collect()
+}
+
+/// The tensors of a `.safetensors` or `.npz` file.
+pub(super) fn read(path: &Path) -> Result<Tensors> {
+    if path.extension().is_some_and(|suffix| suffix == "npz") {
+        let arrays = read_npz(path)?.into_iter();
+        return Ok(arrays
+            .map(|(name, array)| (name, Tensor { values: array.doubles(), shape: array.shape }))
+            .collect());
+    }
+    let advice = "say where it is with `initial_weights`";
+    let bytes = std::fs::read(path)
+        .map_err(|error| Error::io("read weights", path.display().to_string(), error, advice))?;
+    unpack(path, &bytes).map(|(tensors, _)| tensors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_come_back_and_every_flipped_bit_is_seen() {
+        let values = [0.1_f32, -2.5, 1e-30, 7.0];
+        let tensors =
+            [("a/weights".to_string(), vec![2, 2], &values[..]), ("b".into(), vec![1], &values[..1])];
+        let bytes = pack(&tensors, "settings").expect("they can be packed");
+        assert_eq!(
+            bytes,
+            pack(&tensors, "settings").expect("they can be packed"),
+            "the same bytes each time"
+        );
+        let path = Path::new("x.safetensors");
+        let (found, settings) = unpack(path, &bytes).expect("they are whole");
+        assert_eq!(settings.as_deref(), Some("settings"));
+        assert_eq!(found["a/weights"].values[0], f64::from(0.1_f32));
+        for at in (bytes.len() - 20..bytes.len()).chain(0..40) {
+            let mut broken = bytes.clone();
+            broken[at] ^= 4;
+            // A name that changed makes it a file of somebody else's, without settings.
+            let settings = unpack(path, &broken).ok().and_then(|(_, settings)| settings);
+            assert_eq!(settings, None, "byte {at}");
+        }
+        for length in 0..bytes.len() {
+            assert!(unpack(path, &bytes[..length]).is_err());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Files written for neon: what they mean, and what is refused.
+
+use unisono_nn::{
+    Activation, Cost, Experiment, Initial, LayerKind, Method, ModelKind, Precision, Schedule, Source,
+};
+
+fn parse(text: &str) -> unisono::Result<Experiment> {
+    Experiment::parse("neon.yaml", text, &[])
+}
+
+const OLD: &str = "
+!obj:neon.experiments.fit_predict_err.FitPredictErrorExperiment {
+  backend: &be !obj:neon.backends._numpy.Numpy64 { rng_seed: 7, seterr_handling: {all: 'warn'} },
+  datasets: [
+    !obj:neon.datasets.mnist.MNIST { backend: *be, repo_path: '/data', sample_pct: 0.5, serialized_path: 'x_{rank}.pkl' },
+  ],
+  model: !obj:neon.models.mlp.MLP {
+    num_epochs: 3, batch_size: &bs 20, learning_rate: 0.1,
+    momentum: { type: linear_monotone, initial_coef: 0.5, start_epoch: 1, saturate_epoch: 4, saturated_coef: 0.9 },
+    cost: !obj:neon.transforms.cross_entropy.CrossEntropy {},
+    layers: [
+      !obj:neon.layers.Layer {
+        name: hidden, batch_size: *bs, nin: 785, nout: 30,
+        weight_init: { type: normal, loc: 0.0, scale: 0.01, bias_init: 0.3 },
+        activation: !obj:neon.transforms.tanh.Tanh {},
+      },
+      !obj:neon.layers.LayerWithNoBias {
+        name: out, nin: 30, nout: 10, learning_rate: 0.2, weight_init: { type: node_normalized, scale: 2.0 },
+        activation: !obj:neon.transforms.softmax.Softmax {},
+      },
+    ],
+  },
+  logging: { level: 20 },
+}
+";
+
+#[test]
+fn the_first_anatomy_is_understood() {
+    let experiment = parse(OLD).expect("it is right");
+    assert_eq!((experiment.seed, experiment.epochs, experiment.batch_size), (7, 3, 20));
+    assert_eq!(
+        (experiment.precision, experiment.sample, experiment.shuffle),
+        (Precision::Double, 50.0, false)
+    );
+    assert_eq!(experiment.source, Source::Mnist { folder: Some("/data/MNIST".into()) });
+    let [hidden, out] = &experiment.layers[..] else { panic!("two layers") };
+    assert_eq!((hidden.kind.clone(), hidden.bias), (LayerKind::FullyConnected { outputs: 30 }, Some(0.3)));
+    assert_eq!(hidden.weights, Initial::Normal { mean: 0.0, deviation: 0.01 });
+    let line = Schedule::Linear { initial: 0.5, start: 1, saturate: 4, saturated: 0.9 };
+    assert_eq!((&hidden.rule.method, &hidden.rule.rate), (&Method::Momentum(line), &Schedule::Constant(0.1)));
+    // Layers without a bias do not follow the momentum; the entropy of a softmax is one cost.
+    assert_eq!((&out.rule.method, out.bias), (&Method::GradientDescent, None));
+    assert_eq!(
+        (out.rule.rate.clone(), out.weights.clone()),
+        (Schedule::Constant(0.2), Initial::NodeNormalized { scale: 2.0 })
+    );
+    assert_eq!((experiment.cost, out.activation), (Cost::SoftmaxCrossEntropy, Activation::Identity));
+}
+
+#[test]
+fn the_later_anatomy_is_understood() {
+    let text = "
+!obj:experiments.FitPredictErrorExperiment {
+  dataset: !obj:datasets.UniformRandom { ntrain: 100, ntest: 20, nin: 12, nout: 4 },
+  metrics: { train: [], test: [] },
+  model: !obj:models.MLP {
+    num_epochs: 2, batch_size: 10,
+    layers: [
+      &data !obj:layers.DataLayer { name: d0, nout: 12 },
+      !obj:layers.FCLayer {
+        name: h0, nout: 8, batch_norm: True,
+        lrule_init: { type: gradient_descent_momentum_weight_decay, lr_params: {
+          learning_rate: 0.1, weight_decay: 0.005, momentum_params: { type: constant, coef: 0.9 },
+          schedule: { type: step, ratio: 0.1, step_epochs: 2 } } },
+        weight_init: !obj:params.UniformValGen { low: -0.1, high: 0.2, bias_init: 0.5 },
+        activation: !obj:transforms.RectLeaky { slope: 0.2 },
+      },
+      !obj:layers.DropOutLayer { name: drop, keep: 0.6 },
+      !obj:layers.FCLayer {
+        name: out, nout: 4, lrule_init: { type: adadelta, lr_params: { rho: 0.9, epsilon: 0.001 } },
+        weight_init: !obj:params.GaussianValGen { loc: 0.0, scale: 0.1 },
+        activation: !obj:transforms.Logistic {},
+      },
+      !obj:layers.CostLayer { name: cost, ref_layer: *data, cost: !obj:transforms.SumSquaredDiffs {} },
+    ],
+  },
+}
+";
+    let experiment = parse(text).expect("it is right");
+    let kinds: Vec<&LayerKind> = experiment.layers.iter().map(|layer| &layer.kind).collect();
+    assert!(matches!(
+        kinds[..],
+        [
+            LayerKind::FullyConnected { outputs: 8 },
+            LayerKind::BatchNorm { .. },
+            LayerKind::Dropout { keep: 0.6 },
+            LayerKind::FullyConnected { outputs: 4 }
+        ]
+    ));
+    let [hidden, norm, _, out] = &experiment.layers[..] else { panic!("four layers") };
+    assert_eq!((hidden.activation, norm.activation), (Activation::Identity, Activation::Leaky(0.2)));
+    assert_eq!((hidden.rule.decay, hidden.bias, out.bias), (0.005, Some(0.5), None));
+    assert_eq!(hidden.rule.rate, Schedule::Step { initial: 0.1, ratio: 0.1, epochs: 2 });
+    assert_eq!(hidden.rule.method, Method::Momentum(Schedule::Constant(0.9)));
+    assert_eq!(out.rule.method, Method::AdaDelta { rho: 0.9, epsilon: 0.001 });
+    assert_eq!((experiment.cost, experiment.model.clone()), (Cost::SumOfSquares, ModelKind::Network));
+}
+
+#[test]
+fn the_old_constant_momentum_reads_one_key_alone() {
+    let text = OLD.replace("type: linear_monotone, initial_coef: 0.5", "type: constant, initial_coef: 0.9");
+    let experiment = parse(&text).expect("it is right");
+    assert_eq!(experiment.layers[0].rule.method, Method::Momentum(Schedule::Constant(0.0)));
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_its_line() {
+    for (part, wrong, words) in [
+        ("mlp.MLP", "mlp.MPL", "did you mean `MLP`?"),
+        ("mlp.MLP", "rbm.RBM", "one of MLP"),
+        ("num_epochs", "num_epoch", "did you mean `num_epochs`?"),
+        ("nin: 785, nout", "nin: 785, nuot", "did you mean `nout`?"),
+        ("type: normal", "type: normale", "did you mean `normal`?"),
+        ("!obj:neon.transforms.tanh.Tanh", "!obj:os.system", "one of Logistic"),
+        ("learning_rate: 0.1", "cost_: 1", "known key"),
+        ("mnist.MNIST", "sparsenet.SPARSENET", "one of MNIST"),
+    ] {
+        let text = OLD.replace(part, wrong);
+        let error = parse(&text).expect_err(wrong).to_string();
+        let line = 1 + text.lines().position(|line| line.contains(wrong)).expect("it is there");
+        assert!(error.contains(&format!("neon.yaml:{line}")) && error.contains(words), "{wrong}: {error}");
+    }
+}
