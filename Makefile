@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := $(shell find src cli bindings/python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) \
+SOURCES := $(shell find src nn cli bindings/python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) \
 	-not -path '*/tests/*' 2>/dev/null) Cargo.toml Cargo.lock
 CARGO_DENY := 0.20.2
 RANKS ?= 4
