@@ -45,6 +45,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
         experiment.need("model")?,
         &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
     )?;
+    model.only(MODEL_KEYS)?;
     // 2014 gives the backend to the experiment, 2015 leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
         let backend = Object::of(backend, BACKENDS)?;
@@ -166,7 +167,6 @@ const MODEL_KEYS: &[&str] = &[
 ];
 
 fn translate_model(model: &Object<'_>) -> Result<Node> {
-    model.only(MODEL_KEYS)?;
     let place = &model.node.place;
     let (cost, layers) = layers(model)?;
     let is_sparse = model.class.starts_with("GB");
