@@ -48,13 +48,13 @@ add_options! {
     momentum,
     /// The size of a step for adagrad; how much of the earlier squares is kept for rmsprop.
     rho,
-    /// How strongly delays are compensated: dcasgd, dcasgda.
+    /// How strongly delays are compensated: dcasgd, dcasgda. How strongly weights decay: lion.
     lambda,
     /// Keeps divisions away from zero.
     epsilon,
-    /// How much of the earlier mean is kept: adam.
+    /// How much of the earlier mean is kept: adam; how much of it a step takes: lion.
     beta1,
-    /// How much of the earlier mean square is kept: adam.
+    /// How much of the earlier mean square is kept: adam; of the earlier mean: lion.
     beta2,
     /// How large a step is: ftrl.
     alpha,

@@ -137,6 +137,9 @@ def test_options_reach_the_updater():
     np.testing.assert_allclose(table.get(), [-0.5, -0.5], rtol=1e-5)
     table.add([1, 4], learning_rate=0.25)
     np.testing.assert_allclose(table.get(), [-0.75, -0.75], rtol=1e-5)
+    decayed = uni.ArrayTable(2, init=1.0, updater="lion", learning_rate=0.5, lambda_=0.5)
+    decayed.add([3, -3])
+    np.testing.assert_array_equal(decayed.get(), [0.25, 1.25])
     compensated = uni.ArrayTable(1, updater="dcasgd", lambda_=0.5)
     compensated.add([1], **{"lambda": 0.1})
 

@@ -11,6 +11,7 @@ use super::add::Add;
 use super::dcasgd::Dcasgd;
 use super::dcasgda::Dcasgda;
 use super::ftrl::Ftrl;
+use super::lion::Lion;
 use super::momentum::Momentum;
 use super::nesterov::Nesterov;
 use super::rmsprop::Rmsprop;
@@ -49,7 +50,7 @@ struct BuiltIn {
     rule: fn(DType) -> Option<Arc<dyn Rule>>,
 }
 
-static BUILT_IN: [BuiltIn; 10] = [
+static BUILT_IN: [BuiltIn; 11] = [
     BuiltIn { name: "add", alias: Some("default"), rule: |dtype| for_numbers(Add, dtype) },
     BuiltIn { name: "sgd", alias: None, rule: |dtype| for_numbers(Sgd, dtype) },
     BuiltIn { name: "momentum", alias: Some("momentum_sgd"), rule: |dtype| for_floats(Momentum, dtype) },
@@ -57,6 +58,7 @@ static BUILT_IN: [BuiltIn; 10] = [
     BuiltIn { name: "adagrad", alias: None, rule: |dtype| for_floats(Adagrad, dtype) },
     BuiltIn { name: "rmsprop", alias: None, rule: |dtype| for_floats(Rmsprop, dtype) },
     BuiltIn { name: "adam", alias: None, rule: |dtype| for_floats(Adam, dtype) },
+    BuiltIn { name: "lion", alias: None, rule: |dtype| for_floats(Lion, dtype) },
     BuiltIn { name: "ftrl", alias: None, rule: |dtype| for_floats(Ftrl, dtype) },
     BuiltIn { name: "dcasgd", alias: None, rule: |dtype| for_floats(Dcasgd, dtype) },
     BuiltIn { name: "dcasgda", alias: None, rule: |dtype| for_floats(Dcasgda, dtype) },

@@ -7,6 +7,7 @@ mod choice;
 mod dcasgd;
 mod dcasgda;
 mod ftrl;
+mod lion;
 mod momentum;
 mod nesterov;
 mod rmsprop;

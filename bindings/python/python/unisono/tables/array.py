@@ -45,7 +45,7 @@ class ArrayTable(Table):
             init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the
                 same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
             updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam",
-                "ftrl", "dcasgd" or "dcasgda".
+                "lion", "ftrl", "dcasgd" or "dcasgda".
             consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "ssp:3" (also
                 ``("ssp", 3)``) or "average".
             name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.

@@ -1,0 +1,47 @@
+//! `lion`, steps of one length in the direction of a running mean: u = sgn(β₁·m + (1−β₁)·g), w −= η·(u + λ·w),
+//! m = β₂·m + (1−β₂)·g.
+//!
+//! All workers share one m, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The decay
+//! λ draws weights towards zero, beside the gradient and not through it; it is off unless asked for. sgn(0) is 0: a
+//! weight that has had no gradient moves by the decay alone. Chen and others, "Symbolic discovery of optimization
+//! algorithms", 2023 (arXiv 2302.06675), algorithm 2.
+
+use super::setting::{Setting, setting, settings};
+use super::{UpdateContext, Updater, planes};
+use crate::memory::each::update_each;
+use crate::memory::{Real, TableElement};
+
+pub(super) struct Lion;
+
+const LEARNING_RATE: Setting = setting!(learning_rate = 0.0001, Positive);
+const LAMBDA: Setting = setting!(lambda = 0.0, NotNegative);
+const BETA1: Setting = setting!(beta1 = 0.9, BelowOne);
+const BETA2: Setting = setting!(beta2 = 0.99, BelowOne);
+
+impl<T: TableElement<State: Real>> Updater<T> for Lion {
+    fn name(&self) -> &str {
+        "lion"
+    }
+
+    fn shared_planes(&self) -> usize {
+        1
+    }
+
+    settings!(&[LEARNING_RATE, LAMBDA, BETA1, BETA2]);
+
+    fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
+        let (learning_rate, lambda): (T::State, T::State) = (LEARNING_RATE.of(context), LAMBDA.of(context));
+        let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        update_each(values, planes(state), delta, |value, [mean], gradient| {
+            let direction = sign(beta1 * mean + fresh1 * gradient);
+            (value - learning_rate * (direction + lambda * value), [beta2 * mean + fresh2 * gradient])
+        });
+    }
+}
+
+/// 1, −1, or the number itself where it has no direction: a zero stays zero, and a NaN is not hidden.
+#[inline(always)]
+fn sign<R: Real>(number: R) -> R {
+    if number.absolute() > R::ZERO { R::ONE.with_sign_of(number) } else { number }
+}

@@ -1,0 +1,58 @@
+//! Names, types and options that are refused, and the advice that comes with it.
+
+use super::*;
+use crate::Kind;
+
+#[test]
+fn wrong_names_and_types_are_refused_with_advice() {
+    let error = UpdaterChoice::named("momentun").unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    let text = error.to_string();
+    assert!(text.contains("add, sgd, momentum") && text.contains("did you mean `momentum`?"), "{text}");
+    let text = UpdaterChoice::named("gradient boosting").unwrap_err().to_string();
+    assert!(text.contains("write your own"), "{text}");
+
+    for name in UpdaterChoice::names() {
+        let choice = UpdaterChoice::named(name).unwrap();
+        for dtype in DType::ALL {
+            let whole = matches!(dtype, DType::I32 | DType::I64);
+            match choice.rule(dtype) {
+                Ok(rule) => {
+                    assert_eq!((rule.name(), rule.dtype()), (name, dtype));
+                    assert!(dtype.is_float() || (whole && ["add", "sgd"].contains(&name)));
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Usage);
+                    assert!(error.to_string().contains(&format!("`{name}`, received {dtype}")), "{error}");
+                    assert_eq!(whole, error.to_string().contains("or the updater `add` or `sgd`"), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn options_with_which_a_rule_cannot_work_are_refused() {
+    for (name, option, value) in [
+        ("momentum", "momentum", 1.0),
+        ("nesterov", "momentum", -0.1),
+        ("adagrad", "learning_rate", 0.0),
+        ("adagrad", "epsilon", 1e-60),
+        ("rmsprop", "rho", 1.5),
+        ("adam", "beta2", 1.0 - 1e-12),
+        ("adam", "learning_rate", -1.0),
+        ("lion", "beta1", 1.0),
+        ("lion", "lambda", -0.1),
+        ("ftrl", "alpha", 0.0),
+        ("ftrl", "lambda1", -5.0),
+        ("dcasgd", "learning_rate", 0.0),
+        ("dcasgda", "lambda", -0.1),
+    ] {
+        let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
+        let text = rule.options(&options(&[(option, value)])).unwrap_err().to_string();
+        assert!(text.contains(&format!("as {option} of the updater `{name}`")), "{text}");
+        assert_eq!(rule.options(&AddOptions::default()).unwrap(), rule.defaults());
+    }
+    let rule = UpdaterChoice::default().rule(DType::F32).unwrap();
+    assert!(rule.options(&AddOptions { rho: Some(f64::NAN), ..AddOptions::default() }).is_err());
+}
