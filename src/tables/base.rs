@@ -190,8 +190,9 @@ impl Base {
             Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
             Consistency::Bsp { backup } if backup > 0 => {
                 let _guard = self.hold(call, &self.clock.round().lock)?;
-                // The others may have buried some of them already; these are not among those who are waited for.
-                if self.clock.buried() + dead.len() > backup && !dead.is_empty() {
+                // Others may have buried some of them since this call saw that it waits for them.
+                let unburied = dead.iter().filter(|&&worker| !self.clock.is_buried(worker)).count();
+                if unburied > 0 && self.clock.buried() + unburied > backup {
                     return Err(call.lost(lost));
                 }
                 dead.iter().for_each(|&worker| self.clock.bury(worker));
