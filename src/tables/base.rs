@@ -183,15 +183,17 @@ impl Base {
     /// Fails if there is no sense in waiting for these workers any longer.
     pub(super) fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
         call.check_interrupt()?;
+        // Who had finished before its process ended is not missed, though this call was still waiting for it.
         let dead = workers.iter().filter_map(|&worker| Some((worker, self.lost(worker)?)));
+        let dead = dead.filter(|(worker, _)| self.clock.is_active(*worker));
         let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
         match self.description.consistency {
             // A bound on staleness does not hold back those who are alive.
             Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
             Consistency::Bsp { backup } if backup > 0 => {
                 let _guard = self.hold(call, &self.clock.round().lock)?;
-                // Others may have buried some of them since this call saw that it waits for them.
-                let unburied = dead.iter().filter(|&&worker| !self.clock.is_buried(worker)).count();
+                // Others may have buried some of them before this one had the lock.
+                let unburied = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
                 if unburied > 0 && self.clock.buried() + unburied > backup {
                     return Err(call.lost(lost));
                 }

@@ -97,7 +97,7 @@ impl Clock {
         self.of(worker).ticks.load(Ordering::Acquire)
     }
 
-    fn is_active(&self, worker: usize) -> bool {
+    pub fn is_active(&self, worker: usize) -> bool {
         self.of(worker).state.load(Ordering::Acquire) == ACTIVE
     }
 
@@ -227,14 +227,9 @@ impl Clock {
         self.withdraw(worker);
     }
 
-    /// Whether a worker died and was not seen again.
-    pub fn is_buried(&self, worker: usize) -> bool {
-        self.of(worker).state.load(Ordering::Acquire) == DEAD
-    }
-
     /// How many workers died and were not seen again.
     pub fn buried(&self) -> usize {
-        (0..self.workers).filter(|&worker| self.is_buried(worker)).count()
+        (0..self.workers).filter(|&worker| self.of(worker).state.load(Ordering::Acquire) == DEAD).count()
     }
 
     /// The worker is here, perhaps again: it goes on where the slowest of the others is, if it was behind.
