@@ -48,7 +48,11 @@ STAGES = [
     # Loom tries every order in which threads can meet at a flag, a lock or a lane; it replaces the atomics,
     # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
-    Stage("Python", [*PYTEST, "--ignore", "tests/frameworks", "tests"], PACKAGE),
+    Stage(
+        "Python", [*PYTEST, "--ignore", "tests/frameworks", "--ignore", "tests/functions", "tests"], PACKAGE
+    ),
+    # Apart, because a process that has imported JAX must not be forked, as some tests of the world do.
+    Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
     # Docstrings of frameworks that are not installed cannot run.
     Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),

@@ -116,6 +116,15 @@ def test_a_worker_that_wants_to_leave_stays(fork):
     assert leave(functions.data(np.zeros(2))) == 0
 
 
+@pytest.fixture
+def heeds_control_c():
+    """A program that was started in the background may have been told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_control_c")
 def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
     fork(2)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
