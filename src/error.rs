@@ -1,5 +1,8 @@
 //! The one error type: it names the rank, the operation, what was expected, what happened and what to do next.
 
+#[doc(hidden)]
+pub mod nearest;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::nearest::advice;
+use crate::error::nearest::advice;
 use crate::{Error, Result};
 
 macro_rules! add_options {

@@ -22,7 +22,6 @@ mod key_value;
 mod layout;
 mod listing;
 mod make;
-mod nearest;
 mod options;
 mod picks;
 mod placement;

@@ -2,9 +2,9 @@
 
 use unisono::Result;
 
-use super::nearest::advice;
 use super::node::{Node, Value};
 use super::yaml::scalar;
+use unisono::error::nearest::advice;
 
 /// What a value may be.
 #[derive(Debug)]

@@ -4,7 +4,6 @@ mod build;
 mod compose;
 mod describe;
 mod format;
-mod nearest;
 mod neon;
 mod node;
 mod read;

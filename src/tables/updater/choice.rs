@@ -18,8 +18,8 @@ use super::rmsprop::Rmsprop;
 use super::rule::{Rule, untyped, wrong_type};
 use super::sgd::Sgd;
 use super::{TableElement, Updater};
+use crate::error::nearest::advice;
 use crate::memory::DType;
-use crate::tables::nearest::advice;
 use crate::{Error, Result};
 
 /// The updater of a table.

@@ -2,9 +2,9 @@
 
 use unisono::Result;
 
-use super::super::nearest::advice;
 use super::super::node::{Node, Place, Value};
 use super::object::{Object, map, number, text};
+use unisono::error::nearest::advice;
 
 fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
     words.iter().find(|known| **known == word).copied().ok_or_else(|| {

@@ -2,8 +2,8 @@
 
 use unisono::Result;
 
-use super::super::nearest::advice;
 use super::super::node::{Node, Place, Value};
+use unisono::error::nearest::advice;
 
 pub(super) struct Object<'a> {
     pub(super) class: &'static str,

@@ -1,16 +1,18 @@
 //! What a user may have meant: the name that differs least from the one that was given.
 
 /// The nearest of `names`, unless all are quite different.
-pub(crate) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase().replace('-', "_");
-    let (distance, name) =
-        names.into_iter().map(|name| (distance(&given, name), name)).min_by_key(|(distance, _)| *distance)?;
+    let (distance, name) = names
+        .into_iter()
+        .map(|name| (distance(&given, &name.to_lowercase()), name))
+        .min_by_key(|(distance, _)| *distance)?;
     let alike = distance <= 1 + name.chars().count() / 3;
     alike.then_some(name)
 }
 
 /// "did you mean `name`?", or what else to do where nothing is near.
-pub(crate) fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
+pub fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
     match nearest(given, names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => otherwise.into(),
@@ -49,6 +51,7 @@ mod tests {
             ("learning-rate", Some("learning_rate")),
             ("sdg", Some("sgd")),
             ("beta", Some("beta1")),
+            ("SGDs", Some("sgd")),
             ("zebra crossing", None),
             ("", None),
         ] {
