@@ -1,7 +1,7 @@
 //! What tables of every kind have: a description, a clock, calls in the background, and an end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::clock::{Clock, Verdict};
@@ -44,6 +44,10 @@ pub(crate) struct Base {
     pub(super) reject_nan: bool,
     pub(super) compression: Compression,
     pub(super) calls: AtomicU64,
+    /// Whether all ranks have it: its making is not told to clocks.
+    pub(super) complete: AtomicBool,
+    /// Whether other hosts may have carried this worker along since they were asked.
+    pub(super) carried: AtomicBool,
 }
 
 impl Base {
@@ -77,6 +81,8 @@ impl Base {
             reject_nan: options.reject_nan,
             compression: options.compression,
             calls: AtomicU64::new(0),
+            complete: AtomicBool::new(!making.is_new()),
+            carried: AtomicBool::new(false),
         }
     }
 
@@ -239,6 +245,7 @@ impl Base {
         worker: usize,
         write: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        self.clock.is_back(worker);
         if !self.clock.has_rounds() {
             self.wait(call, || self.clock.add_waits_for(worker))?;
             write()?;

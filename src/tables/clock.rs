@@ -1,11 +1,13 @@
 //! Who has done how much on a table, in shared memory, and what follows from it: may this worker get or add now?
 //!
 //! A worker's counters go up after its get or add is done. Everybody may read them; only whoever acts for that worker
-//! changes them. All rules only ever wait for counters to grow, so a rule that holds keeps holding until the worker acts.
+//! changes them, except that others may carry it along in its steps (`pace.rs`). All rules only ever wait for counters to
+//! grow, so a rule that holds keeps holding until the worker acts.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Consistency;
+use super::pace::Pace;
 use crate::transport::arena::Extent;
 use crate::transport::arena::flag::Flag;
 use crate::transport::arena::lock::Lock;
@@ -15,7 +17,7 @@ use crate::transport::arena::lock::Lock;
 struct Counters {
     adds: AtomicU64,
     gets: AtomicU64,
-    ticks: AtomicU64,
+    pace: Pace,
     /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
     /// its adds are as many, that add is not applied yet.
     accepted: AtomicU64,
@@ -93,8 +95,9 @@ impl Clock {
         self.of(worker).gets.load(Ordering::Acquire)
     }
 
-    fn ticks(&self, worker: usize) -> u64 {
-        self.of(worker).ticks.load(Ordering::Acquire)
+    /// How many steps a worker has made.
+    pub fn ticks(&self, worker: usize) -> u64 {
+        self.of(worker).pace.steps()
     }
 
     pub fn is_active(&self, worker: usize) -> bool {
@@ -126,11 +129,23 @@ impl Clock {
                 }
                 self.others(worker).filter(|&other| self.adds(other) < mine).collect()
             }
-            Consistency::Ssp { bound } => {
-                let mine = self.ticks(worker);
-                self.others(worker).filter(|&other| self.ticks(other).saturating_add(bound) < mine).collect()
-            }
+            Consistency::Ssp { bound } => self.slower(worker, self.ticks(worker).saturating_sub(bound)),
         }
+    }
+
+    /// The workers that must still come to a step before this one may go on. When only workers are behind that make no calls,
+    /// or that wait for this one elsewhere, they are carried along to it.
+    fn slower(&self, worker: usize, step: u64) -> Vec<usize> {
+        let (mut slow, mut carried) = (Vec::new(), Vec::new());
+        for other in (0..self.workers).filter(|&other| other != worker && self.ticks(other) < step) {
+            let is_absent = !self.is_active(other) || self.of(other).pace.waits_for(&self.of(worker).pace);
+            if is_absent { &mut carried } else { &mut slow }.push(other);
+        }
+        if slow.is_empty() && !carried.is_empty() {
+            carried.into_iter().for_each(|other| self.of(other).pace.lift(step));
+            self.ring();
+        }
+        slow
     }
 
     /// The workers that keep this one's next add from being applied.
@@ -209,9 +224,38 @@ impl Clock {
         self.others(worker).map(|other| mine.saturating_sub(steps(other))).max().unwrap_or(0)
     }
 
-    pub fn tick(&self, worker: usize) {
-        self.of(worker).ticks.fetch_add(1, Ordering::Release);
+    /// This worker makes a step; returns how many it has made.
+    pub fn tick(&self, worker: usize) -> u64 {
+        self.is_back(worker);
+        let steps = self.of(worker).pace.step();
         self.ring();
+        steps
+    }
+
+    /// This worker has made so many steps, as other hosts count them.
+    pub fn tick_to(&self, worker: usize, steps: u64) {
+        self.is_back(worker);
+        self.of(worker).pace.lift(steps);
+        self.ring();
+    }
+
+    /// This worker begins a call of the world's group, where it may wait for all others.
+    pub fn enter_call(&self, worker: usize, number: u64) {
+        self.of(worker).pace.enter(number);
+        self.ring();
+    }
+
+    /// That call has ended.
+    pub fn leave_call(&self, worker: usize) {
+        self.of(worker).pace.leave();
+    }
+
+    /// A worker that acts is alive: whoever took it for dead had looked before it came back.
+    pub fn is_back(&self, worker: usize) {
+        let state = &self.of(worker).state;
+        if state.load(Ordering::Relaxed) == DEAD {
+            let _ = state.compare_exchange(DEAD, ACTIVE, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 
     /// The worker makes no more calls: nobody waits for it any more.
@@ -232,17 +276,16 @@ impl Clock {
         (0..self.workers).filter(|&worker| self.of(worker).state.load(Ordering::Acquire) == DEAD).count()
     }
 
-    /// The worker is here, perhaps again: it goes on where the slowest of the others is, if it was behind.
+    /// The worker is here, perhaps again. Where there are no rounds it goes on at the step that it had come to, or to which the
+    /// others have carried it along.
     pub fn return_to_life(&self, worker: usize) {
         let counters = self.of(worker);
-        let slowest = |count: fn(&Clock, usize) -> u64| {
-            self.others(worker).map(|other| count(self, other)).min().unwrap_or(0)
-        };
-        counters.ticks.fetch_max(slowest(Clock::ticks), Ordering::AcqRel);
+        counters.pace.leave();
         if self.has_rounds() {
             // Its part in the rounds that were complete without it would only be dropped.
             counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
-            counters.gets.fetch_max(slowest(Clock::gets), Ordering::AcqRel);
+            let slowest = self.others(worker).map(|other| self.gets(other)).min().unwrap_or(0);
+            counters.gets.fetch_max(slowest, Ordering::AcqRel);
         }
         counters.state.store(ACTIVE, Ordering::Release);
         self.withdraw(worker);

@@ -16,10 +16,17 @@ use crate::transport::Call;
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
     pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
+        self.tell(call, worker, verb, &[])
+    }
+
+    /// As [`Base::tell_others`], with what else there is to say.
+    pub(super) fn tell(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
         // After the goodbye nobody listens, or tables of a later joining do.
         let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
-            remote.post(call, self.server_of(host)?, Request::new(self.number, worker as u32, verb))
+            let mut request = Request::new(self.number, worker as u32, verb);
+            request.payload = payload.to_vec();
+            remote.post(call, self.server_of(host)?, request)
         })
     }
 

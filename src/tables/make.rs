@@ -177,6 +177,7 @@ impl Table {
         if making.is_new() {
             table.first_values(tables, master, &options.init)?;
         }
+        table.core.complete();
         Ok(table)
     }
 

@@ -23,6 +23,7 @@ mod layout;
 mod listing;
 mod make;
 mod options;
+mod pace;
 mod picks;
 mod placement;
 mod queue;
@@ -34,6 +35,7 @@ mod save_rows;
 mod serve;
 mod shards;
 mod staleness;
+mod steps;
 mod storage;
 mod table;
 #[allow(clippy::module_inception)]

@@ -29,9 +29,8 @@ impl Store for List {
         let worker = table.caller(request)?;
         let call = table.call(&self.group, "a request from another host");
         match (request.verb, &table) {
-            (Verb::Tick, _) => {
-                table.clock.tick(worker);
-                Ok(Vec::new())
+            (Verb::Tick | Verb::EnterCall | Verb::LeaveCall | Verb::Steps, _) => {
+                table.serve_steps(worker, request)
             }
             (Verb::Finish, _) => table.finish_here(&call, worker).map(|()| Vec::new()),
             (_, Open::Table(table)) => table.serve(&call, worker, request),

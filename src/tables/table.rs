@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::core::Core;
 use super::description::TableKind;
 use super::make::Wish;
-use super::remote::Verb;
 use super::tables::End;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
@@ -263,20 +262,33 @@ impl Table {
     /// Says that this worker begins its next step: the bound of `ssp` counts these. With `average`, all workers call it
     /// and their copies become the average of them all.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.core.worker(&self.group, "tick")?;
-        let call = self.core.call(&self.group, "tick");
-        self.core.queue.drain(&call)?;
-        match &self.core.replica {
-            None => {
-                self.core.clock.tick(worker);
-                self.core.tell_others(&call, worker, Verb::Tick)?;
-            }
-            Some(replica) => {
-                let members = self.core.inner.workers_group(&self.group)?;
-                replica.average(&members, self.core.description.len() * self.dtype().size())?;
-            }
+        if let Some(replica) = &self.core.replica {
+            self.core.worker(&self.group, "tick")?;
+            self.core.flush(&self.group)?;
+            let members = self.core.inner.workers_group(&self.group)?;
+            replica.average(&members, self.core.description.len() * self.dtype().size())?;
         }
-        Ok(())
+        self.core.tick(&self.group)
+    }
+
+    /// How many steps this worker has made: its own [`Table::tick`]s, those of the process before it if it was started again, and
+    /// those that the others made without it, while it was away or waited for all of them. A loop that goes on at this step
+    /// can be started again.
+    ///
+    /// ```
+    /// # use unisono::World;
+    /// # use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+    /// # let tables = Tables::join(&World::init()?, Role::Both)?;
+    /// let options = TableOptions { consistency: Consistency::Ssp { bound: 2 }, ..TableOptions::default() };
+    /// let weights = ArrayTable::<f32>::create(&tables, 3, None, options)?;
+    /// while weights.clock()? < 10 {
+    ///     weights.add(&[1.0, 2.0, 3.0])?;
+    ///     weights.tick()?;
+    /// }
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn clock(&self) -> Result<u64> {
+        self.core.steps(&self.group)
     }
 
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::founding;
@@ -14,7 +14,7 @@ use super::role::{Role, Roles};
 use crate::error::{Error, Result};
 use crate::transport::arena::Seat;
 use crate::transport::{Interrupt, Transport};
-use crate::world::{Group, World};
+use crate::world::{Group, Watcher, World};
 
 /// The tables of a world, seen from one rank. A handle is cheap to clone.
 ///
@@ -99,6 +99,8 @@ impl Tables {
             closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
         };
+        let watcher: Weak<dyn Watcher> = Arc::downgrade(&(inner.list.clone() as Arc<dyn Watcher>));
+        common.watchers.add(watcher);
         let inner = Arc::new(inner);
         let end = End::start(&inner, &group)?;
         Ok(Tables { inner, group, end })

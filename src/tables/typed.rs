@@ -42,6 +42,11 @@ macro_rules! door {
                 self.table.tick()
             }
 
+            /// How many steps this worker has made; see [`Table::clock`].
+            pub fn clock(&self) -> Result<u64> {
+                self.table.clock()
+            }
+
             /// How old the values were that gets returned; see [`Table::staleness`].
             pub fn staleness(&self) -> Vec<u64> {
                 self.table.staleness()

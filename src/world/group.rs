@@ -8,6 +8,7 @@ use super::background::{self, Background};
 use super::origin::Origin;
 use super::pending::{Pending, pending};
 use super::turn::{Turn, Turns};
+use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
@@ -25,12 +26,15 @@ pub(crate) struct Common {
     pub origin: Origin,
     /// For the context numbers of groups that this rank leads.
     pub contexts: AtomicU32,
+    /// Who hears of calls of the world's group.
+    pub watchers: Watchers,
 }
 
 impl Common {
     pub fn new(transport: Arc<dyn Transport>, seat: Option<Arc<Seat>>, hosts: Vec<usize>) -> Common {
         let (closed, contexts) = (AtomicBool::new(false), AtomicU32::new(0));
-        Common { transport, seat, hosts, closed, origin: Origin::here(), contexts }
+        let watchers = Watchers::default();
+        Common { transport, seat, hosts, closed, origin: Origin::here(), contexts, watchers }
     }
 }
 
@@ -261,7 +265,11 @@ impl Group {
         self.check_usable(verb.name())?;
         let call = self.describe(verb, number, started);
         let mut unfinished = Unfinished { group: self, operation: verb.name(), armed: true };
+        // Who makes a call in the background does other things meanwhile.
+        let watched = turn.is_some() && self.core.context == 0;
+        let inside = watched.then(|| self.core.common.watchers.during(number));
         let result = self.noted(verb, number, || body(&call));
+        drop(inside);
         unfinished.armed = false;
         if let Err(error) = &result
             && (error.kind() != Kind::Usage || self.core.channel.is_none())

@@ -12,6 +12,7 @@ mod origin;
 mod pending;
 mod subgroup;
 mod turn;
+mod watchers;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
 pub use pending::Pending;
 pub(crate) use pending::pending;
+pub(crate) use watchers::Watcher;
 
 use crate::error::{Error, Result};
 use crate::transport::{ArenaBuffer, WholeArena, shm};

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use unisono::DType;
 use unisono::tables::{
     AddOptions, ArrayTable, Consistency, CustomTable, KeyType, KeyValueTable, Keys, Rows, TableOptions,
     Tables,
 };
+use unisono::{DType, ReduceOp, World};
 
 use crate::on_all_paths;
 use crate::sums::{Dealer, sums_with};
@@ -75,6 +75,17 @@ impl Counts {
             Counts::Custom(table) => table.tick(),
         }
         .unwrap();
+    }
+}
+
+impl Counts {
+    fn clock(&self) -> i64 {
+        let steps = match self {
+            Counts::Array(table) => table.clock(),
+            Counts::Keys(table) => table.clock(),
+            Counts::Custom(table) => table.clock(),
+        };
+        steps.unwrap() as i64
     }
 }
 
@@ -144,6 +155,67 @@ fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> His
     history
 }
 
+/// As [`live`] with a bound, but every worker makes as many steps between two barriers as it likes.
+fn live_unevenly(world: &World, tables: &Tables, sort: &str, bound: u64, seed: u64) -> History {
+    let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
+    let table = Counts::create(tables, sort, Consistency::Ssp { bound });
+    let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
+    let (mut history, mut adds) = (History::default(), 0);
+    for epoch in 0..6 {
+        for _ in 0..random.below(12) {
+            if random.below(3) == 0 {
+                std::thread::sleep(Duration::from_micros(random.below(400)));
+            }
+            for _ in 0..random.below(3) {
+                table.count(me, workers, random.below(2) > 0);
+                adds += 1;
+            }
+            let (ticks, values) = (table.clock(), table.get(workers));
+            history.gets.push(Get { adds, ticks, barriers: history.at_barriers.len(), values });
+            table.tick();
+            history.at_ticks.resize(table.clock() as usize, adds);
+        }
+        match epoch % 3 {
+            0 => tables.barrier().unwrap(),
+            1 => tables.flush().and(world.group().barrier()).unwrap(),
+            _ => tables.flush().and(world.group().all_reduce(&mut [1], ReduceOp::Sum)).unwrap(),
+        }
+        history.at_barriers.push(adds);
+        // The steps that the others made without this worker are behind it, with what it had added until then.
+        history.at_ticks.resize(table.clock() as usize, adds);
+    }
+    tables.finish().unwrap();
+    history
+}
+
+/// Whoever reads at tick c sees all that the others added before their tick c − bound.
+fn check_bound(histories: &[History], bound: u64) {
+    for get in histories.iter().flat_map(|history| &history.gets) {
+        let Some(tick) = (get.ticks - bound as i64).checked_sub(1).filter(|&tick| tick >= 0) else {
+            continue;
+        };
+        for (other, &seen) in get.values.iter().enumerate() {
+            // Who stopped before has added nothing that could be missed.
+            let ticks = &histories[other].at_ticks;
+            let needed = ticks.get(tick as usize).or(ticks.last()).copied().unwrap_or(0);
+            assert!(seen >= needed, "bound {bound}: {get:?} lacks adds of worker {other} ({needed})");
+        }
+    }
+}
+
+#[test]
+fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
+    for (ranks, sort) in [2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
+        for (seed, bound) in [(0, 0), (1, 1), (2, 3)] {
+            let live = |world: &World, tables: &Tables| live_unevenly(world, tables, sort, bound, seed);
+            for histories in on_all_paths(ranks, live) {
+                check_common(&histories);
+                check_bound(&histories, bound);
+            }
+        }
+    }
+}
+
 /// Every promise that holds for all consistencies.
 fn check_common(histories: &[History]) {
     for (me, history) in histories.iter().enumerate() {
@@ -186,20 +258,7 @@ fn recorded_histories_keep_every_promise() {
                 on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Ssp { bound }, seed))
             {
                 check_common(&histories);
-                for get in histories.iter().flat_map(|history| &history.gets) {
-                    // Whoever reads at tick c sees all that the others added before their tick c − bound.
-                    let Some(tick) = (get.ticks - bound as i64).checked_sub(1).filter(|&tick| tick >= 0)
-                    else {
-                        continue;
-                    };
-                    for (other, &seen) in get.values.iter().enumerate() {
-                        let needed = histories[other].at_ticks[tick as usize];
-                        assert!(
-                            seen >= needed,
-                            "bound {bound}: {get:?} lacks adds of worker {other} ({needed})"
-                        );
-                    }
-                }
+                check_bound(&histories, bound);
             }
         }
     }

@@ -13,7 +13,6 @@ use crate::tables::description::{Description, TableKind};
 use crate::tables::founding::Making;
 use crate::tables::listing::Open;
 use crate::tables::make::check_consistency;
-use crate::tables::remote::Verb;
 use crate::tables::tables::End;
 use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
@@ -119,6 +118,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let core = Arc::new(Core { base, shards, half: Arc::new(server) });
         tables.inner.enlist(Open::Custom(core.clone()));
         making.all_have_it()?;
+        core.complete();
         let (group, end) = (tables.group.clone(), Some(tables.end.clone()));
         Ok(CustomTable { core, worker: Arc::new(worker), group, end })
     }
@@ -216,11 +216,12 @@ impl<W: WorkerHalf> CustomTable<W> {
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.core.worker(&self.group, "tick")?;
-        let call = self.core.call(&self.group, "tick");
-        self.core.queue.drain(&call)?;
-        self.core.clock.tick(worker);
-        self.core.tell_others(&call, worker, Verb::Tick)
+        self.core.tick(&self.group)
+    }
+
+    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    pub fn clock(&self) -> Result<u64> {
+        self.core.steps(&self.group)
     }
 
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result

@@ -65,6 +65,7 @@ impl KeyValueTable {
         let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
         tables.inner.enlist(Open::KeyValue(core.clone()));
         making.all_have_it()?;
+        core.complete();
         Ok(KeyValueTable { core, group: tables.group.clone(), _end: Some(tables.end.clone()) })
     }
 }

@@ -9,7 +9,6 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
-use crate::tables::remote::Verb;
 use crate::tables::tables::End;
 use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
@@ -217,11 +216,12 @@ impl KeyValueTable {
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these.
     pub fn tick(&self) -> Result<()> {
-        let worker = self.core.worker(&self.group, "tick")?;
-        let call = self.core.call(&self.group, "tick");
-        self.core.queue.drain(&call)?;
-        self.core.clock.tick(worker);
-        self.core.tell_others(&call, worker, Verb::Tick)
+        self.core.tick(&self.group)
+    }
+
+    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    pub fn clock(&self) -> Result<u64> {
+        self.core.steps(&self.group)
     }
 
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result

@@ -12,8 +12,14 @@ use crate::memory::DType;
 pub(crate) enum Verb {
     Get,
     Add,
+    /// The payload is how many steps the worker has made.
     Tick,
     Finish,
+    /// The worker begins a call of the world's group; the payload is its number.
+    EnterCall,
+    LeaveCall,
+    /// How many steps this worker has made, as that host counts them.
+    Steps,
     /// Only the rows that changed since this worker's last get into this buffer.
     GetChanged {
         buffer: u8,
@@ -150,6 +156,9 @@ fn write_verb(writer: &mut Writer, verb: Verb) {
         Verb::KeyLength => (9, 0),
         Verb::KeyItems => (10, 0),
         Verb::Custom(detail) => (11, detail),
+        Verb::EnterCall => (12, 0),
+        Verb::LeaveCall => (13, 0),
+        Verb::Steps => (14, 0),
     };
     writer.u8(number);
     writer.u8(detail);
@@ -168,6 +177,9 @@ fn read_verb(reader: &mut Reader) -> Result<Verb> {
         (9, 0) => Verb::KeyLength,
         (10, 0) => Verb::KeyItems,
         (11, detail) => Verb::Custom(detail),
+        (12, 0) => Verb::EnterCall,
+        (13, 0) => Verb::LeaveCall,
+        (14, 0) => Verb::Steps,
         (number, detail) => return Err(foreign(format!("request {number}.{detail}"))),
     })
 }

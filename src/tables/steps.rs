@@ -1,0 +1,121 @@
+//! A worker's steps on a table: told to all hosts, counted on from where a dead process stopped, and waited for by nobody while the
+//! worker itself waits for all others.
+
+use std::sync::atomic::Ordering;
+
+use super::Consistency;
+use super::base::Base;
+use super::listing::List;
+use super::remote::{Request, Verb};
+use crate::error::{Error, Result};
+use crate::transport::Call;
+use crate::world::{Group, Watcher};
+
+impl Base {
+    /// This worker begins its next step.
+    pub(super) fn tick(&self, group: &Group) -> Result<()> {
+        let worker = self.worker(group, "tick")?;
+        let call = self.call(group, "tick");
+        self.queue.drain(&call)?;
+        self.learn_steps(&call, worker)?;
+        let steps = self.clock.tick(worker);
+        self.tell_number(&call, worker, Verb::Tick, steps)
+    }
+
+    /// How many steps this worker has made.
+    pub(super) fn steps(&self, group: &Group) -> Result<u64> {
+        let worker = self.worker(group, "clock")?;
+        self.learn_steps(&self.call(group, "clock"), worker)?;
+        Ok(self.clock.ticks(worker))
+    }
+
+    /// Other hosts may have carried this worker along while it waited for all others: it counts on from there.
+    fn learn_steps(&self, call: &Call, worker: usize) -> Result<()> {
+        let Some(remote) = self.inner.remote().filter(|_| self.carried.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
+        let ask = |host| Ok((self.server_of(host)?, Request::new(self.number, worker as u32, Verb::Steps)));
+        let requests = self.other_server_hosts().map(ask).collect::<Result<Vec<_>>>()?;
+        for answer in remote.call_all(call, requests)? {
+            self.clock.tick_to(worker, number_in(&answer)?);
+        }
+        self.carried.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn tell_number(&self, call: &Call, worker: usize, verb: Verb, number: u64) -> Result<()> {
+        self.tell(call, worker, verb, &number.to_ne_bytes())
+    }
+
+    /// All ranks have the table.
+    pub(super) fn complete(&self) {
+        self.complete.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody may wait for this worker's steps.
+    fn has_bound(&self) -> bool {
+        matches!(self.description.consistency, Consistency::Ssp { .. })
+            && self.complete.load(Ordering::Acquire)
+    }
+
+    fn enter_call(&self, group: &Group, number: u64) {
+        let Some(worker) = self.inner.worker else { return };
+        self.clock.enter_call(worker, number);
+        // Whoever cannot be told waits for this worker; that ends too.
+        if let Err(error) = self.tell_number(&self.call(group, "enter"), worker, Verb::EnterCall, number) {
+            tracing::debug!(%error, "another host did not hear that this worker waits");
+        }
+    }
+
+    fn leave_call(&self, group: &Group) {
+        let Some(worker) = self.inner.worker else { return };
+        self.clock.leave_call(worker);
+        self.carried.store(self.inner.remote().is_some(), Ordering::Release);
+        if let Err(error) = self.tell_others(&self.call(group, "leave"), worker, Verb::LeaveCall) {
+            tracing::debug!(%error, "another host did not hear that this worker goes on");
+        }
+    }
+
+    /// What a worker of another host does with its steps.
+    pub(super) fn serve_steps(&self, worker: usize, request: &Request) -> Result<Vec<u8>> {
+        match request.verb {
+            Verb::Tick => self.clock.tick_to(worker, number_in(&request.payload)?),
+            Verb::EnterCall => self.clock.enter_call(worker, number_in(&request.payload)?),
+            Verb::LeaveCall => self.clock.leave_call(worker),
+            _ => return Ok(self.clock.ticks(worker).to_ne_bytes().to_vec()),
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn number_in(bytes: &[u8]) -> Result<u64> {
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| Error::internal("tick", format!("{} bytes for a number", bytes.len())))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Tables hear of calls in which this rank may wait for all others. What it queued before comes first.
+impl Watcher for List {
+    fn enter(&self, number: u64) {
+        self.bounded(move |table, group| table.enter_call(group, number));
+    }
+
+    fn leave(&self) {
+        self.bounded(|table, group| table.leave_call(group));
+    }
+}
+
+impl List {
+    fn bounded(&self, act: impl Fn(&Base, &Group) + Clone + Send + 'static) {
+        for table in self.open().into_iter().filter(|table| table.has_bound()) {
+            match table.queue.is_empty() {
+                true => act(&table, &self.group),
+                false => {
+                    let (act, group, later) = (act.clone(), self.group.clone(), table.clone());
+                    table.queue.run(move || act(&later, &group));
+                }
+            }
+        }
+    }
+}
