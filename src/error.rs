@@ -54,6 +54,9 @@ pub struct Lost {
     pub how: String,
 }
 
+/// How a rank was lost that left the world in good order.
+pub(crate) const LEFT_EARLY: &str = "it ended, or called shutdown, while others still needed it";
+
 /// What went wrong. Match on [`Error::kind`] for the stable classification.
 ///
 /// ```
@@ -114,7 +117,7 @@ pub enum Error {
         missing: Vec<Missing>,
     },
     /// Another rank is gone.
-    #[error("rank {rank}: {operation} #{number} on {group} lost {}; look at that rank's own output for the cause, then start the job again", Losts(.lost))]
+    #[error("rank {rank}: {operation} #{number} on {group} lost {}; {}", Losts(.lost), Then(.lost))]
     PeerLost {
         /// The calling rank.
         rank: usize,
@@ -226,6 +229,31 @@ impl Error {
         Error::Internal { operation: operation.into(), what: what.into() }
     }
 
+    /// The same error, with the table's name beside the operation that made it.
+    pub(crate) fn about_table(mut self, name: &str) -> Error {
+        if let Error::Usage { operation, expected, .. } = &mut self
+            && !expected.contains(&format!("{name:?}"))
+        {
+            operation.push_str(&format!(" {name:?}"));
+        }
+        self
+    }
+
+    /// The same error, in the words of the call that users made: what failed was a part of it.
+    pub(crate) fn during(mut self, words: &str) -> Error {
+        match &mut self {
+            Error::Timeout { operation, .. }
+            | Error::PeerLost { operation, .. }
+            | Error::Interrupted { operation, .. } => *operation = words.into(),
+            Error::Mismatch { rank, calls, .. } => {
+                let mine = calls.iter_mut().filter(|(other, _)| other == rank);
+                mine.for_each(|(_, call)| *call = words.into());
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// The same error, with the calling rank filled in where it was not known.
     pub fn at_rank(mut self, caller: usize) -> Error {
         if let Error::Usage { rank, .. } = &mut self {
@@ -276,6 +304,19 @@ impl fmt::Display for Losts<'_> {
         join(f, self.0, |f, lost| match lost.pid {
             Some(pid) => write!(f, "rank {} (process {pid}: {})", lost.rank, lost.how),
             None => write!(f, "rank {} ({})", lost.rank, lost.how),
+        })
+    }
+}
+
+/// What to do about ranks that are gone. One that left may have done nothing wrong but that it left too early.
+struct Then<'a>(&'a [Lost]);
+impl fmt::Display for Then<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0.iter().all(|lost| lost.how == LEFT_EARLY) {
+            true => {
+                "if it ended well, let every rank make the same calls: equally many steps, or finish() by a worker that has fewer; if it did not, its own output says why"
+            }
+            false => "look at that rank's own output for the cause, then start the job again",
         })
     }
 }

@@ -87,8 +87,9 @@ impl Job {
         let running = stay.pid().filter(|_| !stay.process_ended());
         let running = running.map(|pid| format!("its process {pid} still runs"));
         if let Some(obstacle) = running.or_else(|| stay.obstacle().map(str::to_owned)) {
-            let expected = format!("rank {rank} to have ended between two calls");
-            return Err(Error::usage("restart", expected, obstacle, "start the whole job again"));
+            let what = format!("rank {rank} cannot be started again, because {obstacle}");
+            let advice = "start the whole job again, from a checkpoint if there is one";
+            return Err(Error::unsupported("restart", what, advice));
         }
         stay.restart();
         Ok(())
@@ -97,6 +98,12 @@ impl Job {
     /// Tells the other ranks that this one's process has ended and that no other will take its place.
     pub fn rank_ended(&self, rank: usize) {
         self.arena.place(rank).stay.nobody_comes();
+    }
+
+    /// As [`Job::rank_ended`], of a process that ended with success: others that still need it hear that it left early.
+    pub fn rank_succeeded(&self, rank: usize) {
+        self.arena.place(rank).stay.ended_well();
+        self.rank_ended(rank);
     }
 
     /// What a rank is doing, in words.

@@ -55,13 +55,25 @@ impl Group {
 impl Raw<'_> {
     /// Collects the members' values in rank order; `counts` says how many each has.
     pub fn all_gather(&self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()> {
+        self.all_gather_as(Verb::AllGather, input, output, counts, dtype)
+    }
+
+    /// As [`Raw::all_gather`], inside a call that users know by another name.
+    pub(crate) fn all_gather_as(
+        &self,
+        verb: Verb,
+        input: &[u8],
+        output: &mut [u8],
+        counts: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
         let group = self.group;
-        let total = self.check_counts(Verb::AllGather, counts)?;
-        self.check_length(Verb::AllGather, "an input", input.len(), counts[group.rank()], dtype)?;
-        self.check_length(Verb::AllGather, "an output", output.len(), total, dtype)?;
+        let total = self.check_counts(verb, counts)?;
+        self.check_length(verb, "an input", input.len(), counts[group.rank()], dtype)?;
+        self.check_length(verb, "an output", output.len(), total, dtype)?;
         let places = ranges(counts, dtype.size());
-        group.call(Verb::AllGather, |call| {
-            let signature = group.signature(Verb::AllGather, call).of(dtype, total as u64).parts(counts);
+        group.call(verb, |call| {
+            let signature = group.signature(verb, call).of(dtype, total as u64).parts(counts);
             let Some(channel) = &group.core.channel else {
                 output[places[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());

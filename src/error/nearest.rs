@@ -3,10 +3,10 @@
 /// The nearest of `names`, unless all are quite different.
 fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase().replace('-', "_");
-    let (distance, name) = names
+    let ((distance, _), name) = names
         .into_iter()
-        .map(|name| (distance(&given, &name.to_lowercase()), name))
-        .min_by_key(|(distance, _)| *distance)?;
+        .map(|name| (distances(&given, &name.to_lowercase()), name))
+        .min_by_key(|(distances, _)| *distances)?;
     let alike = distance <= 1 + name.chars().count() / 3;
     alike.then_some(name)
 }
@@ -19,17 +19,23 @@ pub fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwi
     }
 }
 
-/// How many letters must be inserted, removed, changed, or swapped with their neighbour.
-fn distance(one: &str, other: &str) -> usize {
+/// How many letters differ, and how much, for names that differ in equally many: fingers forget a letter, hit one twice or swap two
+/// sooner than that they take another letter altogether.
+fn distances(one: &str, other: &str) -> (usize, usize) {
+    (distance(one, other, 1, 1), distance(one, other, 3, 2))
+}
+
+/// The least cost of letters that must be changed, or else inserted, removed, or swapped with their neighbour.
+fn distance(one: &str, other: &str, change: usize, slip: usize) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
+    let mut rows = vec![(0..=other.len()).map(|letters| letters * slip).collect::<Vec<usize>>()];
     for i in 1..=one.len() {
-        let mut row = vec![i];
+        let mut row = vec![i * slip];
         for j in 1..=other.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
-            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            let changed = rows[i - 1][j - 1] + change * usize::from(one[i - 1] != other[j - 1]);
+            let mut best = changed.min(rows[i - 1][j] + slip).min(row[j - 1] + slip);
             if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
+                best = best.min(rows[i - 2][j - 2] + slip);
             }
             row.push(best);
         }
@@ -44,12 +50,14 @@ mod tests {
 
     #[test]
     fn slips_are_recognised_and_strangers_are_not() {
-        let names = ["add", "sgd", "momentum", "adagrad", "learning_rate", "beta1"];
+        let names = ["add", "sgd", "momentum", "adagrad", "adam", "learning_rate", "beta1"];
         for (given, expected) in [
             ("momentun", Some("momentum")),
             ("AdaGrad", Some("adagrad")),
             ("learning-rate", Some("learning_rate")),
             ("sdg", Some("sgd")),
+            ("adm", Some("adam")),
+            ("adx", Some("add")),
             ("beta", Some("beta1")),
             ("SGDs", Some("sgd")),
             ("zebra crossing", None),
@@ -65,7 +73,7 @@ mod tests {
         for (one, other, expected) in
             [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("κit", "kits", 2)]
         {
-            assert_eq!((distance(one, other), distance(other, one)), (expected, expected));
+            assert_eq!((distances(one, other).0, distances(other, one).0), (expected, expected));
         }
     }
 }

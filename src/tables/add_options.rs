@@ -8,7 +8,7 @@ use crate::{Error, Result};
 macro_rules! add_options {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Numbers for a table's updater: a table has its own, and each add may bring others. What neither sets, the
-        /// updater's own defaults do. Options that an updater does not use are ignored.
+        /// updater's own defaults do. Options that an updater does not use are refused.
         ///
         /// ```
         /// use unisono::tables::AddOptions;

@@ -10,15 +10,15 @@ use super::founding::Making;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::queue::Queue;
-use super::remote::Verb;
+use super::remote;
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
 use crate::error::{Error, Lost, Result};
-use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
 use crate::transport::arena::patience::NAP;
+use crate::transport::{Call, Verb};
 use crate::world::Group;
 
 /// The name of all memory that a table takes after its first.
@@ -66,6 +66,10 @@ impl Base {
             let rounds = clock.has_rounds().then(|| tables.inner.seat.hold(&clock.round().lock));
             clock.return_to_life(worker);
             drop(rounds);
+        }
+        let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0 });
+        if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
+            tables.inner.seat.place().stay.work_in_rounds();
         }
         tables.inner.made.fetch_add(1, Ordering::Relaxed);
         Base {
@@ -141,7 +145,7 @@ impl Base {
         let Some(worker) = self.inner.worker else { return Ok(()) };
         let call = self.call(group, "finish");
         self.finish_here(&call, worker)?;
-        self.tell_others(&call, worker, Verb::Finish)
+        self.tell_others(&call, worker, remote::Verb::Finish)
     }
 
     pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
@@ -152,10 +156,11 @@ impl Base {
     }
 
     /// Waits until nobody keeps this worker waiting any more.
-    fn wait(&self, call: &Call, blockers: impl Fn() -> Vec<usize>) -> Result<()> {
+    fn wait(&self, call: &Call, verb: Verb, blockers: impl Fn() -> Vec<usize>) -> Result<()> {
         if blockers().is_empty() {
             return Ok(());
         }
+        let _waiting = self.inner.seat.note_wait(verb, call.number);
         let progress = self.clock.progress();
         let mut checked = Instant::now();
         loop {
@@ -216,6 +221,7 @@ impl Base {
             let rank = |&worker: &usize| self.inner.roles.workers[worker];
             let mut missing = self.inner.seat.all_missing(near.iter().map(rank));
             missing.extend(far.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            self.hint(&mut missing);
             return Err(call.timeout(missing));
         }
         Ok(())
@@ -233,7 +239,7 @@ impl Base {
         worker: usize,
         read: impl FnOnce() -> Result<()>,
     ) -> Result<u64> {
-        self.wait(call, || self.clock.get_waits_for(worker))?;
+        self.wait(call, Verb::TableGet, || self.clock.get_waits_for(worker))?;
         read()?;
         Ok(self.clock.got(worker))
     }
@@ -247,14 +253,14 @@ impl Base {
     ) -> Result<()> {
         self.clock.is_back(worker);
         if !self.clock.has_rounds() {
-            self.wait(call, || self.clock.add_waits_for(worker))?;
+            self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker))?;
             write()?;
             self.clock.added(worker);
             return Ok(());
         }
         let round = &self.clock.round().lock;
         let verdict = loop {
-            self.wait(call, || self.clock.add_waits_for(worker))?;
+            self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker))?;
             let guard = self.hold(call, round)?;
             let verdict = self.clock.enter(worker);
             drop(guard);

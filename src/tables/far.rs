@@ -11,7 +11,7 @@ use super::remote::{Remote, Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::transport::Call;
+use crate::transport::{self, Call};
 
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
@@ -109,6 +109,7 @@ impl Core {
                 asked.push((host, picks));
             }
         }
+        let _waiting = self.inner.seat.note_wait(transport::Verb::TableGet, call.number);
         let bytes = self.description.row_bytes();
         for ((host, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             let count = match rows {

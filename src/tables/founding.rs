@@ -4,19 +4,45 @@ use super::Tables;
 use super::description::{Description, TableKind};
 use super::header::{Header, LONGEST};
 use crate::error::{Error, Result};
+use crate::memory::DType;
+use crate::transport::Verb;
 use crate::transport::arena::{Extent, Underway};
 use crate::world::Group;
 
 /// Longest description of a call, as ranks exchange it.
 const EXCHANGED: usize = 1024;
 
-/// Tells all ranks what this one is about to make, or why it will not; fails on all ranks unless all say the same.
-pub(super) fn agree(tables: &Tables, mine: Result<String>) -> Result<()> {
-    agree_in(&tables.group, mine)
+/// What ranks do together when they agree on something: errors say it, of those who did not come too.
+pub(super) struct Purpose {
+    verb: Verb,
+    words: String,
 }
 
-/// As [`agree`], before there are tables.
-pub(super) fn agree_in(group: &Group, mine: Result<String>) -> Result<()> {
+impl Purpose {
+    pub fn join() -> Purpose {
+        Purpose { verb: Verb::JoinTables, words: Verb::JoinTables.name().into() }
+    }
+
+    pub fn new_table(name: &str) -> Purpose {
+        Purpose { verb: Verb::NewTable, words: format!("making table {name:?}") }
+    }
+
+    pub fn save(target: &str) -> Purpose {
+        Purpose { verb: Verb::SaveTables, words: format!("saving to {target:?}") }
+    }
+
+    pub fn load(target: &str) -> Purpose {
+        Purpose { verb: Verb::LoadTables, words: format!("loading from {target:?}") }
+    }
+
+    /// Makes calls of the group as parts of this.
+    pub fn during<R>(&self, calls: impl FnOnce() -> Result<R>) -> Result<R> {
+        calls().map_err(|error| error.during(&self.words))
+    }
+}
+
+/// Tells all ranks what this one is about to do, or why it will not; fails on all ranks unless all say the same.
+pub(super) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<()> {
     let mut bytes = [0u8; EXCHANGED];
     let text = match &mine {
         Ok(text) => text.clone(),
@@ -25,7 +51,8 @@ pub(super) fn agree_in(group: &Group, mine: Result<String>) -> Result<()> {
     let text = &text.as_bytes()[..text.len().min(EXCHANGED)];
     bytes[..text.len()].copy_from_slice(text);
     let mut all = vec![0u8; EXCHANGED * group.size()];
-    group.all_gather(&bytes, &mut all)?;
+    let counts = vec![EXCHANGED; group.size()];
+    purpose.during(|| group.raw().all_gather_as(purpose.verb, &bytes, &mut all, &counts, DType::U8))?;
     mine?;
     let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGED).collect();
     if calls.iter().all(|call| **call == bytes) {
@@ -64,6 +91,10 @@ impl<'a> Making<'a> {
         Making { tables, name, existing, _series: series }
     }
 
+    fn purpose(&self) -> Purpose {
+        Purpose::new_table(&self.name)
+    }
+
     /// Whether all ranks make it together.
     pub fn is_new(&self) -> bool {
         self.existing.is_none()
@@ -73,7 +104,8 @@ impl<'a> Making<'a> {
     pub fn together<R>(&self, checked: Result<R>) -> Result<R> {
         match checked {
             Err(error) if self.is_new() => {
-                agree(self.tables, Err(error.clone().at_rank(self.tables.inner.rank)))?;
+                let mine = Err(error.clone().at_rank(self.tables.inner.rank));
+                agree(&self.tables.group, &self.purpose(), mine)?;
                 Err(error)
             }
             checked => checked,
@@ -82,7 +114,7 @@ impl<'a> Making<'a> {
 
     /// Waits until all ranks have the table: whoever drops its handle first must not be the last one.
     pub fn all_have_it(&self) -> Result<()> {
-        if self.is_new() { self.tables.group.barrier() } else { Ok(()) }
+        if self.is_new() { self.purpose().during(|| self.tables.group.barrier()) } else { Ok(()) }
     }
 
     /// The memory of the table on this host: made by its first rank, found by the others. `prepare` is called on fresh memory
@@ -106,7 +138,7 @@ impl<'a> Making<'a> {
             false => Ok(text.clone()),
         };
         // Also the barrier behind which all ranks have dropped what they wanted to drop before.
-        agree(tables, mine)?;
+        agree(&tables.group, &self.purpose(), mine)?;
         let joining = &tables.inner.joining;
         let make = || match find(tables, &description.name) {
             Some((_, other)) => {
@@ -125,7 +157,7 @@ impl<'a> Making<'a> {
             Err(error) => (None, Some(error)),
         };
         // Also the barrier that the others wait at before they look.
-        if let Err(error) = agree(tables, error.map_or(Ok("made".into()), Err)) {
+        if let Err(error) = agree(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err)) {
             // Another host could not make its part. After any other error some ranks may have found this one.
             if let (Some(extent), Error::Mismatch { .. }) = (made, &error) {
                 seat.free_common(&extent)?;

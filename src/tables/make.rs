@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::base::Base;
 use super::core::Core;
 use super::description::{Description, TableKind};
-use super::founding::{self, Making};
+use super::founding::{self, Making, Purpose};
 use super::layout::{Layout, Shape};
 use super::listing::Open;
 use super::picks::Room;
@@ -100,7 +100,11 @@ impl Plan {
         let checked = wish
             .check(options, tables.workers())
             .and_then(|()| options.updater.rule(wish.dtype))
-            .and_then(|rule| Ok((rule.options(&options.add)?, rule)));
+            .and_then(|rule| {
+                rule.check_used(&making.name, &options.add)?;
+                Ok((rule.options(&options.add)?, rule))
+            })
+            .map_err(|error| error.about_table(&making.name));
         let (add, rule) = making.together(checked)?;
         let &Wish { kind, rows, cols, dtype, .. } = wish;
         let description = Description {
@@ -198,7 +202,8 @@ impl Table {
             }
             _ => Ok(String::from("values")),
         };
-        founding::agree(tables, fits)?;
+        let purpose = Purpose::new_table(&self.core.description.name);
+        founding::agree(&tables.group, &purpose, fits)?;
         let root = tables.inner.roles.workers[0];
         let mut brings = [i32::from(given.is_some())];
         tables.group.broadcast(&mut brings, root)?;

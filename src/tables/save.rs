@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Tables;
 use super::base::Base;
 use super::checkpoint::{self, Checkpoint, Part, Piece, Share, Source, Tensor};
-use super::founding::agree;
+use super::founding::{Purpose, agree};
 use super::listing::Open;
 use crate::error::{Error, Result};
 
@@ -48,14 +48,13 @@ pub(super) trait Saved {
     fn fits(&self, checkpoint: &Checkpoint) -> Result<()> {
         let base = self.base();
         let mine = base.metadata();
-        let received = match base.saved_as(checkpoint) {
-            None => "no table of this name".into(),
-            Some(other) => match self.common().iter().find(|key| other[**key] != mine[**key]) {
-                None => return Ok(()),
-                Some(key) => format!("one whose {key} is {}", other[*key]),
-            },
+        let Some(saved) = base.saved_as(checkpoint) else {
+            return Err(base.misfit("no table of this name"));
         };
-        Err(base.misfit(received))
+        match self.common().iter().find(|key| saved[**key] != mine[**key]) {
+            None => Ok(()),
+            Some(key) => Err(base.differs(key, &saved[*key], &mine[*key])),
+        }
     }
 }
 
@@ -80,6 +79,18 @@ impl Base {
         let advice = "make the same tables as when it was saved, under the same names";
         Error::usage("load", format!("{} in the checkpoint", self.description), received, advice)
             .at_rank(self.inner.rank)
+    }
+
+    /// The error for a checkpoint that holds this table, but made otherwise.
+    fn differs(&self, key: &str, saved: &Value, mine: &Value) -> Error {
+        let words =
+            |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
+        let (name, saved, mine) = (&self.description.name, words(saved), words(mine));
+        let expected = format!("a checkpoint that fits table {name:?}, whose {key} is {mine}");
+        let received = format!("one in which its {key} is {saved}");
+        let advice =
+            format!("make the table with {key} {saved} to load it, or start without this checkpoint");
+        Error::usage("load", expected, received, advice).at_rank(self.inner.rank)
     }
 
     /// The name of one of this table's tensors.
@@ -115,11 +126,12 @@ impl Tables {
     /// ```
     pub fn save(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
-        agree(self, self.flush().map(|()| "flushed".into()))?;
+        let purpose = Purpose::save(target);
+        agree(&self.group, &purpose, self.flush().map(|()| "flushed".into()))?;
         let id = self.common_id()?;
         let tables = self.tables_of_all()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
-        agree(self, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
+        agree(&self.group, &purpose, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
         let written = items.and_then(|items| {
             let items = self.stack(items.into_iter().flatten().collect())?;
             let pieces: Vec<Piece> = items.0.iter().map(Item::piece).collect();
@@ -135,7 +147,7 @@ impl Tables {
             Ok(part) => (part, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let outcome = agree(self, error.map_or(Ok("saved".into()), Err)).and_then(|()| {
+        let outcome = agree(&self.group, &purpose, error.map_or(Ok("saved".into()), Err)).and_then(|()| {
             let parts = self.gather_bytes(&part)?;
             let committed = match self.inner.rank {
                 0 => parts
@@ -146,7 +158,7 @@ impl Tables {
                     .and_then(|parts| checkpoint::commit(target, &id, &parts, &self.metadata(&tables))),
                 _ => Ok(()),
             };
-            agree(self, committed.map(|()| "committed".into()))
+            agree(&self.group, &purpose, committed.map(|()| "committed".into()))
         });
         if outcome.is_err() && self.inner.rank == 0 {
             // Best effort: what is left of a failed save is never looked at.
@@ -159,13 +171,18 @@ impl Tables {
     /// ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
-        agree(self, self.flush().map(|()| "flushed".into()))?;
+        let purpose = Purpose::load(target);
+        agree(&self.group, &purpose, self.flush().map(|()| "flushed".into()))?;
         let tables = self.tables_of_all()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share);
         // They must have opened the same one: another job may have saved in between.
-        agree(self, opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone))?;
+        agree(
+            &self.group,
+            &purpose,
+            opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone),
+        )?;
         let checkpoint = opened?;
         let found: Result<Vec<Loading>> = tables
             .iter()
@@ -176,9 +193,9 @@ impl Tables {
             })
             .collect();
         // Nothing is changed before all ranks have found all that they need.
-        agree(self, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
+        agree(&self.group, &purpose, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
         let loaded = found.and_then(|all| all.into_iter().try_for_each(|loading| loading()));
-        agree(self, loaded.map(|()| "loaded".into()))
+        agree(&self.group, &purpose, loaded.map(|()| "loaded".into()))
     }
 
     /// Puts the items that are stacked on top of those of the ranks before. Every rank calls it.

@@ -7,7 +7,7 @@ use super::Consistency;
 use super::base::Base;
 use super::listing::List;
 use super::remote::{Request, Verb};
-use crate::error::{Error, Result};
+use crate::error::{Error, Missing, Result};
 use crate::transport::Call;
 use crate::world::{Group, Watcher};
 
@@ -73,6 +73,20 @@ impl Base {
         self.carried.store(self.inner.remote().is_some(), Ordering::Release);
         if let Err(error) = self.tell_others(&self.call(group, "leave"), worker, Verb::LeaveCall) {
             tracing::debug!(%error, "another host did not hear that this worker goes on");
+        }
+    }
+
+    /// Says of workers that are waited for where they stand: whoever never makes a step has forgotten that it must.
+    pub(super) fn hint(&self, missing: &mut [Missing]) {
+        if !matches!(self.description.consistency, Consistency::Ssp { .. }) {
+            return;
+        }
+        for missing in missing {
+            let Some(worker) = self.inner.roles.worker_id(missing.rank) else { continue };
+            missing.doing.push_str(&match self.clock.ticks(worker) {
+                0 => ", and it has never called tick() on this table: with ssp every worker calls it once a step".into(),
+                steps => format!(", at step {steps} of this table"),
+            });
         }
     }
 

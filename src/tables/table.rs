@@ -101,6 +101,11 @@ impl Table {
         &self.core.description.updater
     }
 
+    /// Refuses the name of an option that this table's updater does not look at.
+    pub fn check_option(&self, option: &str) -> Result<()> {
+        self.core.storage.rule.check_name(self.name(), option)
+    }
+
     /// How far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
@@ -362,7 +367,10 @@ impl Table {
     fn check_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
         let worker = self.check("add", rows, delta.len())?;
         if *options != AddOptions::default() {
-            self.core.storage.rule.options(&options.or(&self.core.add))?;
+            let rule = &self.core.storage.rule;
+            let used = rule.check_used(self.name(), options);
+            used.and_then(|()| rule.options(&options.or(&self.core.add)))
+                .map_err(|error| error.at_rank(self.core.inner.rank).about_table(self.name()))?;
         }
         if self.core.reject_nan
             && let Some(index) = contains_nan(delta, self.dtype())

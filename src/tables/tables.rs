@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::founding;
+use super::founding::{self, Purpose};
 use super::joining::Joining;
 use super::listing::{List, Open};
 use super::remote::{Remote, Terms};
@@ -110,17 +110,19 @@ impl Tables {
     fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Joining> {
         let rank = group.rank();
         let _series = seat.place().stay.series();
-        let mut all = vec![0u8; group.size()];
-        group.all_gather(&[role as u8], &mut all)?;
-        let mut nonce = [fresh_number() as i64];
-        group.broadcast(&mut nonce, 0)?;
+        let purpose = Purpose::join();
+        let (mut all, mut nonce) = (vec![0u8; group.size()], [fresh_number() as i64]);
+        purpose.during(|| {
+            group.all_gather(&[role as u8], &mut all)?;
+            group.broadcast(&mut nonce, 0)
+        })?;
         let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
         let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
             true => Joining::write(seat, hosts[rank], nonce[0] as u64, &roles),
             false => Ok(()),
         };
         // Also the barrier that the others wait at before they look.
-        founding::agree_in(group, written.map(|()| "joined".into()))?;
+        founding::agree(group, &purpose, written.map(|()| "joined".into()))?;
         let joining = Joining::find(seat, hosts[rank], nonce[0] as u64);
         let joining = joining.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
         joining.enter(rank);

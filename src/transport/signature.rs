@@ -27,10 +27,16 @@ pub(crate) enum Verb {
     HaloForward = 20,
     HaloAdjoint = 21,
     HaloEnd = 22,
+    JoinTables = 30,
+    NewTable = 31,
+    SaveTables = 32,
+    LoadTables = 33,
+    TableGet = 34,
+    TableAdd = 35,
 }
 
 impl Verb {
-    const ALL: [Verb; 16] = [
+    const ALL: [Verb; 22] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -47,6 +53,12 @@ impl Verb {
         Verb::HaloForward,
         Verb::HaloAdjoint,
         Verb::HaloEnd,
+        Verb::JoinTables,
+        Verb::NewTable,
+        Verb::SaveTables,
+        Verb::LoadTables,
+        Verb::TableGet,
+        Verb::TableAdd,
     ];
 
     /// The name that users write.
@@ -68,7 +80,18 @@ impl Verb {
             Verb::HaloForward => "halo forward",
             Verb::HaloAdjoint => "halo adjoint",
             Verb::HaloEnd => "halo end",
+            Verb::JoinTables => "the first use of tables",
+            Verb::NewTable => "new table",
+            Verb::SaveTables => "save",
+            Verb::LoadTables => "load",
+            Verb::TableGet => "a table's get",
+            Verb::TableAdd => "a table's add",
         }
+    }
+
+    /// Whether users know how much the call moves: inside others the library says something of its own.
+    const fn has_sizes(self) -> bool {
+        !matches!(self, Verb::JoinTables | Verb::NewTable | Verb::SaveTables | Verb::LoadTables)
     }
 
     pub fn from_number(number: u8) -> Option<Verb> {
@@ -143,9 +166,13 @@ impl Signature {
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Verb::from_number(self.verb).map_or("an unknown call", Verb::name))?;
+        let verb = Verb::from_number(self.verb);
+        f.write_str(verb.map_or("an unknown call", Verb::name))?;
         if self.number > 0 {
             write!(f, " #{}", self.number)?;
+        }
+        if verb.is_some_and(|verb| !verb.has_sizes()) {
+            return Ok(());
         }
         if let Some(operation) = ReduceOp::from_number(self.operation) {
             write!(f, " ({operation})")?;

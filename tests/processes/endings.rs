@@ -92,7 +92,9 @@ pub fn early(world: &World) {
     if world.rank() == 1 {
         let error = world.group().all_reduce(&mut [1u8], ReduceOp::Max).unwrap_err();
         assert_eq!(error.kind(), Kind::PeerLost, "{error}");
-        assert!(error.to_string().contains("rank 0"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("rank 0") && text.contains("while others still needed it"), "{text}");
+        assert!(text.contains("let every rank make the same calls"), "{text}");
     }
 }
 

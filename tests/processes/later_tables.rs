@@ -169,7 +169,7 @@ fn a_rank_killed_while_it_makes_a_table_is_lost_for_everybody() {
     job.wait_for_output(0, "between");
     job.kill_silently(0);
     let refused = job.memory.restart(0).unwrap_err().to_string();
-    assert!(refused.contains("several collective ones"), "{refused}");
+    assert!(refused.contains("while it made, saved or loaded a table"), "{refused}");
     for rank in [1, 2] {
         let ending = job.end_of(rank);
         assert!(ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);

@@ -9,6 +9,7 @@ mod mistakes;
 mod misuse;
 mod restarts;
 mod soak;
+mod steps;
 mod tables;
 #[path = "../../examples/tables/user_defined.rs"]
 mod user_defined;
@@ -45,6 +46,9 @@ fn rank() {
         "later tables" => later_tables::later(&world),
         "in a round" => later_tables::in_a_round(&world),
         "averages" => later_tables::averages(&world),
+        "unequal steps" => steps::unequal(&world),
+        "from the clock" => steps::from_the_clock(&world),
+        "in rounds" => steps::in_rounds(&world),
         "half made" => later_tables::half_made(&world),
         other => panic!("no scenario is called {other}"),
     }

@@ -316,7 +316,20 @@ fn other_tables_do_not_fit() {
         tables.barrier().unwrap();
         let larger = ArrayTable::<f32>::create(tables, 11, None, named("w", "add")).unwrap();
         let error = tables.load("memory://other").unwrap_err();
-        assert!(error.to_string().contains("whose rows is 10"), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("table \"w\", whose rows is 11, received one in which its rows is 10"),
+            "{text}"
+        );
         drop(larger);
+        tables.barrier().unwrap();
+        let other = ArrayTable::<f32>::create(tables, 10, None, named("w", "adam")).unwrap();
+        let text = tables.load("memory://other").unwrap_err().to_string();
+        assert!(
+            text.contains("whose updater is `adam`, received one in which its updater is `add`"),
+            "{text}"
+        );
+        assert!(text.contains("make the table with updater `add` to load it"), "{text}");
+        drop(other);
     });
 }

@@ -6,6 +6,7 @@ mod custom;
 mod history;
 mod key_value;
 mod losses;
+mod messages;
 mod rounds;
 mod sums;
 

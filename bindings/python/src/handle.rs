@@ -15,6 +15,7 @@ use crate::memory::Memory;
 
 /// A table of the library.
 pub(crate) trait Shared: Sized + Sync {
+    fn name(&self) -> &str;
     fn dtype(&self) -> DType;
     fn with_timeout(&self, timeout: Duration) -> Self;
     fn staleness(&self) -> Vec<u64>;
@@ -23,6 +24,10 @@ pub(crate) trait Shared: Sized + Sync {
 macro_rules! shared {
     ($($table:ident),*) => {$(
         impl Shared for $table {
+            fn name(&self) -> &str {
+                $table::name(self)
+            }
+
             fn dtype(&self) -> DType {
                 $table::dtype(self)
             }
@@ -91,15 +96,19 @@ impl<T: Shared> Handle<T> {
     /// The caller's array to read.
     pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let view = View::input(x, operation)?;
-        check_type(operation, self.table.dtype(), &view).map_err(|error| raise(x.py(), error))?;
+        self.check_type(operation, &view).map_err(|error| raise(x.py(), error))?;
         Ok(view)
     }
 
     /// The caller's array to fill.
     pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let view = View::in_place(out, operation)?;
-        check_type(operation, self.table.dtype(), &view).map_err(|error| raise(out.py(), error))?;
+        self.check_type(operation, &view).map_err(|error| raise(out.py(), error))?;
         Ok(view)
+    }
+
+    fn check_type(&self, operation: &str, view: &View) -> Result<()> {
+        check_type(operation, self.table.dtype(), &format!("table {:?}", self.table.name()), view)
     }
 
     /// How many gets returned values that were 0, 1, 2, … steps old.
@@ -121,11 +130,11 @@ pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyRe
 }
 
 /// Fails unless an array has the table's type: a conversion would be a hidden copy.
-pub(crate) fn check_type(operation: &str, dtype: DType, view: &View) -> Result<()> {
+pub(crate) fn check_type(operation: &str, dtype: DType, table: &str, view: &View) -> Result<()> {
     if view.dtype == dtype {
         return Ok(());
     }
-    let expected = format!("{dtype}, the table's type");
+    let expected = format!("{dtype}, the table's type, for {table}");
     let advice = format!("convert it first, for example with x.astype(\"{dtype}\")");
     Err(Error::usage(operation, expected, view.dtype.name(), advice))
 }

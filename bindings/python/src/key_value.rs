@@ -151,7 +151,8 @@ impl KeyValueTable {
         let changed = self.0.begin(py, "add", timeout)?;
         let keys = Given::of(keys, "add")?;
         let view = self.0.input(delta, "add")?;
-        let options = add_options(options)?.map_err(|error| raise(py, error))?;
+        let options = add_options(options, |option| self.0.table.check_option(option))?
+            .map_err(|error| raise(py, error))?;
         self.0.run(py, "add", changed, move |table| {
             keys.with(|keys| match wait {
                 true => table.add(keys, view.bytes(), &options),
@@ -197,6 +198,13 @@ impl KeyValueTable {
     #[pyo3(signature = (timeout))]
     fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.0.simple(py, "tick", timeout, tables::KeyValueTable::tick)
+    }
+
+    /// How many steps this worker has made.
+    #[getter]
+    fn clock(&self, py: Python<'_>) -> PyResult<u64> {
+        let changed = self.0.begin(py, "clock", None)?;
+        self.0.run(py, "clock", changed, tables::KeyValueTable::clock)
     }
 
     #[pyo3(signature = (timeout))]

@@ -128,7 +128,8 @@ impl Table {
         let changed = self.0.begin(py, "add", timeout)?;
         let ids = Ids::of(rows, "add")?;
         let view = self.0.input(delta, "add")?;
-        let options = add_options(options)?.map_err(|error| raise(py, error))?;
+        let options = add_options(options, |option| self.0.table.check_option(option))?
+            .map_err(|error| raise(py, error))?;
         self.0.run(py, "add", changed, move |table| match wait {
             true => table.add(ids.rows(), view.bytes(), &options),
             false => table.add_soon(ids.rows(), view.bytes(), &options),
@@ -157,6 +158,13 @@ impl Table {
     #[pyo3(signature = (timeout))]
     fn tick(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.0.simple(py, "tick", timeout, tables::Table::tick)
+    }
+
+    /// How many steps this worker has made.
+    #[getter]
+    fn clock(&self, py: Python<'_>) -> PyResult<u64> {
+        let changed = self.0.begin(py, "clock", None)?;
+        self.0.run(py, "clock", changed, tables::Table::clock)
     }
 
     #[pyo3(signature = (timeout))]

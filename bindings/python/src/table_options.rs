@@ -31,13 +31,22 @@ impl Wishes<'_> {
         })
     }
 
+    /// The table, as errors name it.
+    pub(crate) fn described(&self) -> String {
+        self.name.as_ref().map_or("a table without a name".into(), |name| format!("table {name:?}"))
+    }
+
     pub(crate) fn options(&self) -> PyResult<Result<TableOptions>> {
-        let add = add_options(Some(&self.add))?;
-        Ok(add.and_then(|add| {
+        let table = self.name.as_deref().unwrap_or("without a name");
+        let updater = UpdaterChoice::named(&self.updater);
+        let check = |option: &str| updater.clone()?.check_option(table, option);
+        let add = add_options(Some(&self.add), check)?;
+        Ok(updater.clone().and_then(|updater| {
+            let add = add?;
             Ok(TableOptions {
                 name: self.name.clone(),
                 init: init(&self.init)?,
-                updater: UpdaterChoice::named(&self.updater)?,
+                updater,
                 consistency: Consistency::parse(&self.consistency)?,
                 add,
                 reject_nan: self.reject_nan,
@@ -59,12 +68,17 @@ fn init((kind, first, second, seed): &First) -> Result<Init> {
 }
 
 /// Options for the updater; a value that is no number is a TypeError. An underscore at a name's end is left out: `lambda`
-/// is a word of Python's own.
-pub(crate) fn add_options(given: Option<&Bound<'_, PyDict>>) -> PyResult<Result<AddOptions>> {
+/// is a word of Python's own. `check` refuses names that the updater does not know.
+pub(crate) fn add_options(
+    given: Option<&Bound<'_, PyDict>>,
+    check: impl Fn(&str) -> Result<()>,
+) -> PyResult<Result<AddOptions>> {
     let mut options = AddOptions::default();
     for (name, value) in given.into_iter().flatten() {
         let name = name.extract::<String>()?;
-        if let Err(error) = options.set(name.trim_end_matches('_'), value.extract::<f64>()?) {
+        let (name, value) = (name.trim_end_matches('_'), value.extract::<f64>()?);
+        let known = if AddOptions::NAMES.contains(&name) { Ok(()) } else { check(name) };
+        if let Err(error) = known.and_then(|()| options.set(name, value)) {
             return Ok(Err(error));
         }
     }

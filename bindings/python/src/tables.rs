@@ -78,7 +78,8 @@ impl Tables {
         let values = values.filter(|_| tables.worker_id() == Some(0));
         let view = values.map(|values| View::input(values, "table")).transpose()?;
         if let Some(view) = &view {
-            check_type("table", dtype, view).map_err(|error| raise(py, error))?;
+            let table = wishes.described();
+            check_type("table", dtype, &table, view).map_err(|error| raise(py, error))?;
         }
         unmade.made();
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);

@@ -40,7 +40,8 @@ impl Supervisor<'_> {
         let mut started = match started {
             Ok(started) => started,
             Err(error) => {
-                self.audience.notice(&format!("{who} cannot be started again: {error}"));
+                self.audience
+                    .notice(&format!("{who} failed: {ending}, {after:.2} s after the start; {error}"));
                 return false;
             }
         };

@@ -203,7 +203,10 @@ impl Supervisor<'_> {
             if ending.failed() && self.cause.is_none() && self.restart(number, ending) {
                 continue;
             }
-            self.job.rank_ended(number);
+            match ending.failed() {
+                true => self.job.rank_ended(number),
+                false => self.job.rank_succeeded(number),
+            }
             if ending.failed() && self.cause.is_none() {
                 self.stop(Cause::Rank(number));
             }

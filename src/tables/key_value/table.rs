@@ -64,6 +64,11 @@ impl KeyValueTable {
         &self.core.description.updater
     }
 
+    /// Refuses the name of an option that this table's updater does not look at.
+    pub fn check_option(&self, option: &str) -> Result<()> {
+        self.core.rule.check_name(self.name(), option)
+    }
+
     /// How far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
@@ -276,7 +281,10 @@ impl KeyValueTable {
     fn check_add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<usize> {
         let worker = self.check("add", keys, delta.len())?;
         if *options != AddOptions::default() {
-            self.core.rule.options(&options.or(&self.core.add))?;
+            let rule = &self.core.rule;
+            let used = rule.check_used(self.name(), options);
+            used.and_then(|()| rule.options(&options.or(&self.core.add)))
+                .map_err(|error| error.at_rank(self.core.inner.rank).about_table(self.name()))?;
         }
         if self.core.reject_nan
             && let Some(index) = contains_nan(delta, self.dtype())

@@ -115,6 +115,32 @@ impl UpdaterChoice {
         BUILT_IN.iter().map(|known| known.name)
     }
 
+    /// The built-in updaters that look at an option of this name.
+    pub(super) fn that_use(option: &str) -> Vec<&'static str> {
+        let uses = |known: &&BuiltIn| {
+            let names = (known.rule)(DType::F32).and_then(|rule| rule.uses());
+            names.is_some_and(|names| names.contains(&option))
+        };
+        BUILT_IN.iter().filter(uses).map(|known| known.name).collect()
+    }
+
+    /// Refuses the name of an option that this updater does not look at; `table` is for the error's words.
+    ///
+    /// ```
+    /// use unisono::tables::UpdaterChoice;
+    /// let sgd = UpdaterChoice::named("sgd")?;
+    /// let error = sgd.check_option("weights", "momentum").unwrap_err().to_string();
+    /// assert!(error.contains("choose an updater that uses it: momentum, nesterov, dcasgda"), "{error}");
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn check_option(&self, table: &str, option: &str) -> Result<()> {
+        let rule = match &self.0 {
+            Choice::Custom(rule) => Some(rule.clone()),
+            Choice::BuiltIn(known) => (known.rule)(DType::F32),
+        };
+        rule.map_or(Ok(()), |rule| rule.check_name(table, option))
+    }
+
     /// The user's own updater, for tables of `T`.
     pub fn custom<T: TableElement>(updater: Arc<dyn Updater<T>>) -> UpdaterChoice {
         UpdaterChoice(Choice::Custom(untyped::<T, dyn Updater<T>>(updater)))

@@ -88,6 +88,12 @@ pub trait Updater<T: TableElement>: Send + Sync + 'static {
         AddOptions::default()
     }
 
+    /// The names of the options that it looks at: others are refused, for whoever sets one expects something of it. `None` if
+    /// it may look at any.
+    fn uses(&self) -> Option<Vec<&'static str>> {
+        None
+    }
+
     /// Refuses options with which it cannot work; asked before anything changes. They are finite, with defaults filled in.
     fn check(&self, options: &AddOptions) -> Result<()> {
         let _ = options;

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{UpdateContext, Updater};
+use super::{UpdateContext, Updater, UpdaterChoice};
+use crate::error::nearest::advice;
 use crate::memory::{DType, Element, TableElement};
 use crate::tables::AddOptions;
 use crate::{Error, Result};
@@ -18,6 +19,8 @@ pub(crate) trait Rule: Send + Sync {
     fn shared_planes(&self) -> usize;
     fn worker_planes(&self) -> usize;
     fn defaults(&self) -> AddOptions;
+    /// The names of the options that it looks at; `None` if it may look at any.
+    fn uses(&self) -> Option<Vec<&'static str>>;
     fn check(&self, options: &AddOptions) -> Result<()>;
 
     /// Changes `values` by `delta`, which hold equally many elements. `state`: the shared planes, then this worker's planes.
@@ -30,6 +33,24 @@ pub(crate) trait Rule: Send + Sync {
         options.check()?;
         self.check(&options)?;
         Ok(options)
+    }
+
+    /// Refuses options that the rule would not look at.
+    fn check_used(&self, table: &str, given: &AddOptions) -> Result<()> {
+        let Some(known) = self.uses() else { return Ok(()) };
+        match given.iter().find(|(name, _)| !known.contains(name)) {
+            Some((name, value)) => Err(unused(table, self.name(), &known, name, &format!("{name}={value}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an option whose name no rule, or not this one, looks at.
+    fn check_name(&self, table: &str, name: &str) -> Result<()> {
+        let known = self.uses().unwrap_or_else(|| AddOptions::NAMES.to_vec());
+        match known.contains(&name) {
+            true => Ok(()),
+            false => Err(unused(table, self.name(), &known, name, &format!("{name:?}"))),
+        }
     }
 }
 
@@ -69,6 +90,10 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
         self.updater.defaults()
     }
 
+    fn uses(&self) -> Option<Vec<&'static str>> {
+        self.updater.uses()
+    }
+
     fn check(&self, options: &AddOptions) -> Result<()> {
         self.updater.check(options)
     }
@@ -98,6 +123,24 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
 
 fn plane<S: Element>(bytes: &mut [u8]) -> &mut [S] {
     bytemuck::cast_slice_mut(bytes)
+}
+
+/// The error for an option that an updater would not look at.
+fn unused(table: &str, updater: &str, known: &[&'static str], name: &str, received: &str) -> Error {
+    let expected = match known.is_empty() {
+        true => format!("no options for the updater `{updater}` of table {table:?}"),
+        false => format!("options of the updater `{updater}` of table {table:?}: {}", known.join(", ")),
+    };
+    let others = UpdaterChoice::that_use(name);
+    let advice = match others.is_empty() {
+        // First what this updater knows, then what others do.
+        true => {
+            let anywhere = advice(name, AddOptions::NAMES.iter().copied(), "leave it out");
+            advice(name, known.iter().copied(), &anywhere)
+        }
+        false => format!("leave it out, or choose an updater that uses it: {}", others.join(", ")),
+    };
+    Error::usage("add options", expected, received, advice)
 }
 
 /// The error for a table whose element type an updater is not made for.

@@ -107,6 +107,11 @@ macro_rules! settings {
             $crate::tables::updater::setting::defaults($settings)
         }
 
+        fn uses(&self) -> Option<Vec<&'static str>> {
+            let settings: &[$crate::tables::updater::setting::Setting] = $settings;
+            Some(settings.iter().map(|setting| setting.name).collect())
+        }
+
         fn check(&self, options: &$crate::tables::AddOptions) -> $crate::Result<()> {
             $crate::tables::updater::setting::check(
                 $crate::tables::updater::Updater::<T>::name(self),

@@ -11,6 +11,10 @@ impl<T: TableElement> Updater<T> for Sgd {
         "sgd"
     }
 
+    fn uses(&self) -> Option<Vec<&'static str>> {
+        Some(Vec::new())
+    }
+
     fn update(&self, values: &mut [T], _: &mut [&mut [T::State]], delta: &[T], _: &UpdateContext) {
         update_each(values, [], delta, |value, [], delta| (value.minus(delta), []));
     }

@@ -123,6 +123,14 @@ impl Seat {
         self.place().note(verb, number, context, inside);
     }
 
+    /// Notes that this rank waits for others outside any group, until the result is dropped. If it is inside a group's call
+    /// too, then that is what it is doing.
+    pub fn note_wait(&self, verb: Verb, number: u64) -> Noted<'_> {
+        let place = Some(self.place()).filter(|place| !place.activity().inside);
+        place.inspect(|place| place.note(verb, number, NO_GROUP, true));
+        Noted { place, verb, number }
+    }
+
     /// How a rank was lost, or `None` while it lives, has not come yet, or is on another host.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let place = self.arena.place(self.seat_of(rank)?);
@@ -297,6 +305,22 @@ fn refusal(place: &Place, rank: usize, restarts: u32) -> Option<Error> {
     };
     Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
 }
+
+/// A wait that is on the notice board.
+pub(crate) struct Noted<'a> {
+    place: Option<&'a Place>,
+    verb: Verb,
+    number: u64,
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.place.inspect(|place| place.note(self.verb, self.number, NO_GROUP, false));
+    }
+}
+
+/// The number of no group.
+const NO_GROUP: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::error::LEFT_EARLY;
 use crate::transport::process;
 
 /// The processes of one seat, one after the other. Every field is atomic because others read while the owner writes.
@@ -23,6 +24,8 @@ pub(crate) struct Stay {
     messages: AtomicU32,
     /// Work that consists of several calls of the world's group and is under way.
     series: AtomicU32,
+    /// Not zero once this rank has worked on a table whose rounds need every worker.
+    rounds: AtomicU32,
     started: AtomicU64,
     /// Calls of the world's group that are done.
     calls: AtomicU64,
@@ -78,6 +81,11 @@ impl Stay {
         self.state.store(LEFT, Ordering::Release);
     }
 
+    /// Its process has ended well, whether or not it said so.
+    pub fn ended_well(&self) {
+        let _ = self.state.compare_exchange(PRESENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Says that no process will sit down here any more.
     pub fn nobody_comes(&self) {
         self.allowed.store(0, Ordering::Release);
@@ -109,7 +117,7 @@ impl Stay {
             let (state, pid) = (self.state.load(Ordering::Acquire), self.pid.load(Ordering::Relaxed));
             let how = match state {
                 LEFT if pid == 0 => Some("its process ended before it called init"),
-                LEFT => Some("it has ended, or called shutdown"),
+                LEFT => Some(LEFT_EARLY),
                 PRESENT if sitting % 2 == 1 || self.process_ended() => Some("its process ended"),
                 _ => None,
             };
@@ -140,12 +148,15 @@ impl Stay {
         match self.stands.load(Ordering::Relaxed) {
             INSIDE => Some("its process ended inside a collective call"),
             _ if self.broken.load(Ordering::Relaxed) != 0 => {
-                Some("an error had ended its part in the world's group")
+                Some("before it ended, an error had already stopped its calls with the other ranks")
             }
             _ if self.messages.load(Ordering::Relaxed) != 0 => Some("its process ended inside a message"),
             _ if self.series.load(Ordering::Relaxed) != 0 => {
-                Some("its process ended inside a call that consists of several collective ones")
+                Some("its process ended while it made, saved or loaded a table with the others")
             }
+            _ if self.rounds.load(Ordering::Relaxed) != 0 => Some(
+                "it worked on a table with consistency bsp, whose rounds cannot continue without the worker that failed",
+            ),
             _ => None,
         }
     }
@@ -196,6 +207,11 @@ impl Stay {
         self.broken.store(1, Ordering::Release);
     }
 
+    /// This rank works on a table whose rounds need every worker: nobody can make up for those that it misses.
+    pub fn work_in_rounds(&self) {
+        self.rounds.store(1, Ordering::Release);
+    }
+
     /// A message begins; it ends when the result is dropped.
     pub fn message(&self) -> Underway<'_> {
         self.messages.fetch_add(1, Ordering::Relaxed);
@@ -234,6 +250,7 @@ mod tests {
             broken: zero(),
             messages: zero(),
             series: zero(),
+            rounds: zero(),
             started: long(),
             calls: long(),
             heap: long(),
@@ -275,6 +292,14 @@ mod tests {
     }
 
     #[test]
+    fn who_ended_well_has_left() {
+        let stay = stay();
+        stay.begin();
+        stay.ended_well();
+        assert_eq!(stay.lost(), Some(LEFT_EARLY));
+    }
+
+    #[test]
     fn what_was_half_done_cannot_be_taken_up() {
         let stay = stay();
         stay.begin();
@@ -292,6 +317,9 @@ mod tests {
         assert!(matches!(stay.fate(), Fate::Lost(_)));
         stay.leave(7);
         assert_eq!((stay.fate(), stay.calls()), (Fate::Returning, 7));
+        stay.work_in_rounds();
+        assert!(matches!(stay.fate(), Fate::Lost(_)));
+        assert!(stay.obstacle().unwrap().contains("consistency bsp"));
         stay.break_off();
         assert!(matches!(stay.fate(), Fate::Lost(_)));
     }

@@ -32,6 +32,42 @@ fn wrong_names_and_types_are_refused_with_advice() {
 }
 
 #[test]
+fn a_forgotten_letter_is_likelier_than_a_wrong_one() {
+    let text = UpdaterChoice::named("adm").unwrap_err().to_string();
+    assert!(text.contains("did you mean `adam`?"), "{text}");
+}
+
+#[test]
+fn options_that_a_rule_does_not_use_are_refused() {
+    let refusal = |updater: &str, option: &str| {
+        let rule = UpdaterChoice::named(updater).unwrap().rule(DType::F32).unwrap();
+        rule.check_used("w", &options(&[(option, 0.5)])).map_err(|error| error.to_string())
+    };
+    let text = refusal("sgd", "momentum").unwrap_err();
+    assert!(
+        text.contains("no options for the updater `sgd` of table \"w\", received momentum=0.5"),
+        "{text}"
+    );
+    assert!(text.contains("an updater that uses it: momentum, nesterov, dcasgda"), "{text}");
+    let text = refusal("adam", "rho").unwrap_err();
+    assert!(text.contains("`adam` of table \"w\": learning_rate, beta1, beta2, epsilon"), "{text}");
+    for name in UpdaterChoice::names() {
+        let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
+        let used = rule.uses().unwrap();
+        for option in AddOptions::NAMES {
+            assert_eq!(refusal(name, option).is_ok(), used.contains(option), "{name}, {option}");
+        }
+        assert!(rule.check_used("w", &rule.defaults()).is_ok(), "{name} uses what it has defaults for");
+    }
+    let rule = UpdaterChoice::named("adam").unwrap().rule(DType::F32).unwrap();
+    let text = rule.check_name("w", "beta3").unwrap_err().to_string();
+    assert!(text.contains("\"beta3\"; did you mean `beta1`?"), "{text}");
+    let rule = UpdaterChoice::default().rule(DType::F32).unwrap();
+    let text = rule.check_name("w", "learning_rat").unwrap_err().to_string();
+    assert!(text.contains("did you mean `learning_rate`?"), "{text}");
+}
+
+#[test]
 fn options_with_which_a_rule_cannot_work_are_refused() {
     for (name, option, value) in [
         ("momentum", "momentum", 1.0),

@@ -1,0 +1,119 @@
+//! What errors say when ranks do not come together: in the words of the call that users made.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use unisono::tables::{AddOptions, ArrayTable, Consistency, TableOptions, Tables, UpdaterChoice};
+use unisono::{Kind, Result, World};
+
+use crate::with_tables;
+
+const SOON: Duration = Duration::from_millis(300);
+
+fn named(name: &str) -> TableOptions {
+    TableOptions { name: Some(name.into()), ..TableOptions::default() }
+}
+
+fn create(tables: &Tables, options: TableOptions) -> Result<ArrayTable<f32>> {
+    ArrayTable::create(tables, 3, None, options)
+}
+
+/// What rank 0 is told when it does something alone, while rank 1 does nothing or something else.
+fn told(alone: impl Fn(&Tables) -> Result<()> + Sync, other: impl Fn(&World) + Sync) -> String {
+    let end = Barrier::new(2);
+    let mut texts = with_tables(2, |world, tables| {
+        let text = match world.rank() {
+            0 => alone(&tables.with_timeout(SOON)).unwrap_err().to_string(),
+            _ => {
+                other(world);
+                String::new()
+            }
+        };
+        end.wait();
+        text
+    });
+    texts.swap_remove(0)
+}
+
+#[test]
+fn whoever_makes_a_table_alone_hears_which_and_who_did_not_come() {
+    let text = told(|tables| create(tables, named("weights")).map(drop), |_| ());
+    assert!(text.contains("making table \"weights\" #") && text.contains("waiting for rank 1"), "{text}");
+    assert!(!text.contains("all_gather"), "{text}");
+}
+
+#[test]
+fn whoever_saves_or_loads_alone_hears_where_to_and_who_did_not_come() {
+    let text = told(|tables| tables.save("memory://alone"), |_| ());
+    assert!(text.contains("saving to \"memory://alone\" #") && text.contains("waiting for rank 1"), "{text}");
+    let text = told(|tables| tables.load("memory://alone"), |_| ());
+    assert!(text.contains("loading from \"memory://alone\" #"), "{text}");
+}
+
+#[test]
+fn whoever_does_something_else_meanwhile_hears_of_the_table() {
+    let other = |world: &World| {
+        let text = world.group().barrier().unwrap_err().to_string();
+        assert!(text.contains("rank 0 called new table #") && !text.contains("uint8"), "{text}");
+    };
+    let text = told(|tables| create(tables, named("weights")).map(drop), other);
+    assert!(text.contains("rank 0 called making table \"weights\""), "{text}");
+    assert!(text.contains("rank 1 called barrier"), "{text}");
+}
+
+#[test]
+fn a_worker_that_never_ticks_is_told_that_it_must() {
+    let end = Barrier::new(2);
+    with_tables(2, |world, tables| {
+        let options = TableOptions { consistency: Consistency::Ssp { bound: 1 }, ..named("steps") };
+        let table = create(tables, options).unwrap();
+        let hear = |steps: &str| {
+            let table = table.table().with_timeout(SOON);
+            let text = table.get(unisono::tables::Rows::All, &mut [0; 12]).unwrap_err().to_string();
+            assert!(
+                text.contains("rank 1") && text.contains(steps) && text.contains("steps timed out"),
+                "{text}"
+            );
+        };
+        if world.rank() == 0 {
+            (0..2).for_each(|_| table.tick().unwrap());
+            hear("never called tick() on this table");
+        }
+        end.wait();
+        if world.rank() == 1 {
+            table.tick().unwrap();
+        }
+        end.wait();
+        if world.rank() == 0 {
+            table.tick().unwrap();
+            hear("at step 1 of this table");
+        }
+        end.wait();
+    });
+}
+
+#[test]
+fn options_that_the_updater_does_not_use_are_refused_by_name() {
+    with_tables(2, |_, tables| {
+        let says = |result: Result<()>, words: &[&str]| {
+            let error = result.unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.kind(), Kind::Usage, "{text}");
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        };
+        let momentum = AddOptions { momentum: Some(0.9), ..AddOptions::default() };
+        let sgd = || TableOptions { updater: UpdaterChoice::named("sgd").unwrap(), ..named("w") };
+        let made = create(tables, TableOptions { add: momentum, ..sgd() }).map(drop);
+        says(made, &["table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
+        let table = create(tables, sgd()).unwrap();
+        let added = table.table().add(unisono::tables::Rows::All, &[0; 12], &momentum);
+        says(added, &["rank ", "table \"w\"", "`sgd`", "momentum=0.9", "nesterov"]);
+        tables.barrier().unwrap();
+        let adam = TableOptions { updater: UpdaterChoice::named("adam").unwrap(), ..named("whole") };
+        let integers = ArrayTable::<i32>::create(tables, 3, None, adam).map(drop);
+        says(integers, &["\"whole\"", "`adam`", "int32"]);
+        let table = table.table();
+        says(table.check_option("momentun"), &["did you mean `momentum`?", "\"w\""]);
+        tables.barrier().unwrap();
+    });
+}
