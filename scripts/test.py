@@ -39,13 +39,13 @@ FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
 FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
-LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes"]
+LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Loom tries every order in which threads can meet at a flag, a lock or a lane; it replaces the atomics,
+    # Loom tries every order in which threads can meet at a flag, a lock, a lane or a clock; it replaces the atomics,
     # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage(

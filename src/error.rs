@@ -43,6 +43,13 @@ pub struct Missing {
     pub location: Option<String>,
 }
 
+impl Missing {
+    /// Whether it is inside a call with others that is no call on a table.
+    pub(crate) fn waits_elsewhere(&self) -> bool {
+        self.doing.starts_with("in ") && !self.doing.starts_with("in a table's")
+    }
+}
+
 /// A rank that is gone, and how that was noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{ReduceOp, World};
 
 /// The variable that makes this test program a rank: how many of its processes die.
@@ -14,6 +15,9 @@ fn rank() {
     let Ok(deaths) = std::env::var(DEATHS) else { return };
     let deaths: usize = deaths.parse().unwrap();
     let world = World::init().unwrap();
+    if std::env::var("UNISONO_TEST_ROUNDS").is_ok() {
+        return work_in_rounds(&world);
+    }
     let inside = std::env::var("UNISONO_TEST_INSIDE").is_ok();
     loop {
         let restarts = if world.rank() == 1 { world.restarts() } else { 0 };
@@ -29,6 +33,20 @@ fn rank() {
         } else if inside {
             std::thread::sleep(DEADLINE);
         }
+    }
+}
+
+/// Rank 1 is killed between two rounds; the others end with an error.
+fn work_in_rounds(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let table = ArrayTable::<f32>::create(&tables, 3, None, options).unwrap();
+    for step in 0.. {
+        if world.rank() == 1 && step == 3 {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+        table.add(&[1.0; 3]).unwrap();
+        table.get(&mut [0.0; 3]).unwrap();
     }
 }
 
@@ -152,6 +170,19 @@ fn a_job_whose_rank_dies_inside_a_call_ends() {
     let errors = text(&output.stderr);
     assert!(errors.contains("rank 1") && errors.contains("cannot be started again"), "{errors}");
     assert!(errors.contains("its process ended inside a collective call"), "{errors}");
+}
+
+#[test]
+fn a_job_of_rounds_ends_with_the_first_worker_that_fails() {
+    let arguments = ["-n", "3", "--restart", "5", "--env", "UNISONO_TEST_ROUNDS=1"];
+    let output = finish(run_ranks(&arguments, 1));
+    assert_eq!(output.status.code(), Some(137));
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("a table with consistency bsp, whose rounds cannot continue without"),
+        "{errors}"
+    );
+    assert!(!errors.contains("(restart "), "no restart is wasted: {errors}");
 }
 
 #[test]

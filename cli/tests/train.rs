@@ -46,6 +46,18 @@ fn an_experiment_trains_and_predicts() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
     assert_eq!((lines.lines().next(), lines.lines().count()), (Some("sample,predicted,class,outputs"), 31));
+    // A run's folder means its newest checkpoint.
+    let newest = finish(unisono(["predict", &settings, &out]));
+    assert_eq!(text(&newest.stdout), lines, "{}", text(&newest.stderr));
+    let empty = folder.path("empty");
+    std::fs::create_dir_all(&empty).unwrap();
+    let refused = finish(unisono(["predict", &settings, &empty]));
+    assert_eq!(refused.status.code(), Some(2));
+    let errors = text(&refused.stderr);
+    assert!(
+        errors.contains("expected a checkpoint, received the folder") && errors.contains("empty"),
+        "{errors}"
+    );
     let right = lines.lines().skip(1).filter(|line| line.split(',').nth(1) == line.split(',').nth(2)).count();
     assert!(right >= 27, "{right} of 30 flowers");
     let output = finish(unisono(["grad", &settings]));

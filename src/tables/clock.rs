@@ -342,6 +342,51 @@ mod tests {
         Clock::new(extent, 0, workers, Consistency::Bsp { backup })
     }
 
+    fn bounded(workers: usize, bound: u64) -> Clock {
+        Clock { consistency: Consistency::Ssp { bound }, ..clock(workers, 0) }
+    }
+
+    #[test]
+    fn who_waits_for_all_is_carried_along_until_they_have_come_too() {
+        let clock = bounded(3, 1);
+        (0..3).for_each(|_| drop(clock.tick(0)));
+        clock.enter_call(1, 5);
+        assert_eq!(clock.get_waits_for(0), [2], "only one of them waits");
+        assert_eq!(clock.ticks(1), 0, "nobody is carried along in vain");
+        clock.enter_call(2, 5);
+        assert!(clock.get_waits_for(0).is_empty());
+        assert_eq!([1, 2].map(|worker| clock.ticks(worker)), [2, 2], "as far as the bound needs it");
+        // All have come: they go on from there, and are waited for again.
+        clock.enter_call(0, 5);
+        (0..3).for_each(|worker| clock.leave_call(worker));
+        clock.tick(0);
+        assert_eq!(clock.get_waits_for(0), [1, 2]);
+        assert_eq!([1, 2].map(|worker| clock.tick(worker)), [3, 3]);
+        assert!(clock.get_waits_for(0).is_empty());
+        // Who is still inside a call that this one has left is not: it counts as awake.
+        clock.enter_call(0, 6);
+        clock.enter_call(1, 6);
+        clock.leave_call(0);
+        (0..2).for_each(|_| drop(clock.tick(0)));
+        assert_eq!(clock.get_waits_for(0), [1, 2]);
+    }
+
+    #[test]
+    fn the_dead_are_carried_along_and_go_on_from_there() {
+        let clock = bounded(2, 1);
+        (0..5).for_each(|_| drop(clock.tick(0)));
+        assert_eq!(clock.get_waits_for(0), [1]);
+        clock.bury(1);
+        assert!(clock.get_waits_for(0).is_empty());
+        clock.return_to_life(1);
+        assert_eq!((clock.ticks(1), clock.tick(1)), (4, 5));
+        // Taken for dead by one that had looked before it came back: its next step shows that it is not.
+        clock.bury(1);
+        assert!(!clock.is_active(1));
+        clock.tick(1);
+        assert!(clock.is_active(1));
+    }
+
     fn add(clock: &Clock, worker: usize) -> Verdict {
         let verdict = clock.enter(worker);
         clock.added(worker);

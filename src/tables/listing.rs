@@ -1,12 +1,13 @@
 //! The tables of a world, whatever their kind, as far as this rank has handles of them.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::base::Base;
 use super::core::Core;
 use super::save::Saved;
-use super::{custom, key_value};
+use super::{Consistency, custom, key_value};
 use crate::error::{Error, Result};
 use crate::world::Group;
 
@@ -71,13 +72,15 @@ impl Deref for Open {
 pub(super) struct List {
     all: Mutex<Vec<Listed>>,
     kept: Mutex<Vec<Open>>,
+    /// Whether any table ever had a bound on how far workers may drift apart.
+    pub has_bounds: AtomicBool,
     pub group: Group,
 }
 
 impl List {
     pub fn new(group: &Group) -> List {
         let group = group.without_interrupt();
-        List { all: Mutex::default(), kept: Mutex::default(), group }
+        List { all: Mutex::default(), kept: Mutex::default(), has_bounds: AtomicBool::new(false), group }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Listed>> {
@@ -95,6 +98,9 @@ impl List {
 
     /// Lists a table; keeps it too if workers on other hosts may ask for it.
     pub fn add(&self, table: Open, keep: bool) {
+        if matches!(table.description.consistency, Consistency::Ssp { .. }) {
+            self.has_bounds.store(true, Ordering::Release);
+        }
         let mut all = self.all();
         all.retain(|other| other.open().is_some());
         all.push(table.listed());

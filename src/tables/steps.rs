@@ -76,17 +76,22 @@ impl Base {
         }
     }
 
-    /// Says of workers that are waited for where they stand: whoever never makes a step has forgotten that it must.
+    /// Says of workers that are waited for where they stand, and what their programs may have forgotten.
     pub(super) fn hint(&self, missing: &mut [Missing]) {
-        if !matches!(self.description.consistency, Consistency::Ssp { .. }) {
-            return;
-        }
+        let bounded = matches!(self.description.consistency, Consistency::Ssp { .. });
         for missing in missing {
             let Some(worker) = self.inner.roles.worker_id(missing.rank) else { continue };
-            missing.doing.push_str(&match self.clock.ticks(worker) {
-                0 => ", and it has never called tick() on this table: with ssp every worker calls it once a step".into(),
-                steps => format!(", at step {steps} of this table"),
-            });
+            let hint = match self.clock.ticks(worker) {
+                0 if bounded => {
+                    ", and it has never called tick() on this table: with ssp every worker calls it once a step".into()
+                }
+                steps if bounded => format!(", at step {steps} of this table"),
+                _ if missing.waits_elsewhere() => {
+                    ", not at this table: with bsp a worker that makes fewer calls ends them with finish()".into()
+                }
+                _ => String::new(),
+            };
+            missing.doing.push_str(&hint);
         }
     }
 
@@ -122,6 +127,10 @@ impl Watcher for List {
 
 impl List {
     fn bounded(&self, act: impl Fn(&Base, &Group) + Clone + Send + 'static) {
+        // Most programs have none, and make their calls often.
+        if !self.has_bounds.load(Ordering::Acquire) {
+            return;
+        }
         for table in self.open().into_iter().filter(|table| table.has_bound()) {
             match table.queue.is_empty() {
                 true => act(&table, &self.group),

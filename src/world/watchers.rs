@@ -32,10 +32,14 @@ impl Watchers {
         if !self.any.load(Ordering::Acquire) {
             return Inside(Vec::new());
         }
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<Arc<dyn Watcher>> = all.iter().filter_map(Weak::upgrade).collect();
+        let all = self.living();
         all.iter().for_each(|watcher| watcher.enter(number));
         Inside(all)
+    }
+
+    fn living(&self) -> Vec<Arc<dyn Watcher>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
     }
 }
 

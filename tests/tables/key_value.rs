@@ -176,7 +176,8 @@ fn every_updater_does_to_a_key_what_it_does_to_a_row() {
             for step in 0..10 {
                 if step % 2 == world.rank() {
                     let delta = [0.1 * step as f32, -0.3, 0.7, 0.2, 0.4, -0.1 * step as f32];
-                    let add = AddOptions { learning_rate: Some(0.05), ..AddOptions::default() };
+                    let learning_rate = table.check_option("learning_rate").is_ok().then_some(0.05);
+                    let add = AddOptions { learning_rate, ..AddOptions::default() };
                     table.add(Keys::Int(&[-5, 12]), bytemuck::cast_slice(&delta), &add).unwrap();
                     matrix.add_rows(&[0, 1], &delta, &add).unwrap();
                 }

@@ -269,6 +269,16 @@ pub extern "C" fn unisono_table_consistency(table: TableHandle, consistency: *mu
     fact("table_consistency", table, consistency, |table| Ok(table.consistency.as_ptr()))
 }
 
+/// How many steps this worker has made: its own ticks, those of the process before it if it was started again, and those that the
+/// others made without it. A loop that goes on at this step can be started again.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_table_clock(table: TableHandle, steps: *mut u64) -> i32 {
+    fact("table_clock", table, steps, |table| match &table.any {
+        AnyTable::Rows(table) => table.clock(),
+        AnyTable::Keys(table) => table.clock(),
+    })
+}
+
 /// How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker
 /// was i steps behind. Steps are ticks with ssp, adds otherwise.
 ///

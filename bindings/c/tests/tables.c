@@ -227,6 +227,9 @@ static void unequal(void) {
     CHECK(count <= 3);
     for (size_t i = 0; i < count; i++) gets += histogram[i];
     CHECK(gets == 10);
+    uint64_t steps = 0;
+    OK(unisono_table_clock(table, &steps));
+    CHECK(steps == 10);
     OK(unisono_table_staleness(table, NULL, 0, &count));
 
     OK(unisono_options_set_text(options, "consistency", "bsp"));

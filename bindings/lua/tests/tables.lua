@@ -104,7 +104,7 @@ local function options()
     local value = adagrad:get()[1]
     assert(value < 0, tostring(value))
     local bounded = unisono.ArrayTableHandler:new(1, nil, { consistency = 'ssp:1' })
-    for _ = 1, 5 do
+    while bounded:clock() < 5 do
         bounded:add { 1 }
         bounded:tick()
         bounded:get()

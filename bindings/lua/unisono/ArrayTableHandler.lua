@@ -3,13 +3,13 @@
 local border = require 'unisono.border'
 local handler = require 'unisono.handler'
 
-local ArrayTableHandler = { tick = handler.tick, staleness = handler.staleness }
+local ArrayTableHandler = { tick = handler.tick, clock = handler.clock, staleness = handler.staleness }
 ArrayTableHandler.__index = ArrayTableHandler
 
 --- Makes an array. Every process calls it, and in the same order as other tables.
 -- @param size how many numbers it has
 -- @param init_value as many numbers, of which those of worker 0 win, or one number for all; zero without it
--- @param options a table such as {updater = "sgd", consistency = "ssp:3", name = "weights", learning_rate = 0.1}
+-- @param options a table such as {updater = "adam", consistency = "ssp:3", name = "weights", learning_rate = 0.1}
 function ArrayTableHandler:new(size, init_value, options)
     handler.check_size(size, 'size')
     local handle = handler.create(init_value, size, options, function(first, chosen, place)

@@ -3,13 +3,13 @@
 local border = require 'unisono.border'
 local handler = require 'unisono.handler'
 
-local MatrixTableHandler = { tick = handler.tick, staleness = handler.staleness }
+local MatrixTableHandler = { tick = handler.tick, clock = handler.clock, staleness = handler.staleness }
 MatrixTableHandler.__index = MatrixTableHandler
 
 --- Makes a matrix. Every process calls it, and in the same order as other tables.
 -- @param num_row, num_col its shape
 -- @param init_value as many numbers, row by row, of which those of worker 0 win, or one number for all; zero without it
--- @param options a table such as {updater = "sgd", consistency = "ssp:3", name = "weights", learning_rate = 0.1}
+-- @param options a table such as {updater = "adam", consistency = "ssp:3", name = "weights", learning_rate = 0.1}
 function MatrixTableHandler:new(num_row, num_col, init_value, options)
     handler.check_size(num_row, 'num_row')
     handler.check_size(num_col, 'num_col')

@@ -65,6 +65,13 @@ function handler.tick(self)
     border.check(border.library.unisono_table_tick(self.handle[0]))
 end
 
+--- How many steps this worker has made, also in the process before it if it was started again: where a loop goes on.
+function handler.clock(self)
+    local steps = ffi.new 'uint64_t[1]'
+    border.check(border.library.unisono_table_clock(self.handle[0], steps))
+    return tonumber(steps[0])
+end
+
 --- How old the values were that gets returned: entry i counts those at which the slowest worker was i - 1 steps behind.
 function handler.staleness(self)
     local count = ffi.new 'size_t[1]'

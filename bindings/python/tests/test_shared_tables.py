@@ -55,6 +55,11 @@ def test_a_killed_worker_is_started_again(run_ranks):
     assert job.notes == {0: "0", 1: "1"}
 
 
+def test_a_killed_worker_goes_on_from_the_clock(run_ranks):
+    job = run_ranks(3, "restart_clock.py", restart=1).check()
+    assert job.notes == {0: "0", 1: "1", 2: "0"}
+
+
 def test_a_timeout_names_the_worker_that_is_missing(run_ranks):
     seen = json.loads(run_ranks(2, "table_trouble.py", "late").check().notes[0])
     assert seen["type"] == "Timeout" and seen["missing"] == [1], seen

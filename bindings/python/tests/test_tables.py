@@ -205,6 +205,20 @@ WRONG = [
     (lambda: uni.ArrayTable(3, "int32", updater="adam"), "adam"),
     (lambda: uni.ArrayTable(3, learning_rat=1), "did you mean `learning_rate`"),
     (lambda: uni.ArrayTable(3, updater="momentum", momentum=2), "momentum"),
+    (lambda: uni.ArrayTable(3, updater="adm"), "did you mean `adam`"),
+    (
+        lambda: uni.ArrayTable(3, updater="sgd", momentum=0.9, name="w"),
+        r'`sgd` of table "w", received momentum=0.9; .*uses it: momentum, nesterov',
+    ),
+    (
+        lambda: uni.ArrayTable(3, updater="adam", beta3=0.9, name="w"),
+        r'`adam` of table "w": learning_rate, beta1, .*"beta3"; did you mean `beta1`',
+    ),
+    (
+        lambda: uni.ArrayTable(3, init=np.zeros(3), name="w"),
+        'the table\'s type, for table "w", received float64',
+    ),
+    (lambda: uni.ArrayTable(3, "int32", updater="adam", name="w"), '"w": expected elements of .*`adam`'),
     (lambda: uni.ArrayTable(3, consistency="eventual"), "async, bsp"),
     (lambda: uni.ArrayTable(3, consistency="bsp:backup=1"), "backup"),
     (lambda: uni.ArrayTable(3, consistency=("ssp", "x")), "async, bsp"),
@@ -250,6 +264,12 @@ WRONG_CALLS = [
     (lambda table: table.get(out=[1, 2, 3]), "a NumPy array or a tensor"),
     (lambda table: table.add(np.ones((3, 2), "float32"), momentun=1), "did you mean `momentum`"),
     (lambda table: table.add(np.ones((3, 2), "float32"), momentum=float("nan")), "finite"),
+    (
+        lambda table: table.add(np.ones((3, 2), "float32"), rho=1),
+        '`momentum` of table "matrix-.*rho=1; leave it',
+    ),
+    (lambda table: table.add(np.ones((3, 2))), 'for table "matrix-[0-9]+", received float64'),
+    (lambda table: table.add("text"), 'for table "matrix-[0-9]+", received'),
     (lambda table: table.add([[1, 1], [1, np.nan], [1, 1]]), "NaN at row 1, column 1"),
     (lambda table: table.get(timeout=-1), "above 0"),
     (lambda table: table.get_async([7]).wait(), "7 at position 0"),

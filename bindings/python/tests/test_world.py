@@ -119,6 +119,13 @@ def test_no_framework_is_imported():
     assert done.stdout.strip() == "[]"
 
 
+def test_dir_shows_what_users_need_and_nothing_else():
+    names = dir(uni)
+    assert "ParameterManager" in names and "ArrayTable" in names
+    assert not {"Any", "TYPE_CHECKING"} & set(names)
+    assert all(hasattr(uni, name) for name in names)
+
+
 def test_the_program_is_in_the_package():
     for command in ([sys.executable, "-m", "unisono"], [f"{sys.prefix}/bin/unisono"]):
         done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=False)

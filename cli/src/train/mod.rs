@@ -43,7 +43,7 @@ pub(crate) struct GradientOptions {
 pub(crate) struct PredictOptions {
     /// The experiment: experiment.yaml of a run's folder, or the file that it was trained from.
     file: PathBuf,
-    /// A checkpoint of it.
+    /// A checkpoint of it, or a folder: then the newest in it.
     checkpoint: PathBuf,
     /// Change a setting.
     #[arg(long = "set", value_name = "KEY=VALUE")]

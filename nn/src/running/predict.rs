@@ -1,8 +1,8 @@
 //! Predictions of a trained model on the test samples.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::checkpoint;
 use super::trainer::{Trainer, largest};
@@ -22,12 +22,33 @@ pub struct Prediction {
     pub outputs: Vec<f64>,
 }
 
-/// Loads a checkpoint and predicts every test sample.
+/// Loads a checkpoint and predicts every test sample. Of a run's folder, or of one with checkpoints, it takes the newest.
 pub fn predict(experiment: &Experiment, checkpoint: &Path) -> Result<Vec<Prediction>> {
+    let checkpoint = &newest(checkpoint)?;
     match experiment.precision {
         Precision::Single => predict_in::<f32>(experiment, checkpoint),
         Precision::Double => predict_in::<f64>(experiment, checkpoint),
     }
+}
+
+/// The checkpoint that a path means.
+fn newest(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let inside = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        entries.filter(|file| file.extension().is_some_and(|end| end == "safetensors")).max()
+    };
+    inside(&path.join("checkpoints")).or_else(|| inside(path)).ok_or_else(|| {
+        let received = format!("the folder {} without any", path.display());
+        Error::usage(
+            "predict",
+            "a checkpoint",
+            received,
+            "give a file of its folder checkpoints, after a training",
+        )
+    })
 }
 
 fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Prediction>> {

@@ -102,6 +102,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    # What users need: also what is imported when it is first used, and nothing that only this file needs.
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # What most programs do not need is imported when it is first used.
     if name == "ParameterManager":

@@ -17,13 +17,14 @@ def is_array(x: object) -> bool:
     return isinstance(x, np.ndarray) or hasattr(type(x), "__dlpack__")
 
 
-def values(x: Any, dtype: str, operation: str) -> Any:
+def values(x: Any, dtype: str, operation: str, table: str) -> Any:
     """An array for the native module: an array as it is, numbers and lists of them in the table's type.
 
     Args:
         x: What the caller passed.
         dtype: The name of the table's type.
         operation: The call, for the error.
+        table: The table, for the error.
 
     Returns:
         An array.
@@ -38,11 +39,12 @@ def values(x: Any, dtype: str, operation: str) -> Any:
         array = np.asarray(x)
     except ValueError as error:
         raise UsageError(
-            f"{operation}: expected numbers, received a ragged list; make rows equally long"
+            f"{operation}: expected numbers for {table}, received a ragged list; make rows equally long"
         ) from error
     if array.dtype.kind not in "iuf" or (array.dtype.kind == "f" and target.kind == "i"):
         raise UsageError(
-            f"{operation}: expected numbers of type {dtype}, the table's type, received {array.dtype}; "
+            f"{operation}: expected numbers of type {dtype}, the table's type, for {table}, received "
+            f"{array.dtype}; "
             "convert them first"
         )
     return array.astype(target)
@@ -77,12 +79,13 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     return array.astype(np.int64, copy=False)
 
 
-def first_values(init: Any, dtype: str) -> tuple[Any, tuple[str, float, float, int]]:
+def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, float, float, int]]:
     """Splits what a user says of a table's first values.
 
     Args:
         init: None, a number, `uniform(...)`, `normal(...)` or an array.
         dtype: The name of the table's type.
+        table: The table, for the error.
 
     Returns:
         The array or None, and the rule by which servers fill their parts without one.
@@ -97,10 +100,10 @@ def first_values(init: Any, dtype: str) -> tuple[Any, tuple[str, float, float, i
     if isinstance(init, numbers.Real) and not isinstance(init, bool):
         if not dtype.startswith(("float", "bfloat")) and not float(init).is_integer():
             raise UsageError(
-                f"table: expected a whole number for {dtype}, received {init}; choose a float type"
+                f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
             )
         return None, ("constant", float(init), 0.0, 0)
-    return values(init, dtype, "table"), nothing
+    return values(init, dtype, "table", table), nothing
 
 
 def consistency(wanted: Any) -> str:

@@ -127,7 +127,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             timeout: Seconds until the call gives up.
             options: Options for the updater; by default those of the table.
         """
-        values = convert.values(delta, self._native.dtype, "add")
+        values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
         self._native.add(self._keys(keys, "add"), values, options or None, wait, timeout)
 
     def __contains__(self, key: object) -> bool:

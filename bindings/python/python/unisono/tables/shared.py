@@ -53,6 +53,26 @@ class SharedTable(Generic[N]):
         """
         self._native.tick(timeout)
 
+    @property
+    def clock(self) -> int:
+        """How many steps this worker has made.
+
+        They are its own ticks, those of the process before it if it was started again, and those that the
+        others made without it, while it was away or waited for all of them. A loop that goes on at this step
+        can be started again.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> weights = uni.ArrayTable(3, consistency="ssp:2")
+            >>> while weights.clock < 10:
+            ...     weights.add([1, 2, 3])
+            ...     weights.tick()
+            >>> weights.clock
+            10
+        """
+        return self._native.clock
+
     def flush(self, *, timeout: float | None = None) -> None:
         """Waits until all adds that this rank began on this table are applied; raises what went wrong.
 
@@ -104,7 +124,8 @@ def make(
         The native table.
     """
     element = name_of(dtype)
-    values, rule = convert.first_values(init, element)
+    table = f'table "{name}"' if name else "a table without a name"
+    values, rule = convert.first_values(init, element, table)
     if kind == "key_value" and values is not None:
         raise UsageError(
             "table: expected a number, uniform(...) or normal(...) as init of a key-value table, received an "
