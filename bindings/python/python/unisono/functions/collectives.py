@@ -267,7 +267,7 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
     numbers = []
     for position, part in enumerate(parts):
         number = pool.member.variables.number_of(part)
-        if number is None:
+        if number is None or not pool.supply.has(number):
             raise ValueError(
                 f"{operation}: expected variables that some function uses, received "
                 f"{getattr(part, 'name', None) or 'another one'} at position {position}"

@@ -14,13 +14,13 @@ import warnings
 from typing import Any
 
 from unisono import _native
-from unisono.errors import Error, PeerLost, Timeout
+from unisono.errors import Error
 from unisono.functions.batch import Place
-from unisono.functions.distribution import Distribute, pack
 from unisono.functions.errors import Inactive
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Member
+from unisono.functions.supply import Supply
 from unisono.functions.worker import START_SECONDS
 
 _BOOT = (
@@ -30,9 +30,6 @@ _BOOT = (
 
 _FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
 """What a surrounding job may have set, and workers must not obey."""
-
-LOST = (PeerLost, Timeout)
-"""After these there are no workers left to speak to."""
 
 _GRACE = 5.0
 """Seconds that workers get to end by themselves."""
@@ -46,10 +43,7 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._undistributed: list[tuple[int, Definition]] = []
-        self._sent: set[int] = set()
         self._lent = _Lent()
-        self._refused: dict[int, Exception] = {}
         self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self._pid = os.getpid()
@@ -59,6 +53,7 @@ class Pool:
                     self._start(rank, master, profile, threads)
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, timeout or FOREVER), master)
+            self.supply = Supply(self.member, self._tell)
         except BaseException:
             self._end_processes(0)
             raise
@@ -88,52 +83,13 @@ class Pool:
         process.wait()
         self._job.rank_ended(rank)
 
-    def register(self, definition: Definition, evaluator: Evaluator) -> int:
+    def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Takes a new function; workers get it before they need it."""
-        number = len(self.member.functions)
-        self.member.functions[number] = evaluator
-        self._undistributed.append((number, definition))
-        return number
+        return self.supply.add(definition, evaluator, shareds)
 
     def distribute(self) -> None:
-        """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
-        pending, self._undistributed = self._undistributed, []
-        if not pending:
-            return
-        try:
-            self._send(pending)
-        except LOST:
-            raise
-        except Exception as error:
-            if len(pending) == 1:
-                self._refused[pending[0][0]] = error
-                raise
-            self._send_each(pending)
-
-    def _send_each(self, pending: list[tuple[int, Definition]]) -> None:
-        """Finds out which functions cannot be sent."""
-        first: Exception | None = None
-        for one in pending:
-            try:
-                self._send([one])
-            except LOST:
-                raise
-            except Exception as error:
-                self._refused[one[0]] = error
-                first = first or error
-        if first is not None:
-            raise first
-
-    def _send(self, pending: list[tuple[int, Definition]]) -> None:
-        packed = pack(pending, self.member.variables, self._sent)
-        self._tell(Distribute(self.member, packed), ("distribute", packed))
-        self._sent.update(self.member.variables.objects)
-
-    def check_sent(self, number: int) -> None:
-        """Fails if the workers could not take a function."""
-        self.distribute()
-        if number in self._refused:
-            raise self._refused[number]
+        """Sends the workers what they do not have."""
+        self.supply.distribute()
 
     def lend(self, array: Any) -> Place:
         """Copies an array to where workers can read it during the next command."""

@@ -81,6 +81,74 @@ def parts(thing: Any) -> Iterable[Any]:
     return [] if isinstance(thing, torch.optim.Optimizer) else [thing]
 
 
+def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
+    """The same, each with what to call it in errors."""
+    if isinstance(thing, torch.nn.Module):
+        owner = type(thing).__name__
+        named = [*thing.named_parameters(), *thing.named_buffers()]
+        return [(f"{name} of {owner}", part) for name, part in named]
+    return [("", part) for part in parts(thing)]
+
+
+class Watch:
+    """What the master's modules, parameters and optimizers say beside their values."""
+
+    def __init__(self, objects: dict[int, Any]) -> None:
+        every = list(objects.items())
+        # Asked before every call: dictionaries answer faster than modules.
+        self._modules = [
+            (number, one.__dict__) for number, one in every if isinstance(one, torch.nn.Module)
+        ]
+        self._leaves = [(number, one) for number, one in every if isinstance(one, torch.nn.Parameter)]
+        self._optimizers = [(number, one) for number, one in every if isinstance(one, torch.optim.Optimizer)]
+        self._told: list[Any] = []
+
+    def has_any(self) -> bool:
+        """Whether there is anything to watch."""
+        return bool(self._modules or self._leaves or self._optimizers)
+
+    def _now(self) -> list[Any]:
+        return [
+            *[held.get("training") for _, held in self._modules],
+            *[one.requires_grad for _, one in self._leaves],
+            *[_groups(one) for _, one in self._optimizers],
+        ]
+
+    def changes(self) -> list[tuple[int, Any]]:
+        """Number and setting of each object that says something else than was told."""
+        now = self._now()
+        if now == self._told:
+            return []
+        numbers = [number for number, _ in [*self._modules, *self._leaves, *self._optimizers]]
+        return [
+            (number, new)
+            for number, new, old in zip(numbers, now, self._told, strict=True)
+            if new != old
+        ]
+
+    def told(self) -> None:
+        """The workers have what is said here."""
+        self._told = self._now()
+
+
+def _groups(optimizer: Any) -> list[dict[str, Any]]:
+    """An optimizer's settings, such as its learning rates."""
+    return [
+        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+
+
+def apply_settings(thing: Any, setting: Any) -> None:
+    """Makes a module, a parameter or an optimizer say what the master's says."""
+    if isinstance(thing, torch.nn.Module):
+        thing.training = setting
+    elif isinstance(thing, torch.optim.Optimizer):
+        for group, settings in zip(thing.param_groups, setting, strict=False):
+            group.update(settings)
+    else:
+        thing.requires_grad_(setting)
+
+
 def wrap(thing: Any) -> _Copy:
     """A tensor as a variable."""
     return _Copy(thing)

@@ -1,0 +1,237 @@
+"""What a function uses besides its arguments: names of modules, variables around it, and those of its helpers."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from unisono.functions.spaces import is_own, is_own_space
+
+_MANY = 1000
+"""Longer lists are data: no function is looked for in them."""
+
+
+class Gone:
+    """Stands for a name that has no value."""
+
+
+class Name(NamedTuple):
+    """A name of a module that some code reads."""
+
+    space: dict[str, Any]
+    name: str
+
+    def value(self) -> Any:
+        """What it stands for."""
+        return self.space.get(self.name, Gone)
+
+
+class Cell(NamedTuple):
+    """A variable of an enclosing function."""
+
+    function: FunctionType
+    at: int
+    name: str
+
+    def value(self) -> Any:
+        """What it holds."""
+        assert self.function.__closure__ is not None
+        return content(self.function.__closure__[self.at])
+
+
+class Part(NamedTuple):
+    """A shared variable that lies in a class, or in the defaults of a function."""
+
+    owner: Any
+    name: str
+
+    def value(self) -> Any:
+        """What lies there."""
+        return vars(self.owner).get(self.name, Gone) if isinstance(self.owner, type) else self._default()
+
+    def _default(self) -> Any:
+        return getattr(self.owner, self.name)
+
+
+Place = Name | Cell | Part
+
+
+class Captures:
+    """All places that a function reads."""
+
+    def __init__(self, root: Any, is_shared: Callable[[Any], bool]) -> None:
+        self._is_shared = is_shared
+        self._seen: dict[int, Any] = {}
+        self._names: dict[tuple[int, str], Name] = {}
+        self._written: set[tuple[int, str]] = set()
+        self._other: list[Cell | Part] = []
+        self._visit(root)
+        # What a function assigns itself is each worker's own.
+        names = [place for key, place in self._names.items() if key not in self._written]
+        self.places: list[Place] = [*names, *self._other]
+        self.values: list[Any] = [place.value() for place in self.places]
+        """What was found there."""
+        self._watched = [
+            (place.space, place.name, value)
+            for place, value in zip(self.places, self.values, strict=True)
+            if isinstance(place, Name)
+        ]
+        self._cells = [
+            (place.function.__closure__[place.at], value)  # type: ignore[index]
+            for place, value in zip(self.places, self.values, strict=True)
+            if isinstance(place, Cell)
+        ]
+
+    def is_stale(self) -> bool:
+        """Whether a name or a variable stands for something else since; every call asks."""
+        for space, name, value in self._watched:
+            if space.get(name, Gone) is not value:
+                return True
+        return any(content(cell) is not value for cell, value in self._cells)
+
+    def _visit(self, thing: Any) -> None:
+        if id(thing) in self._seen or thing is None:
+            return
+        self._seen[id(thing)] = thing
+        if isinstance(thing, FunctionType):
+            self._function(thing)
+        elif isinstance(thing, MethodType):
+            self._each([thing.__func__, thing.__self__])
+        elif isinstance(thing, functools.partial):
+            self._each([thing.func, *thing.args, *thing.keywords.values()])
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._visit(thing.__func__)
+        elif isinstance(thing, property):
+            self._visit(thing.fget)
+        elif isinstance(thing, (list, tuple)):
+            self._each(thing if len(thing) <= _MANY else [])
+        elif isinstance(thing, dict):
+            self._each(thing.values() if len(thing) <= _MANY else [])
+        elif isinstance(thing, type):
+            self._class(thing)
+        elif not isinstance(thing, ModuleType):
+            self._instance(thing)
+
+    def _each(self, things: Any) -> None:
+        for one in list(things):
+            self._visit(one)
+
+    def _function(self, function: FunctionType) -> None:
+        code, space = _read(function.__code__), function.__globals__
+        own = is_own_space(space)
+        self._written.update((id(space), name) for name in code.writes)
+        for name in code.reads:
+            value = space.get(name, Gone)
+            if value is Gone and hasattr(builtins, name):
+                continue
+            if own or self._is_shared(value):
+                self._names[id(space), name] = Name(space, name)
+            if own:
+                self._reach(value, code.attributes)
+        for module in code.imports:
+            self._reach(sys.modules.get(module), code.attributes)
+        is_sent = "<" in function.__qualname__ or is_own(function.__module__)
+        for at, cell in enumerate(function.__closure__ or ()):
+            name = function.__code__.co_freevars[at]
+            if is_sent and name not in code.rebinds:
+                self._other.append(Cell(function, at, name))
+            self._reach(content(cell), code.attributes)
+        for name in ("__defaults__", "__kwdefaults__"):
+            defaults = getattr(function, name) or ()
+            values = list(defaults.values()) if isinstance(defaults, dict) else list(defaults)
+            if any(self._is_shared(one) for one in values):
+                self._other.append(Part(function, name))
+            self._each(values)
+
+    def _reach(self, value: Any, attributes: tuple[str, ...]) -> None:
+        """Goes on to what a name stands for; of a module the code can only use what it has words for."""
+        if not isinstance(value, ModuleType):
+            self._visit(value)
+            return
+        if not is_own(value.__name__):
+            return
+        space = vars(value)
+        for name in attributes:
+            if name in space and (id(space), name) not in self._names:
+                self._names[id(space), name] = Name(space, name)
+                self._reach(space[name], attributes)
+
+    def _class(self, thing: type) -> None:
+        if not is_own(thing.__module__):
+            return
+        for name, value in list(vars(thing).items()):
+            if self._is_shared(value):
+                self._other.append(Part(thing, name))
+            elif not name.startswith("__") or callable(value):
+                self._visit(value)
+        self._each(thing.__bases__)
+
+    def _instance(self, thing: Any) -> None:
+        self._visit(type(thing))
+        held = getattr(thing, "__dict__", None)
+        held = held if isinstance(held, dict) else {}
+        if is_own(type(thing).__module__):
+            self._each(held.values())
+            return
+        # PyTorch's own modules may hold modules of the user's classes.
+        self._visit(held.get("_modules"))
+        # So say compiled functions of JAX, and caches of functools.
+        self._visit(inspect.getattr_static(thing, "__wrapped__", None) and thing.__wrapped__)
+
+
+class _Words(NamedTuple):
+    """What code has words for."""
+
+    reads: tuple[str, ...]
+    writes: frozenset[str]
+    attributes: tuple[str, ...]
+    imports: tuple[str, ...]
+    rebinds: frozenset[str]
+    """Variables of enclosing functions that it assigns."""
+
+
+def content(cell: CellType) -> Any:
+    """What a variable of an enclosing function holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return Gone
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(code: CodeType) -> _Words:
+    found: dict[str, dict[str, None]] = {kind: {} for kind in _Words._fields}
+    stack = [code]
+    while stack:
+        one = stack.pop()
+        stack += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+        for step in dis.get_instructions(one):
+            kind = _STEPS.get(step.opname)
+            if kind is not None:
+                found[kind][step.argval] = None
+    return _Words(
+        tuple(found["reads"]),
+        frozenset(found["writes"]),
+        tuple(found["attributes"]),
+        tuple(found["imports"]),
+        frozenset(found["rebinds"]) & frozenset(code.co_freevars),
+    )
+
+
+_STEPS = {
+    "LOAD_GLOBAL": "reads",
+    "LOAD_NAME": "reads",
+    "STORE_GLOBAL": "writes",
+    "DELETE_GLOBAL": "writes",
+    "LOAD_ATTR": "attributes",
+    "LOAD_METHOD": "attributes",
+    "IMPORT_FROM": "attributes",
+    "IMPORT_NAME": "imports",
+    "STORE_DEREF": "rebinds",
+}
