@@ -72,6 +72,8 @@ class Captures:
         self._written: set[tuple[int, str]] = set()
         self._other: list[Cell | Part] = []
         self._visit(root)
+        self.reaches_shared = any(is_shared(one) for one in self._seen.values())
+        """Whether shared objects were met on the way."""
         # What a function assigns itself is each worker's own.
         names = [place for key, place in self._names.items() if key not in self._written]
         self.places: list[Place] = [*names, *self._other]

@@ -75,7 +75,7 @@ class Supply:
         captures = item.captures
         assert captures is not None
         stale = item.version != self._version or captures.is_stale()
-        settings = self._settings.changes()
+        settings = self._settings.changes() if captures.reaches_shared else []
         if stale or settings:
             self._refresh(item if stale else None, settings)
 
