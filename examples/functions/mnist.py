@@ -90,7 +90,7 @@ def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
     if model == "mlp":
         features = pt.maximum(x @ w1 + b1, 0)
     else:
-        # PyTensor has no convolution of batches: it is a product with what lies under the filter at each place.
+        # PyTensor has no convolution of batches: it is a product with what lies under the filters.
         corner, inside = np.indices((24, 24)).reshape(2, -1, 1), np.indices((5, 5)).reshape(2, 1, -1)
         rows, columns = corner + inside
         maps = pt.maximum(x[:, 28 * rows + columns] @ w1 + b1, 0)

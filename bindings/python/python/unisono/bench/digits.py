@@ -18,8 +18,8 @@ import numpy as np
 
 from unisono import functions
 
-# By default the C library gives blocks above 32 MB back when they are freed. One worker's activations are above,
-# the halves of two are below: one worker would pay for tens of thousands of page faults in every step.
+# By default the C library gives blocks above 32 MB back when they are freed. One worker's activations are
+# above, the halves of two are below: one worker would pay for tens of thousands of page faults in every step.
 _KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296"
 
 

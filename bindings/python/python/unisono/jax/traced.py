@@ -43,19 +43,21 @@ def call(verb: Verb, leaves: Leaves) -> Leaves:
         Its results.
     """
 
-    @custom_vmap
-    def run(leaves: Leaves) -> Leaves:
+    def plain(leaves: Leaves) -> Leaves:
         shapes = [jax.ShapeDtypeStruct(verb.shape(leaf), leaf.dtype) for leaf in leaves]
         results: Leaves = io_callback(verb.host, shapes, leaves, ordered=True)
         return results
 
-    @run.def_vmap
+    run: Any = custom_vmap(plain)
+
     def mapped(_size: int, is_mapped: Any, leaves: Leaves) -> tuple[Leaves, Any]:
         if not verb.by_element:
             raise UsageError(
                 f"{verb.name}: expected a call outside vmap, received one inside; call it on the whole array"
             )
         return run(leaves), is_mapped[0]
+
+    run.def_vmap(mapped)
 
     def forward(leaves: Leaves) -> tuple[Leaves, None]:
         if isinstance(verb.adjoint, str):

@@ -23,7 +23,7 @@ def reduce_gradients(
             parameter takes part on no worker.
         group: The workers.
         op: "avg" or "sum".
-        factor: What this worker's gradients are multiplied by first; zero counts for zeros, whatever they are.
+        factor: What this worker's gradients are multiplied by first; zero leaves zeros, whatever was there.
 
     Raises:
         UsageError: A parameter has a gradient on some workers only; the same on every worker.

@@ -60,9 +60,7 @@ def average_gradients(
 
 
 @torch.no_grad()
-def reduce_gradients(
-    named: Mapping[str, torch.Tensor], group: Group, op: str, factor: float = 1.0
-) -> None:
+def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, factor: float = 1.0) -> None:
     """Combines the gradients of named parameters, in place.
 
     Args:
