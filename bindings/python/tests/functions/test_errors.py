@@ -91,6 +91,10 @@ def test_what_functions_are_made_of(pair):
         functions.function(lambda *rows: rows)
     with refuses(TypeError, "givens"):
         functions.function(lambda x: x, givens={})
+    unused = functions.shared([1.0], "unused")
+    for way in ("sliceable_shareds", "shareds", "updates"):
+        with refuses(ValueError, way, "'x'", "'unused'", "position 0"):
+            functions.function(lambda x: x, "avg", **{way: [unused]})
 
 
 def test_what_graphs_are_made_of(pair):

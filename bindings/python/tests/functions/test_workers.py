@@ -79,6 +79,42 @@ print(functions.function(Scale(), "sum")(functions.data([1.0, 2.0, 4.0])))
     assert done.stdout == "21.0\n", done.stderr
 
 
+def test_an_interactive_session_works():
+    """Line by line as in a notebook: no source file, definitions that change, an error in between."""
+    lines = """
+import numpy as np
+from unisono import functions
+functions.fork(2)
+factor = 2.0
+def scaled(x):
+    return (x * factor).sum()
+
+x = functions.data(np.arange(4.0))
+print("first", functions.function(scaled, "sum")(x))
+factor = 3.0
+def scaled(x):
+    return (x * factor).sum() + offsets.sum()
+
+offsets = np.ones(2)
+again = functions.function(scaled, "sum")
+print("second", again(x))
+def wrong(x):
+    return missing
+
+functions.function(wrong, "sum")(x)
+print("third", again(x))
+functions.fork(2)
+functions.close()
+functions.fork(3)
+print("fourth", functions.function(lambda x: np.array([len(x)]), "gather")(functions.data(np.arange(7.0))))
+"""
+    done = run("-i", "-q", input=lines)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[1:-2] == ["first 12.0", "second 22.0", "third 22.0", "3"], done.stderr
+    assert done.stdout.endswith("fourth [2 2 3]\n")
+    assert "NameError: name 'missing'" in done.stderr and "Only fork once" in done.stderr
+
+
 def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     with pytest.raises(uni.PeerLost, match="rank 1"):

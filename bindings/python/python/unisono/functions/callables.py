@@ -125,11 +125,26 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
     return "numpy"
 
 
+def check_names(function: Any, argument: str, shareds: Sequence[Any]) -> None:
+    """Fails for shared arrays that a callable has no parameter for: it could not get them."""
+    names = [one.name for one in _parameters(function)]
+    for position, one in enumerate(shareds):
+        if isinstance(one, Shared) and one.name not in names:
+            raise ValueError(
+                f"{argument}: expected arrays that the function uses, named like its parameters {names}, "
+                f"received {one.name!r} at position {position}"
+            )
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    target = function.forward if hasattr(function, "forward") else function
+    return list(inspect.signature(target).parameters.values())
+
+
 def input_names(function: Any, shareds: Collection[str]) -> list[str]:
     """The names of a callable's inputs: its parameters but for shared arrays and optional ones."""
-    target = function.forward if hasattr(function, "forward") else function
     names = []
-    for parameter in inspect.signature(target).parameters.values():
+    for parameter in _parameters(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
                 f"function: expected a callable with named parameters, received *{parameter.name}; "

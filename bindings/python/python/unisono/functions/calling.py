@@ -141,12 +141,14 @@ class Call:
         return np.asarray(value * value.dtype.type(own / total if total else 1 / len(counts)))
 
     def _reduce(self, mode: str, value: Any, is_fresh: bool) -> Any:
-        link, is_master = self._member.link, self._member.is_master
+        """The combination of everybody's values at the master: in place if nobody else has that memory."""
+        link, master = self._member.link, self._member.master
         own = np.ascontiguousarray(value).reshape(-1)
-        if not own.flags.writeable or (is_master and not is_fresh):
-            own = own.copy()
-        link.group.reduce(own, mode, self._member.master, True, link.timeout, False)
-        return own.reshape(value.shape) if is_master else None
+        if self._member.is_master and is_fresh and own.flags.writeable:
+            link.group.reduce(own, mode, master, True, link.timeout, False)
+            return own.reshape(value.shape)
+        result = link.group.reduce_to(own, mode, master, True, link.timeout, False)
+        return np.asarray(result).reshape(value.shape) if self._member.is_master else None
 
     def _fetch(self, mode: str, own: Any, shown: list[Any]) -> Any:
         """The parts of all ranks, put together by the master."""

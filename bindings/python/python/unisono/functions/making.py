@@ -131,11 +131,13 @@ def _of_callable(
                 f"update {position}: expected a variable or a pair (variable, mode), received {one!r}"
             )
         output_modes.check_mode(one[1], position, "update")
-    extra = [one for one in [*sliceables, *(pair[0] for pair in pairs)]]
-    every = list({id(one): one for one in [*declared, *extra]}.values())
+    updated = [pair[0] for pair in pairs]
+    every = list({id(one): one for one in [*declared, *sliceables, *updated]}.values())
     for one in every:
         parts_of(one)
     arrays = [one for one in every if isinstance(one, Shared)]
+    for argument, given in (("sliceable_shareds", sliceables), ("shareds", declared), ("updates", updated)):
+        callables.check_names(target, argument, given)
     parsed, is_single = output_modes.parse_modes(modes)
     names = callables.input_names(target, [one.name for one in arrays])
     wrong = [one for one in broadcast if one not in names]

@@ -200,17 +200,19 @@ class Reduce(Move):
                 return self._keep(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
             return None
         held = variable.get()
-        array = held if held.flags.c_contiguous else np.ascontiguousarray(held)
-        if not array.flags.writeable or (gets_it and not self._in_place):
-            array = array.copy()
-        flat = array.reshape(-1)
+        flat = np.ascontiguousarray(held).reshape(-1)
         if self.everybody:
+            flat = flat if flat.flags.writeable else flat.copy()
             link.group.all_reduce(flat, self._op, True, link.timeout, False)
-        else:
+        elif member.is_master and self._in_place and flat.flags.writeable:
             link.group.reduce(flat, self._op, member.master, True, link.timeout, False)
+        else:
+            result = link.group.reduce_to(flat, self._op, member.master, True, link.timeout, False)
+            flat = np.asarray(result) if member.is_master else flat
         if not gets_it:
             return None
-        return array if array is held else self._keep(variable, array)
+        array = flat.reshape(held.shape)
+        return array if np.may_share_memory(array, held) else self._keep(variable, array)
 
     def _keep(self, variable: Variable, array: Any) -> Any:
         if self._in_place:

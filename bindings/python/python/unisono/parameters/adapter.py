@@ -22,7 +22,8 @@ class Parameters(Protocol):
       none.
     - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
     - `swap`: a `Swapping`, if the parameters can take new values without a copy.
-    - `reduce_gradients(group, op)`: combines the gradients between workers in a way of its own.
+    - `reduce_gradients(group, op, factor)`: combines the gradients between workers in a way of its own, this
+      worker's multiplied by the factor first.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """
 
@@ -33,7 +34,11 @@ class Parameters(Protocol):
         """A name for each parameter, for errors."""
 
     def read(self) -> list[Values]:
-        """The current values, as views without a copy where the framework allows."""
+        """The current values, as views without a copy where the framework allows.
+
+        Other arrays than last time may come, of the same shapes and types. What cannot be shared is refused
+        here, not where the adapter is made: what goes wrong here on one worker is an error on all.
+        """
 
     def write(self, values: list[Values]) -> None:
         """Replaces the values: all of them, or none and an error. Copies what it keeps.
