@@ -97,6 +97,10 @@ class Kernel:
                 'declare one mode for each, such as outputs=["avg", "gather"]'
             )
         for name, value in changes.items():
+            axes, expected = np.ndim(value), np.ndim(self._shareds[name].value)
+            if axes != expected:
+                raise ValueError(f"updated: {name} expected {expected} axes, received {axes}")
+        for name, value in changes.items():
             self._shareds[name].value = self.stored(value)
         return outputs
 

@@ -246,6 +246,8 @@ class Function:
                     f"{[len(one) for one in scattered]}"
                 )
             chosen = batches.Batch(0, lengths.pop())
+            if chosen.length == 0 and "avg" in self._definition.output_modes:
+                raise ValueError(f"{self.name}: expected at least one row to average over, received none")
         for name, one in full:
             chosen.check(len(one), f"input {name}")
         for position, one in enumerate(scattered):

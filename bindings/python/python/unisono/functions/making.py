@@ -138,6 +138,10 @@ def _of_callable(
     arrays = [one for one in every if isinstance(one, Shared)]
     for argument, given in (("sliceable_shareds", sliceables), ("shareds", declared), ("updates", updated)):
         callables.check_names(target, argument, given)
+    titles = [one.name for one in arrays]
+    twice = [one for one in titles if titles.count(one) > 1]
+    if twice:
+        raise ValueError(f"shareds: expected one shared array for each name, received two named {twice[0]!r}")
     parsed, is_single = output_modes.parse_modes(modes)
     names = callables.input_names(target, [one.name for one in arrays])
     wrong = [one for one in broadcast if one not in names]

@@ -181,7 +181,7 @@ class Reduce(Move):
                 if kind.kind not in "fc":
                     return TypeError(
                         f"{self.operation}: expected floating point for op 'avg', received {kind.name} in "
-                        f"{variable.name}; use 'sum'"
+                        f"{variable.name}; leave it out, or use 'sum' or 'max'; a module given whole may have such"
                     )
         return self.differences(shown, 0)
 

@@ -13,11 +13,32 @@ from unisono.functions.shared import Shared
 
 
 class TorchKernel(Kernel):
-    """A callable that gets and gives tensors."""
+    """A callable that gets and gives tensors.
+
+    Inputs lie in memory that all ranks see, and tensors cannot be made read-only. But they count their
+    changes. The first call gets copies, and if it changes them, all later ones do.
+    """
+
+    _writes: bool | None = None
+    """Whether it changes its inputs; None before the first call."""
 
     def argument(self, array: Any) -> Any:
-        """A tensor over the same memory, which all ranks see: the callable must not write to it."""
-        return torch.from_numpy(array)
+        """A tensor over the same memory, or a copy."""
+        return torch.from_numpy(array) if self._writes is False else torch.tensor(array)
+
+    def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
+        """Runs it, and looks whether it has changed its inputs."""
+        before = [one._version for one in arguments]
+        result = super().call(arguments, shareds)
+        changed = any(one._version != old for one, old in zip(arguments, before, strict=True))
+        if changed and self._writes is False:
+            self._writes = True
+            raise ValueError(
+                "expected inputs to stay as they are, and this call changed one in place where earlier ones did "
+                "not: the memory of the data has changed; clone() what you change"
+            )
+        self._writes = self._writes or changed
+        return result
 
     def value(self, shared: Shared) -> Any:
         """A tensor over the shared array's own memory."""
