@@ -10,7 +10,7 @@ import pytest
 
 from unisono import functions
 
-LIBRARY = '''
+LIBRARY = """
 import threading
 import torch
 import helper_of_library
@@ -61,9 +61,9 @@ predictor = Predictor()
 
 def with_predictor(x):
     return predictor(x)
-'''
+"""
 
-HELPER = '''
+HELPER = """
 import torch
 
 inner = torch.nn.Linear(3, 1)
@@ -71,7 +71,7 @@ inner = torch.nn.Linear(3, 1)
 
 def predict(x):
     return inner(x).detach()
-'''
+"""
 
 
 @pytest.fixture
@@ -168,17 +168,19 @@ def test_variables_around_a_function_reach_workers(fork):
     fork(3)
     x, factor = functions.data(np.ones(9)), 1.0
 
-    def helper(x):
+    def plain(x):
         return factor * x.sum()
 
+    def negated(x):
+        return -factor * x.sum()
+
+    helper = plain
     f = functions.function(lambda x: helper(x), "sum")
     assert f(x) == 9
     factor = 10.0
     assert f(x) == 90
 
-    def helper(x):
-        return -factor * x.sum()
-
+    helper = negated
     assert f(x) == -90
 
 
@@ -249,7 +251,9 @@ def test_what_cannot_be_sent_is_named(fork):
     def outer(x):
         return helper(x)
 
-    with pytest.raises(TypeError, match=r"function 'outer' uses 'lock' \(lock\).*pickle.*inside the function"):
+    with pytest.raises(
+        TypeError, match=r"function 'outer' uses 'lock' \(lock\).*pickle.*inside the function"
+    ):
         functions.function(outer, "sum")(x)
     partial = functions.function(functools.partial(lambda x, held: x.sum(), held=lock), "sum", name="part")
     with pytest.raises(TypeError, match=r"function 'part' cannot be sent.*pickle"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.functions.captures import Captures
 from unisono.functions.shared import Shared, Updated
 
 _ADAPTERS = {
@@ -117,11 +118,16 @@ def _listed(result: Any) -> Sequence[Any]:
 
 
 def framework_of(function: Any, shareds: Sequence[Any]) -> str:
-    """Which library's arrays a callable wants, guessed from what it is and what it shares."""
+    """Which library's arrays a callable wants, guessed from what it is, shares and uses."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     things = [function, *shareds, *(one.value for one in shareds if isinstance(one, Shared))]
     if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
         return "torch"
+    if torch is not None:
+        used = Captures(function, lambda thing: False)
+        # One that makes tensors of arrays itself wants arrays.
+        if used.meets(torch.nn.Module) and not used.says("from_numpy"):
+            return "torch"
     if jax is not None and (
         any(isinstance(one, jax.Array) for one in things) or type(function).__name__ == "PjitFunction"
     ):

@@ -1,4 +1,4 @@
-"""What a function uses besides its arguments: names of modules, variables around it, and those of its helpers."""
+"""What a function uses besides its arguments: names of modules, variables around it, its helpers' too."""
 
 from __future__ import annotations
 
@@ -89,6 +89,15 @@ class Captures:
             for place, value in zip(self.places, self.values, strict=True)
             if isinstance(place, Cell)
         ]
+
+    def meets(self, kind: type) -> bool:
+        """Whether code uses an object of this kind."""
+        return any(isinstance(one, kind) for one in self._seen.values())
+
+    def says(self, word: str) -> bool:
+        """Whether code of the user has a word for this."""
+        functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
+        return any(word in _read(one.__code__).attributes for one in functions if is_own(one.__module__))
 
     def is_stale(self) -> bool:
         """Whether a name or a variable stands for something else since; every call asks."""

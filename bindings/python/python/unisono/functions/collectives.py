@@ -281,7 +281,7 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
         kinds = ", ".join(sorted({type(one).__name__ for one in (shared_vars if is_list else [shared_vars])}))
         raise ValueError(
             f"{operation}: expected at least one variable, received none"
-            + (f" in {kinds}; name the module that it trains" if kinds else "")
+            + (f" in {kinds}; name its module: settings of optimizers travel by themselves" if kinds else "")
         )
     numbers = []
     for position, part in enumerate(parts):

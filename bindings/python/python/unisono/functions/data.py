@@ -47,7 +47,10 @@ class Data:
         return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Elsewhere, (f"data {self.name!r}" if self.name else "data", "pass it as an input of the function")
+        return Elsewhere, (
+            f"data {self.name!r}" if self.name else "data",
+            "pass it as an input of the function",
+        )
 
     def __len__(self) -> int:
         return len(self.data)

@@ -1,4 +1,4 @@
-"""What workers have in place of the master's functions and data: objects may keep them, code must not use them."""
+"""What workers have for the master's functions and data: objects may keep them, code cannot use them."""
 
 from __future__ import annotations
 

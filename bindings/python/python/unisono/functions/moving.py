@@ -181,7 +181,7 @@ class Reduce(Move):
                 if kind.kind not in "fc":
                     return TypeError(
                         f"{self.operation}: expected floating point for op 'avg', received {kind.name} in "
-                        f"{variable.name}; leave it out, or use 'sum' or 'max'; a module given whole may have such"
+                        f"{variable.name}; leave it out, use 'max', or name the module that has it"
                     )
         return self.differences(shown, 0)
 
@@ -243,7 +243,7 @@ class SetValue(Move):
         link = self.member.link
         if self._rank != self.member.rank:
             return
-        chosen: Any = slice(None) if self._rows is None else self._rows
+        chosen: Any = ... if self._rows is None else self._rows
         if isinstance(chosen, tuple):
             chosen = link.view(*chosen)
         for variable, place in zip(self.variables, self._places, strict=True):

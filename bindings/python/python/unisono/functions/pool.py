@@ -13,10 +13,12 @@ import time
 import warnings
 from typing import Any
 
+import numpy as np
+
 from unisono import _native
 from unisono.errors import Error
 from unisono.functions.batch import Place
-from unisono.functions.errors import Inactive
+from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Member
@@ -120,6 +122,8 @@ class Pool:
             except BaseException as error:
                 if not member.in_step:
                     self._lost = error
+                    if isinstance(error, Error):
+                        explain(error, task.operation, member.link.timeout)
                 raise
             finally:
                 self._lent.memory.clear()
@@ -129,7 +133,7 @@ class Pool:
         if isinstance(self._lost, Error):
             raise self._lost
         if self._lost is not None:
-            raise Inactive("anything after an interrupted call", "call close() and then fork() again")
+            raise Interrupted
 
     def close(self) -> None:
         """Ends the workers."""
@@ -195,6 +199,7 @@ def fork(
 
     Raises:
         RuntimeError: There are workers already.
+        TypeError: The number of workers is not a whole number.
         ValueError: There would be no worker, or no such rank.
 
     Example:
@@ -204,9 +209,11 @@ def fork(
         >>> functions.close()
     """
     global _pool
+    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer))):
+        raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
-    size = len(os.sched_getaffinity(0)) if n is None else n
+    size = len(os.sched_getaffinity(0)) if n is None else int(n)
     if size < 1:
         raise ValueError(f"fork: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
@@ -233,6 +240,30 @@ def close() -> None:
 def is_active() -> bool:
     """Whether there are workers."""
     return _pool is not None
+
+
+def rank() -> int:
+    """Which rank this process is: for functions that do something else on each worker.
+
+    Returns:
+        The rank, on workers and on the master.
+
+    Raises:
+        RuntimeError: There are no workers.
+
+    Example:
+        >>> import random
+        >>> from unisono import functions
+        >>> functions.fork(2)
+        2
+        >>> def seed():
+        ...     random.seed(7 + functions.rank())
+        >>> functions.function(seed)()
+        >>> functions.close()
+    """
+    from unisono.functions import worker
+
+    return worker.rank if worker.rank is not None else active("rank()").member.rank
 
 
 def active(what: str) -> Pool:

@@ -32,14 +32,14 @@ def is_own_space(space: dict[str, Any]) -> bool:
     return is_own(space.get("__name__"))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _is_library(path: str) -> bool:
     real = os.path.realpath(path)
     parts = real.split(os.sep)
     return "site-packages" in parts or "dist-packages" in parts or real.startswith(_libraries())
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _libraries() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     known = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -66,14 +66,16 @@ class Spaces:
             module = sys.modules.get(name) if isinstance(name, str) and name != "__main__" else None
             found = {key: space[key] for key in _BASE if key in space}
             is_module = module is not None and vars(module) is space
-            self._keys[id(found)] = ("module", name) if is_module else ("names", len(self._kept), found.copy())
+            self._keys[id(found)] = (
+                ("module", name) if is_module else ("names", len(self._kept), found.copy())
+            )
             self._mirrors[id(space)] = found
             self._kept += [space, found]
         return found
 
     def is_module(self, space: dict[str, Any]) -> bool:
         """Whether workers have these names by importing a module."""
-        return self._keys[id(self.mirror(space))][0] == "module"
+        return bool(self._keys[id(self.mirror(space))][0] == "module")
 
     def key_of(self, thing: Any) -> tuple[Any, ...] | None:
         """How workers know what `mirror` gave."""

@@ -91,7 +91,8 @@ def _torch(
     tensors = [one for one in every if one.requires_grad]
     if not tensors:
         raise ValueError(
-            f"params: expected at least one parameter that requires a gradient, received {len(every)} that do not"
+            "params: expected at least one parameter that requires a gradient, received "
+            f"{len(every)} that do not"
         )
     count = sum(one.numel() for one in tensors)
     dtype = np.dtype(str(tensors[0].dtype).removeprefix("torch."))

@@ -119,7 +119,9 @@ _found: list[Any] = []
 def kinds() -> list[Any]:
     """The modules that know shared objects, for the libraries that are in use here."""
     if len(_found) < len(_KINDS):
-        _found[:] = [importlib.import_module(own) for library, own in _KINDS.items() if library in sys.modules]
+        _found[:] = [
+            importlib.import_module(own) for library, own in _KINDS.items() if library in sys.modules
+        ]
     return _found
 
 

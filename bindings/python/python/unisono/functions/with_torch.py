@@ -34,8 +34,8 @@ class TorchKernel(Kernel):
         if changed and self._writes is False:
             self._writes = True
             raise ValueError(
-                "expected inputs to stay as they are, and this call changed one in place where earlier ones did "
-                "not: the memory of the data has changed; clone() what you change"
+                "expected inputs to stay as they are, and this call changed one in place where earlier ones "
+                "did not: the memory of the data has changed; clone() what you change"
             )
         self._writes = self._writes or changed
         return result
@@ -117,9 +117,7 @@ class Watch:
     def __init__(self, objects: dict[int, Any]) -> None:
         every = list(objects.items())
         # Asked before every call: dictionaries answer faster than modules.
-        self._modules = [
-            (number, one.__dict__) for number, one in every if isinstance(one, torch.nn.Module)
-        ]
+        self._modules = [(number, one.__dict__) for number, one in every if isinstance(one, torch.nn.Module)]
         self._leaves = [(number, one) for number, one in every if isinstance(one, torch.nn.Parameter)]
         self._optimizers = [(number, one) for number, one in every if isinstance(one, torch.optim.Optimizer)]
         self._told: list[Any] = []
@@ -142,9 +140,7 @@ class Watch:
             return []
         numbers = [number for number, _ in [*self._modules, *self._leaves, *self._optimizers]]
         return [
-            (number, new)
-            for number, new, old in zip(numbers, now, self._told, strict=True)
-            if new != old
+            (number, new) for number, new, old in zip(numbers, now, self._told, strict=True) if new != old
         ]
 
     def told(self) -> None:
