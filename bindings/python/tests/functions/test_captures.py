@@ -107,6 +107,19 @@ def test_models_of_imported_modules_are_the_masters(library):
         np.testing.assert_allclose(f(x), expected, rtol=1e-5)
 
 
+def test_functions_made_in_a_module_share_its_models(library):
+    """One that is sent by value, then one that workers import."""
+    exec("made = [lambda x: model(x).detach()]", vars(library))
+    x = functions.data(rows())
+    first = functions.function(library.made[0], "gather", framework="torch")
+    before = first(x)
+    second = functions.function(library.decorated, "gather", framework="torch")
+    np.testing.assert_array_equal(second(x), before)
+    library.model = type(library.model)(3, 1)
+    np.testing.assert_array_equal(second(x), first(x))
+    assert not np.allclose(first(x), before)
+
+
 def test_training_a_model_of_an_imported_module(library):
     import torch
 

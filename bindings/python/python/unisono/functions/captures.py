@@ -11,14 +11,10 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from unisono.functions.spaces import is_own, is_own_space
+from unisono.functions.spaces import Gone, is_own, is_own_space
 
 _MANY = 1000
 """Longer lists are data: no function is looked for in them."""
-
-
-class Gone:
-    """Stands for a name that has no value."""
 
 
 class Name(NamedTuple):
@@ -71,6 +67,8 @@ class Captures:
         self._names: dict[tuple[int, str], Name] = {}
         self._written: set[tuple[int, str]] = set()
         self._other: list[Cell | Part] = []
+        self.modules: dict[str, ModuleType] = {}
+        """The user's modules that code has by name: workers import them."""
         self._visit(root)
         self.reaches_shared = any(is_shared(one) for one in self._seen.values())
         """Whether shared objects were met on the way."""
@@ -167,6 +165,7 @@ class Captures:
             return
         if not is_own(value.__name__):
             return
+        self.modules[value.__name__] = value
         space = vars(value)
         for name in attributes:
             if name in space and (id(space), name) not in self._names:

@@ -11,10 +11,10 @@ from types import FunctionType
 from typing import Any
 
 from unisono.errors import Unsupported
-from unisono.functions.captures import Cell, Gone, Name, Place
+from unisono.functions.captures import Cell, Name, Place
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.spaces import Spaces, is_own_space
+from unisono.functions.spaces import Gone, Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 
 _DEEP = 50_000
@@ -24,7 +24,7 @@ _DEEP = 50_000
 def pack(
     functions: list[tuple[int, Definition]],
     places: list[tuple[Place, Any]],
-    shareds: list[Any],
+    along: list[Any],
     settings: list[tuple[int, Any]],
     refreshed: list[int],
     registry: Registry,
@@ -36,7 +36,7 @@ def pack(
     Args:
         functions: The functions and their numbers.
         places: What their code uses besides, and what it finds there.
-        shareds: The shared objects that they name.
+        along: Shared objects that they name, and modules that workers import for them.
         settings: What shared objects say beside their values, by number.
         refreshed: The numbers of functions that workers have and must make ready again.
         registry: The master's shared objects; those that are found on the way are noted there.
@@ -49,7 +49,7 @@ def pack(
     met: set[int] = set()
     courier, stream = _courier(registry, spaces, sent, met)
     with _Deeper():
-        courier.dump((functions, [(_target(place, spaces), value) for place, value in places], shareds))
+        courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
         # The second part remembers the first: what was met there is the same object here.
         courier.dump(([(number, registry.objects[number]) for number in sorted(met)], settings, refreshed))
     return stream.getvalue(), met
@@ -117,12 +117,8 @@ def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
 
 
 def _put(owner: Any, key: Any, value: Any) -> None:
-    if isinstance(owner, dict):
-        if value is Gone:
-            owner.pop(key, None)
-        else:
-            owner[key] = value
-    elif isinstance(key, str):
+    """What `_target` says, but for names."""
+    if isinstance(key, str):
         setattr(owner, key, value)
     elif value is not Gone:
         owner.__closure__[key].cell_contents = value
@@ -157,7 +153,11 @@ class Distribute:
         for number, thing in objects:
             member.variables.adopt(number, thing)
         for (owner, key), value in places:
-            _put(owner, key, value)
+            if isinstance(owner, dict):
+                member.spaces.give(owner, key, value)
+            else:
+                _put(owner, key, value)
+        member.spaces.settle()
         for number, setting in settings:
             apply_settings(member.variables.objects[number], setting)
         made = {number: Evaluator(definition) for number, definition in functions}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import site
 import sys
@@ -12,6 +11,10 @@ from typing import Any
 
 _OURS = ("unisono", "synkhronos")
 _BASE = ("__name__", "__package__", "__file__", "__path__")
+
+
+class Gone:
+    """Stands for a name that has no value."""
 
 
 def is_own(module: str | None) -> bool:
@@ -50,12 +53,13 @@ def _libraries() -> tuple[str, ...]:
 class Spaces:
     """The master's side: which names of workers belong to which of its own.
 
-    Workers import modules. For the script, which they cannot import, they have a dictionary of its names.
+    Code that is sent by value has a dictionary of names in the workers, whatever module it comes from. Code
+    that is imported there has the names of its module.
     """
 
     def __init__(self) -> None:
         self._mirrors: dict[int, dict[str, Any]] = {}
-        self._keys: dict[int, tuple[Any, ...]] = {}
+        self._keys: dict[int, tuple[int, dict[str, Any], str | None]] = {}
         self._kept: list[dict[str, Any]] = []
 
     def mirror(self, space: dict[str, Any]) -> dict[str, Any]:
@@ -66,18 +70,16 @@ class Spaces:
             module = sys.modules.get(name) if isinstance(name, str) and name != "__main__" else None
             found = {key: space[key] for key in _BASE if key in space}
             is_module = module is not None and vars(module) is space
-            self._keys[id(found)] = (
-                ("module", name) if is_module else ("names", len(self._kept), found.copy())
-            )
+            self._keys[id(found)] = (len(self._kept), found.copy(), name if is_module else None)
             self._mirrors[id(space)] = found
             self._kept += [space, found]
         return found
 
     def is_module(self, space: dict[str, Any]) -> bool:
-        """Whether workers have these names by importing a module."""
-        return bool(self._keys[id(self.mirror(space))][0] == "module")
+        """Whether workers can have these names by importing a module."""
+        return self._keys[id(self.mirror(space))][2] is not None
 
-    def key_of(self, thing: Any) -> tuple[Any, ...] | None:
+    def key_of(self, thing: Any) -> tuple[int, dict[str, Any], str | None] | None:
         """How workers know what `mirror` gave."""
         return self._keys.get(id(thing)) if type(thing) is dict else None
 
@@ -87,9 +89,37 @@ class WorkerSpaces:
 
     def __init__(self) -> None:
         self._names: dict[int, dict[str, Any]] = {}
+        self._modules: dict[int, str] = {}
+        self._given: dict[int, dict[str, Any]] = {}
 
-    def find(self, key: tuple[Any, ...]) -> dict[str, Any]:
+    def find(self, key: tuple[int, dict[str, Any], str | None]) -> dict[str, Any]:
         """The names that a key of the master means here."""
-        if key[0] == "module":
-            return vars(importlib.import_module(key[1]))
-        return self._names.setdefault(key[1], key[2])
+        number, base, module = key
+        if number not in self._names:
+            self._names[number] = base
+            if module is not None:
+                self._modules[id(base)] = module
+        return self._names[number]
+
+    def give(self, names: dict[str, Any], name: str, value: Any) -> None:
+        """Makes a name stand for something."""
+        _give(names, name, value)
+        if id(names) in self._modules:
+            self._given.setdefault(id(names), {})[name] = value
+
+    def settle(self) -> None:
+        """Gives modules what their names stand for, once something has imported them."""
+        for number, given in list(self._given.items()):
+            module = sys.modules.get(self._modules[number])
+            if module is not None:
+                for name, value in given.items():
+                    _give(vars(module), name, value)
+                # What comes later comes at once: a function may assign its names meanwhile.
+                given.clear()
+
+
+def _give(names: dict[str, Any], name: str, value: Any) -> None:
+    if value is Gone:
+        names.pop(name, None)
+    else:
+        names[name] = value

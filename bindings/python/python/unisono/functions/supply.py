@@ -9,11 +9,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from unisono.errors import PeerLost, Timeout, Unsupported
-from unisono.functions.captures import Captures, Cell, Gone, Name, Place
+from unisono.functions.captures import Captures, Cell, Name, Place
 from unisono.functions.distribution import Distribute, check, pack
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.spaces import Spaces
+from unisono.functions.spaces import Gone, Spaces
 from unisono.functions.variables import Settings, is_found
 
 LOST = (PeerLost, Timeout)
@@ -33,6 +33,11 @@ class _Item:
     captures: Captures | None = None
     version: int = -1
     refused: Exception | None = None
+
+    def along(self) -> list[Any]:
+        """What is sent with it: shared objects that it names, modules that its code has by name."""
+        modules = self.captures.modules if self.captures is not None else {}
+        return [*self.shareds, *modules.values()]
 
 
 class Supply:
@@ -159,19 +164,19 @@ class Supply:
         refreshed: list[int],
     ) -> None:
         registry = self._member.variables
-        shareds = [one for item in items for one in item.shareds] if functions else []
+        along = [one for item in items for one in item.along()]
         before = len(registry.objects)
         while True:
             try:
                 packed, met = pack(
-                    functions, places, shareds, settings, refreshed, registry, self._spaces, self._sent
+                    functions, places, along, settings, refreshed, registry, self._spaces, self._sent
                 )
                 break
             except Unsupported:
                 raise
             except Exception as error:
                 registry.forget(before)
-                if len(functions) > 1:
+                if len(items) != 1:
                     raise
                 places = self._without_culprits(items[0], places, error)
         self._tell(Distribute(self._member, packed), ("distribute", packed))
@@ -201,8 +206,8 @@ class Supply:
             if not _is_imported(place, self._spaces) or self._reaches(value):
                 place, value, why = _innermost(culprits)
                 raise TypeError(
-                    f"function {name!r} uses {place.name!r} ({_kind(value)}), which cannot be sent to workers: "
-                    f"{why}; make it inside the function, or pass what is needed of it as an input"
+                    f"function {name!r} uses {place.name!r} ({_kind(value)}), which cannot be sent to "
+                    f"workers: {why}; make it inside the function, or pass what is needed of it as an input"
                 ) from why
         self._kept.update((_key(place), place) for place, _, _ in culprits)
         return [pair for pair, why in zip(places, reasons, strict=True) if why is None]
