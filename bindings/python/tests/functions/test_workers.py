@@ -115,6 +115,55 @@ print("fourth", functions.function(lambda x: np.array([len(x)]), "gather")(funct
     assert "NameError: name 'missing'" in done.stderr and "Only fork once" in done.stderr
 
 
+def test_globals_that_change_are_sent_again():
+    lines = """
+import numpy as np
+from unisono import functions
+functions.fork(2)
+factor = 2.0
+def half(x):
+    return x / divisor
+
+divisor = 2.0
+def scaled(x):
+    return sum(half(row) * factor for row in x)
+
+f = functions.function(scaled, "sum")
+x = functions.data(np.arange(4.0))
+print("first", f(x))
+factor = 4.0
+print("second", f(x), f.alone(x.data))
+divisor = 1.0
+print("third", f(x))
+def half(x):
+    return 0 * x
+
+print("fourth", f(x))
+import threading
+factor = threading.Lock()
+f(x)
+factor = 1.0
+print("fifth", f(x))
+"""
+    done = run("-i", "-q", input=lines)
+    said = ["2", "first 6.0", "second 12.0 12.0", "third 24.0", "fourth 0.0", "fifth 0.0"]
+    assert done.stdout.splitlines() == said, done.stderr
+    assert "cannot pickle '_thread.lock'" in done.stderr
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_closures_that_change_are_sent_again(fork, framework):
+    """Also where each worker compiles what it is sent."""
+    pytest.importorskip(framework)
+    fork(2)
+    scale = 2.0
+    f = functions.function(lambda x: (x * scale).sum(), "sum", framework=framework)
+    x = functions.data(np.arange(4, dtype="float32"))
+    assert f(x) == 12
+    scale = 3.0
+    assert f(x) == 18 and f(x) == 18 and f.alone(x.data) == 18
+
+
 def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     with pytest.raises(uni.PeerLost, match="rank 1"):

@@ -14,6 +14,7 @@ from unisono.functions.calling import Call
 from unisono.functions.data import Data, data
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.pool import Pool, active
+from unisono.functions.surroundings import Surroundings
 from unisono.functions.variables import parts_of
 
 
@@ -37,6 +38,7 @@ class Function:
         self._pool, self._definition, self._inputs = pool, definition, inputs
         self._is_single = is_single
         self._shareds = shareds
+        self._surroundings = Surroundings(getattr(definition.body, "callable", None))
         for one in shareds:
             pool.member.variables.note(one)
         self._number = pool.register(definition, self._evaluator)
@@ -89,6 +91,7 @@ class Function:
         pool = active(f"function {self.name!r}")
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
+        self._renew()
         pool.check_sent(self._number)
         ordered = self._ordered(args, kwargs)
         subset = self._subset(output_subset)
@@ -120,6 +123,7 @@ class Function:
         Returns:
             The output, or a list of them.
         """
+        self._renew()
         arrays = [np.asarray(one) for one in self._order(args, kwargs)]
         held = self._evaluator.sliceables
         results = self._evaluator.run(arrays, [one.raw() for one in held], 0, 1)
@@ -166,6 +170,12 @@ class Function:
             for one, value, answer in zip(self._inputs, values, answers, strict=True)
         )
         return made[0] if len(made) == 1 else made
+
+    def _renew(self) -> None:
+        """Makes the function again, here and on all workers, if a name that it reads has another value."""
+        if self._surroundings.have_changed():
+            self._evaluator = Evaluator(self._definition)
+            self._pool.replace(self._number, self._definition, self._evaluator)
 
     def _order(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Positional and named arguments in the order of the inputs."""

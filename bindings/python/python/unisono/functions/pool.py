@@ -95,6 +95,13 @@ class Pool:
         self._undistributed.append((number, definition))
         return number
 
+    def replace(self, number: int, definition: Definition, evaluator: Evaluator) -> None:
+        """Takes a function again that has changed; workers get it before they need it."""
+        self.member.functions[number] = evaluator
+        self._refused.pop(number, None)
+        if all(number != pending for pending, _ in self._undistributed):
+            self._undistributed.append((number, definition))
+
     def distribute(self) -> None:
         """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
         pending, self._undistributed = self._undistributed, []
