@@ -47,6 +47,41 @@ def test_a_killed_worker_is_named_and_nothing_is_left():
     assert all(is_gone(pid) for pid in seen["pids"])
 
 
+def test_shared_memory_goes_with_its_last_array():
+    script = """
+import gc, os, signal, time
+from pathlib import Path
+import numpy as np
+import unisono
+from unisono import functions
+
+def shared():
+    files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return "memfd:unisono" in Path("/proc/self/maps").read_text() + " ".join(files)
+
+for kill in (False, True):
+    functions.fork(3)
+    rows = functions.data(np.arange(3.0))
+    die = functions.function(lambda x: os.kill(os.getpid(), signal.SIGKILL * (kill and x[0] == 1)), "sum")
+    try:
+        functions.function(lambda x: x.sum(), "sum")(rows)
+        if kill:
+            die(rows)
+    except unisono.PeerLost:
+        print("lost")
+    functions.close()
+    assert shared() and rows.data.tolist() == [0, 1, 2], "what was there can still be read"
+    del rows, die
+    gc.collect()
+    deadline = time.monotonic() + 20  # a thread that answers other ranks may sleep for a moment
+    while shared():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+"""
+    done = run("-c", script)
+    assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
+
+
 def test_workers_end_with_a_killed_master():
     command = [sys.executable, PROGRAMS / "trouble.py", "master killed"]
     master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

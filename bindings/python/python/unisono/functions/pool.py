@@ -46,6 +46,7 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchers: list[threading.Thread] = []
         self._undistributed: list[tuple[int, Definition]] = []
         self._sent: set[int] = set()
         self._lent = _Lent()
@@ -81,7 +82,9 @@ class Pool:
             start_new_session=True,
         )
         self._processes.append(process)
-        threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
+        watcher = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         """Lets nobody wait for a worker that died before it had joined."""
@@ -209,6 +212,9 @@ class Pool:
             # Closed before, it would have told a worker that is still tidying up to end at once.
             assert process.stdin is not None
             process.stdin.close()
+        for watcher in self._watchers:
+            # Until it ends it holds the job's memory.
+            watcher.join()
 
 
 class _Lent(threading.local):
