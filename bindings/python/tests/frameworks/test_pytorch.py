@@ -13,7 +13,9 @@ PARTS = [
     "states",
     "types",
     "refused",
+    "unequal",
     "sampler",
+    "late",
 ]
 
 

@@ -124,6 +124,7 @@ class Function:
         Returns:
             The output, or a list of them.
         """
+        self._pool.supply.renew(self._number)
         arrays = [np.asarray(one) for one in self._order(args, kwargs)]
         evaluator = self._pool.member.functions[self._number]
         held = evaluator.sliceables

@@ -45,6 +45,7 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchers: list[threading.Thread] = []
         self._lent = _Lent()
         self._lock = threading.RLock()
         self._lost: BaseException | None = None
@@ -78,7 +79,9 @@ class Pool:
             start_new_session=True,
         )
         self._processes.append(process)
-        threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
+        watcher = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         """Lets nobody wait for a worker that died before it had joined."""
@@ -149,6 +152,7 @@ class Pool:
                 # Somebody was lost, or is stuck: there is nothing left to say.
                 pass
         self._end_processes(grace)
+        self.supply.end()
         self.member.link.world.shutdown()
 
     def _end_processes(self, grace: float) -> None:
@@ -162,6 +166,9 @@ class Pool:
             # Closed before, it would have told a worker that is still tidying up to end at once.
             assert process.stdin is not None
             process.stdin.close()
+        for watcher in self._watchers:
+            # Until it ends it holds the job's memory.
+            watcher.join()
 
 
 class _Lent(threading.local):

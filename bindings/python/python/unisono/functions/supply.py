@@ -11,6 +11,7 @@ from typing import Any
 from unisono.errors import PeerLost, Timeout, Unsupported
 from unisono.functions.captures import Captures, Cell, Name, Place
 from unisono.functions.distribution import Distribute, check, pack
+from unisono.functions.errors import Inactive
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
 from unisono.functions.spaces import Gone, Spaces
@@ -76,13 +77,38 @@ class Supply:
             self.distribute()
         item = self._items[number]
         if item.refused is not None:
-            raise item.refused
+            self._try_again(item)
         captures = item.captures
         assert captures is not None
         stale = item.version != self._version or captures.is_stale()
         settings = self._settings.changes() if captures.reaches_shared else []
         if stale or settings:
             self._refresh(item if stale else None, settings)
+
+    def renew(self, number: int) -> None:
+        """Makes a function ready again in the master alone if it was compiled with what names stood for."""
+        item = self._items[number]
+        if item.captures is None:
+            item.captures = self._look(item)
+        elif _is_compiled(item) and item.captures.is_stale():
+            self._member.functions[number] = Evaluator(item.definition)
+
+    def end(self) -> None:
+        """Holds on to nothing that functions use: there are no workers left."""
+        self._told.clear()
+        self._kept.clear()
+        self._spaces, self._tell = Spaces(), _nobody
+        for item in self._items:
+            item.captures = None
+
+    def _try_again(self, item: _Item) -> None:
+        """Sends a function that could not be sent, if what it uses is something else by now."""
+        assert item.refused is not None
+        if item.captures is None or not item.captures.is_stale():
+            raise item.refused
+        item.refused = None
+        self._pending.append(item)
+        self.distribute()
 
     def distribute(self) -> None:
         """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
@@ -121,7 +147,7 @@ class Supply:
         item.captures = self._look(item)
         places = self._news([item])
         # A compiled function has what it used in it.
-        refreshed = [item.number] if getattr(item.definition.body, "framework", "") == "jax" else []
+        refreshed = [item.number] if _is_compiled(item) else []
         if places or settings or refreshed:
             self._dispatch([item], [], places, settings, refreshed)
         for number in refreshed:
@@ -226,6 +252,14 @@ class Supply:
                 return True
             stack += gc.get_referents(one)
         return False
+
+
+def _is_compiled(item: _Item) -> bool:
+    return getattr(item.definition.body, "framework", "") == "jax"
+
+
+def _nobody(task: Any, command: tuple[Any, ...]) -> Any:
+    raise Inactive(task.operation)
 
 
 def _key(place: Place) -> tuple[int, Any]:

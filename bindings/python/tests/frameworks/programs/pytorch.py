@@ -322,6 +322,41 @@ def refused():
     assert parameters_of(nn.Linear(2, 1)).names() == ["weight", "bias"]
 
 
+def unequal():
+    """Workers that sync unequally often are told who is where, and their models stay as they were."""
+    if N == 1:
+        return
+    for options in ({"consistency": "bsp"}, {"mode": "average"}, {"consistency": "bsp", "background": True}):
+        model = network(seed=world.rank)
+        manager = uni.ParameterManager(model, **options)
+        for _ in range(2):
+            manager.sync()
+        if options.get("background"):
+            manager.flush()  # nothing is under way
+        with torch.no_grad():
+            model[0].weight += 1
+        held = copy.deepcopy(model.state_dict())
+        call = manager.close if world.rank == N - 1 else manager.sync
+        fails(call, f"rank {N - 1} in close", "rank 0 in sync", "equally often")
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, held[name]), name
+
+
+def late():
+    """After shutdown nothing is synced, averaged or half written."""
+    model = network()
+    managers = [uni.ParameterManager(model, mode=mode) for mode in ("delta", "average", "gradients")]
+    model(torch.ones(2, 20)).sum().backward()
+    held = copy.deepcopy(model.state_dict())
+    uni.barrier()
+    uni.shutdown()
+    for manager in managers:
+        fails(manager.sync, f"rank {world.rank}", "before shutdown()")
+    fails(lambda: average_gradients(model), "init()")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, held[name]), name
+
+
 def sampler():
     """Every worker has its part, and together they have everything."""
     mine = DistributedSampler(range(10 * N), seed=3)
@@ -332,4 +367,5 @@ def sampler():
 
 for name in sys.argv[1:]:
     globals()[name]()
-    uni.barrier()
+    if name != "late":  # it ends the world
+        uni.barrier()
