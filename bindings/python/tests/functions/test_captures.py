@@ -1,9 +1,11 @@
 """What functions use besides their inputs: workers find there what the master does."""
 
+import dataclasses
 import functools
 import importlib
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from unisono import functions
 
 LIBRARY = """
 import threading
+import types
 import torch
 import helper_of_library
 
@@ -299,3 +302,46 @@ def test_objects_may_keep_their_functions_and_data(fork):
     assert trainer.call(trainer.x) == 8
     with pytest.raises(functions.WorkerError, match=r"data 'held' is the master's.*pass it as an input"):
         functions.function(trainer.wrong, "sum")(trainer.x)
+
+
+class Options:
+    """What a program is told, and what its methods note."""
+
+    def __init__(self):
+        self.factor, self.seen, self.lock = 2.0, 0, None
+
+    def __call__(self, x):
+        self.seen += len(x)
+        return np.array([self.factor * x.sum(), self.seen])
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """Lets nobody assign."""
+
+    factor: float
+
+
+def test_objects_that_let_nobody_assign(fork):
+    fork(2)
+    fixed, x = Fixed(2.0), functions.data(np.ones(3))
+    f = functions.function(lambda x: fixed.factor * x.sum(), "sum")
+    assert f(x) == 6
+    fixed = dataclasses.replace(fixed, factor=4.0)
+    assert f(x) == 12
+
+
+def test_attributes_that_are_assigned_reach_workers(fork):
+    fork(2)
+    options, plain = Options(), types.SimpleNamespace(inner=types.SimpleNamespace(shift=0.0))
+    x = functions.data(np.ones(3))
+    f = functions.function(options, "gather", name="f")
+    g = functions.function(lambda x: options.factor * x.sum() + plain.inner.shift, "sum")
+    assert f(x).tolist() == [2, 1, 4, 2] and g(x) == 6
+    options.factor, plain.inner.shift = 10.0, 1.0
+    assert f(x).tolist() == [10, 2, 20, 4], "and what methods assign is each worker's own"
+    assert g(x) == 32
+    plain.inner = types.SimpleNamespace(shift=0.5)
+    assert g(x) == 31
+    plain.inner.shift = 0.0
+    assert g(x) == 30

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import dis
 import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from unisono.functions.spaces import Gone, is_own, is_own_space
+
+_EQUAL = (bool, int, float, complex, str, bytes)
+_PLAIN_OBJECTS = (argparse.Namespace, SimpleNamespace)
+_MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
 
 _MANY = 1000
 """Longer lists are data: no function is looked for in them."""
@@ -55,7 +60,18 @@ class Part(NamedTuple):
         return getattr(self.owner, self.name)
 
 
-Place = Name | Cell | Part
+class Field(NamedTuple):
+    """An attribute of an object of the user's."""
+
+    owner: Any
+    name: str
+
+    def value(self) -> Any:
+        """What it is."""
+        return vars(self.owner).get(self.name, Gone)
+
+
+Place = Name | Cell | Part | Field
 
 
 class Captures:
@@ -67,6 +83,8 @@ class Captures:
         self._names: dict[tuple[int, str], Name] = {}
         self._written: set[tuple[int, str]] = set()
         self._other: list[Cell | Part] = []
+        self._fields: list[Field] = []
+        self._assigned: set[str] = set()
         self.modules: dict[str, ModuleType] = {}
         """The user's modules that code has by name: workers import them."""
         self._visit(root)
@@ -74,13 +92,14 @@ class Captures:
         """Whether shared objects were met on the way."""
         # What a function assigns itself is each worker's own.
         names = [place for key, place in self._names.items() if key not in self._written]
-        self.places: list[Place] = [*names, *self._other]
+        fields = [place for place in self._fields if place.name not in self._assigned]
+        self.places: list[Place] = [*names, *self._other, *fields]
         self.values: list[Any] = [place.value() for place in self.places]
         """What was found there."""
         self._watched = [
-            (place.space, place.name, value)
+            (place.space if isinstance(place, Name) else vars(place.owner), place.name, value)
             for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, Name)
+            if isinstance(place, (Name, Field))
         ]
         self._cells = [
             (place.function.__closure__[place.at], value)  # type: ignore[index]
@@ -100,9 +119,9 @@ class Captures:
     def is_stale(self) -> bool:
         """Whether a name or a variable stands for something else since; every call asks."""
         for space, name, value in self._watched:
-            if space.get(name, Gone) is not value:
+            if space.get(name, Gone) is not value and not same(space.get(name, Gone), value):
                 return True
-        return any(content(cell) is not value for cell, value in self._cells)
+        return any(not same(content(cell), value) for cell, value in self._cells)
 
     def _visit(self, thing: Any) -> None:
         if id(thing) in self._seen or thing is None:
@@ -135,6 +154,8 @@ class Captures:
         code, space = _read(function.__code__), function.__globals__
         own = is_own_space(space)
         self._written.update((id(space), name) for name in code.writes)
+        if function.__name__ not in _MAKERS:
+            self._assigned.update(code.assigns)
         for name in code.reads:
             value = space.get(name, Gone)
             if value is Gone and hasattr(builtins, name):
@@ -186,7 +207,10 @@ class Captures:
         self._visit(type(thing))
         held = getattr(thing, "__dict__", None)
         held = held if isinstance(held, dict) else {}
-        if is_own(type(thing).__module__):
+        if is_own(type(thing).__module__) or isinstance(thing, _PLAIN_OBJECTS):
+            if len(held) <= _MANY and _is_copied(thing):
+                hidden = "_modules" in held
+                self._fields += [Field(thing, name) for name in held if not (hidden and name[0] == "_")]
             self._each(held.values())
             return
         # PyTorch's own modules may hold modules of the user's classes.
@@ -204,6 +228,20 @@ class _Words(NamedTuple):
     imports: tuple[str, ...]
     rebinds: frozenset[str]
     """Variables of enclosing functions that it assigns."""
+    assigns: frozenset[str]
+    """Attributes that it assigns."""
+
+
+def same(now: Any, then: Any) -> bool:
+    """Whether a name stands for what it did: the same object, or an equal number or text."""
+    return now is then or (type(now) is type(then) and isinstance(now, _EQUAL) and bool(now == then))
+
+
+def _is_copied(thing: Any) -> bool:
+    """Whether workers get all attributes of an object: its class does not say itself what is sent."""
+    names = ("__reduce__", "__reduce_ex__", "__getstate__")
+    own = any(getattr(type(thing), name, None) is not getattr(object, name, None) for name in names)
+    return not own or isinstance(thing, _PLAIN_OBJECTS)
 
 
 def content(cell: CellType) -> Any:
@@ -231,6 +269,7 @@ def _read(code: CodeType) -> _Words:
         tuple(found["attributes"]),
         tuple(found["imports"]),
         frozenset(found["rebinds"]) & frozenset(code.co_freevars),
+        frozenset(found["assigns"]),
     )
 
 
@@ -244,4 +283,5 @@ _STEPS = {
     "IMPORT_FROM": "attributes",
     "IMPORT_NAME": "imports",
     "STORE_DEREF": "rebinds",
+    "STORE_ATTR": "assigns",
 }

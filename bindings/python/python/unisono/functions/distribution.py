@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from unisono.errors import Unsupported
-from unisono.functions.captures import Cell, Name, Place
+from unisono.functions.captures import Cell, Field, Name, Place
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
 from unisono.functions.spaces import Gone, Spaces, is_own_space
@@ -47,7 +47,8 @@ def pack(
         What `Distribute` reads, and the numbers of the objects in it.
     """
     met: set[int] = set()
-    courier, stream = _courier(registry, spaces, sent, met)
+    owners = {id(place.owner) for place, _ in places if isinstance(place, Field)}
+    courier, stream = _courier(registry, spaces, sent, met, owners)
     with _Deeper():
         courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
         # The second part remembers the first: what was met there is the same object here.
@@ -58,7 +59,7 @@ def pack(
 def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
     """Why something cannot be sent, if so."""
     before = len(registry.objects)
-    courier, _ = _courier(registry, spaces, sent, set(), lambda buffer: False)
+    courier, _ = _courier(registry, spaces, sent, set(), set(), lambda buffer: False)
     try:
         with _Deeper():
             courier.dump(value)
@@ -74,6 +75,7 @@ def _courier(
     spaces: Spaces,
     sent: set[int],
     met: set[int],
+    owners: set[int],
     aside: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, io.BytesIO]:
     cloudpickle = _cloudpickle()
@@ -98,8 +100,9 @@ def _courier(
                 # Functions of one module have one set of names in the workers too, whenever they are sent.
                 self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
             reduced = super().reducer_override(thing)
-            if is_function and reduced is not NotImplemented and thing.__closure__:
-                # What it closes over may change later: workers must know it by number.
+            closes = is_function and reduced is not NotImplemented and thing.__closure__
+            if closes or id(thing) in owners:
+                # What it closes over, or has, may change later: workers must know it by number.
                 met.add(registry.adopt_new(thing))
             return reduced
 
@@ -118,10 +121,16 @@ def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
 
 def _put(owner: Any, key: Any, value: Any) -> None:
     """What `_target` says, but for names."""
-    if isinstance(key, str):
+    if isinstance(key, int):
+        if value is not Gone:
+            owner.__closure__[key].cell_contents = value
+    elif isinstance(owner, (type, FunctionType)):
         setattr(owner, key, value)
-    elif value is not Gone:
-        owner.__closure__[key].cell_contents = value
+    elif value is Gone:
+        vars(owner).pop(key, None)
+    else:
+        # Past a class that lets nobody assign, as it was made.
+        vars(owner)[key] = value
 
 
 class _Arrival(pickle.Unpickler):

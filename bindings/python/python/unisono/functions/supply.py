@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from unisono.errors import PeerLost, Timeout, Unsupported
-from unisono.functions.captures import Captures, Cell, Name, Place
+from unisono.functions.captures import Captures, Cell, Field, Name, Place, same
 from unisono.functions.distribution import Distribute, check, pack
 from unisono.functions.errors import Inactive
 from unisono.functions.evaluate import Definition, Evaluator
@@ -177,7 +177,7 @@ class Supply:
             for place, value in zip(item.captures.places, item.captures.values, strict=True):
                 key = _key(place)
                 told = self._told.get(key)
-                if key not in self._kept and (told is None or told[1] is not value):
+                if key not in self._kept and (told is None or not same(value, told[1])):
                     found[key] = (place, value)
         return list(found.values())
 
@@ -229,7 +229,9 @@ class Supply:
                 f"function {name!r} cannot be sent to workers: {error}; make it of a plain function"
             ) from error
         for place, value, why in culprits:
-            if not _is_imported(place, self._spaces) or self._reaches(value):
+            if not isinstance(place, Field) and (
+                not _is_imported(place, self._spaces) or self._reaches(value)
+            ):
                 place, value, why = _innermost(culprits)
                 raise TypeError(
                     f"function {name!r} uses {place.name!r} ({_kind(value)}), which cannot be sent to "
