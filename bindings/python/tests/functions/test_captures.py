@@ -315,6 +315,29 @@ class Options:
         return np.array([self.factor * x.sum(), self.seen])
 
 
+class Config:
+    """A class as a list of settings."""
+
+    rate = 1.0
+    flag = True
+
+
+def test_attributes_of_classes_reach_workers(fork):
+    fork(2)
+    config, x = Config(), functions.data(np.ones(3))
+    f = functions.function(lambda x: Config.rate * x.sum() * config.flag, "sum")
+    assert f(x) == 3
+    try:
+        Config.rate = 5.0
+        assert f(x) == 15
+        config.flag = False
+        assert f(x) == 0
+        del config.flag
+        assert f(x) == 15
+    finally:
+        Config.rate = 1.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Fixed:
     """Lets nobody assign."""

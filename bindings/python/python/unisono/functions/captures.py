@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import dis
+import enum
 import functools
 import inspect
 import sys
@@ -61,7 +62,7 @@ class Part(NamedTuple):
 
 
 class Field(NamedTuple):
-    """An attribute of an object of the user's."""
+    """An attribute of an object or a class of the user's."""
 
     owner: Any
     name: str
@@ -201,6 +202,7 @@ class Captures:
                 self._other.append(Part(thing, name))
             elif not name.startswith("__") or callable(value):
                 self._visit(value)
+        self._fields += [Field(thing, name) for name in _data_of(thing)]
         self._each(thing.__bases__)
 
     def _instance(self, thing: Any) -> None:
@@ -210,7 +212,12 @@ class Captures:
         if is_own(type(thing).__module__) or isinstance(thing, _PLAIN_OBJECTS):
             if len(held) <= _MANY and _is_copied(thing):
                 hidden = "_modules" in held
-                self._fields += [Field(thing, name) for name in held if not (hidden and name[0] == "_")]
+                names = [name for name in held if not (hidden and name[0] == "_")]
+                # An object may get an attribute of its own where it has its class's.
+                names += [
+                    name for one in type(thing).__mro__ if is_own(one.__module__) for name in _data_of(one)
+                ]
+                self._fields += [Field(thing, name) for name in dict.fromkeys(names)]
             self._each(held.values())
             return
         # PyTorch's own modules may hold modules of the user's classes.
@@ -235,6 +242,17 @@ class _Words(NamedTuple):
 def same(now: Any, then: Any) -> bool:
     """Whether a name stands for what it did: the same object, or an equal number or text."""
     return now is then or (type(now) is type(then) and isinstance(now, _EQUAL) and bool(now == then))
+
+
+def _data_of(kind: type) -> list[str]:
+    """The attributes of a class that are neither methods nor the machinery of classes."""
+    if issubclass(kind, enum.Enum):
+        return []
+    return [
+        name
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not hasattr(type(value), "__get__")
+    ]
 
 
 def _is_copied(thing: Any) -> bool:

@@ -125,7 +125,10 @@ def _put(owner: Any, key: Any, value: Any) -> None:
         if value is not Gone:
             owner.__closure__[key].cell_contents = value
     elif isinstance(owner, (type, FunctionType)):
-        setattr(owner, key, value)
+        if value is not Gone:
+            setattr(owner, key, value)
+        elif key in vars(owner):
+            delattr(owner, key)
     elif value is Gone:
         vars(owner).pop(key, None)
     else:
