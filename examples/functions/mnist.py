@@ -61,15 +61,22 @@ def jax_parts(model: str, hidden: int) -> tuple:
     import jax
     import jax.numpy as jnp
 
-    if model != "mlp":
-        raise SystemExit("the JAX part of this example has the model mlp only")
-    params = perceptron(hidden, functions.shared)
+    params = weights(model, hidden, functions.shared)
 
-    def loss(x, y, w1, b1, w2, b2):
-        scores = jnp.maximum(x @ w1 + b1, 0) @ w2 + b2
+    def surprise(scores, y):
         return -jnp.take_along_axis(jax.nn.log_softmax(scores), y[:, None], axis=1).mean()
 
-    return loss, params
+    def mlp(x, y, w1, b1, w2, b2):
+        return surprise(jnp.maximum(x @ w1 + b1, 0) @ w2 + b2, y)
+
+    def cnn(x, y, filters, b1, w2, b2):
+        kernel, layout = filters.reshape(5, 5, 1, -1), ("NHWC", "HWIO", "NHWC")
+        images = x.reshape(-1, 28, 28, 1)
+        maps = jax.lax.conv_general_dilated(images, kernel, (1, 1), "VALID", dimension_numbers=layout)
+        pooled = jnp.maximum(maps + b1, 0).reshape(-1, 12, 2, 12, 2, b1.size).max(axis=(2, 4))
+        return surprise(pooled.reshape(-1, w2.shape[0]) @ w2 + b2, y)
+
+    return mlp if model == "mlp" else cnn, params
 
 
 def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
@@ -78,24 +85,36 @@ def pytensor_parts(model: str, hidden: int, x: object, y: object) -> tuple:
     import pytensor.tensor as pt
     import pytensor.tensor.special
 
-    if model != "mlp":
-        raise SystemExit("the PyTensor part of this example has the model mlp only")
-    params = perceptron(hidden, pytensor.shared)
+    params = weights(model, hidden, pytensor.shared)
     w1, b1, w2, b2 = params
-    scores = pt.maximum(x @ w1 + b1, 0) @ w2 + b2
+    if model == "mlp":
+        features = pt.maximum(x @ w1 + b1, 0)
+    else:
+        # PyTensor has no convolution of batches: it is a product with what lies under the filters.
+        corner, inside = np.indices((24, 24)).reshape(2, -1, 1), np.indices((5, 5)).reshape(2, 1, -1)
+        rows, columns = corner + inside
+        maps = pt.maximum(x[:, 28 * rows + columns] @ w1 + b1, 0)
+        pooled = maps.reshape((-1, 12, 2, 12, 2, b1.get_value().size)).max(axis=(2, 4))
+        features = pooled.reshape((-1, w2.get_value().shape[0]))
+    scores = features @ w2 + b2
     chosen = pt.special.log_softmax(scores, axis=1)[pt.arange(y.shape[0]), y]
     return -chosen.mean(dtype="float32"), params
 
 
-def perceptron(hidden: int, shared: object) -> list:
-    """The weights of a perceptron, the same at every start."""
+def weights(model: str, hidden: int, shared: object) -> list:
+    """The weights of a network of two layers, the same at every start."""
     random = np.random.default_rng(1)
 
     def matrix(rows: int, columns: int) -> np.ndarray:
         return (random.standard_normal((rows, columns)) / np.sqrt(rows)).astype("float32")
 
-    values = [matrix(784, hidden), np.zeros(hidden, "float32"), matrix(hidden, 10), np.zeros(10, "float32")]
-    return [shared(value, name) for value, name in zip(values, ("w1", "b1", "w2", "b2"), strict=True)]
+    # A convolution has some filters of 5 by 5; its 24 by 24 places are pooled to 12 by 12.
+    filters = hidden // 8
+    inputs, width, features = (784, hidden, hidden) if model == "mlp" else (25, filters, 144 * filters)
+    values = [matrix(inputs, width), np.zeros(width, "float32")]
+    values += [matrix(features, 10), np.zeros(10, "float32")]
+    names = ("w1" if model == "mlp" else "filters", "b1", "w2", "b2")
+    return [shared(value, name) for value, name in zip(values, names, strict=True)]
 
 
 def train(workers: int, options: argparse.Namespace) -> tuple[list[float], float]:

@@ -85,7 +85,9 @@ impl Raw<'_> {
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
-            unsafe { channel.share(call, signature, Piece::of(input), |member| places[member].len(), copy) }
+            unsafe {
+                channel.share(call, signature, Piece::of(input), None, |member| places[member].len(), copy)
+            }
         })
     }
 }

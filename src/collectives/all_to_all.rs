@@ -114,7 +114,7 @@ fn compare(
         }
     };
     // SAFETY: the vector lives until the end of this function and is not written to.
-    unsafe { channel.share(call, signature, Piece::of(bytemuck::cast_slice(&mine)), |_| bytes, copy)? };
+    unsafe { channel.share(call, signature, Piece::of(bytemuck::cast_slice(&mine)), None, |_| bytes, copy)? };
     let count = |member: usize, index: usize| -> u64 {
         let at = member * bytes + index * size_of::<u64>();
         bytemuck::pod_read_unaligned(&all[at..at + size_of::<u64>()])

@@ -98,5 +98,7 @@ fn through(
         }
     };
     // SAFETY: `bytes` is borrowed by this function; the root does not write to it.
-    unsafe { channel.share(call, signature, input, |member| if member == root { length } else { 0 }, copy) }
+    unsafe {
+        channel.share(call, signature, input, None, |member| if member == root { length } else { 0 }, copy)
+    }
 }

@@ -96,7 +96,16 @@ impl Raw<'_> {
                 }
             };
             // SAFETY: `input` is borrowed by this function and not written to.
-            unsafe { channel.share(call, signature, Piece::of(input), |member| places[member].len(), copy) }
+            unsafe {
+                channel.share(
+                    call,
+                    signature,
+                    Piece::of(input),
+                    Some(root),
+                    |member| places[member].len(),
+                    copy,
+                )
+            }
         })
     }
 }

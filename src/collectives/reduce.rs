@@ -15,24 +15,47 @@ impl Group {
         self.raw().reduce(bytemuck::cast_slice_mut(values), T::DTYPE, operation, root)
     }
 
-    fn reduce_by_messages(
+    /// As [`Group::reduce`], into another buffer: `output` is the root's; `None` will do elsewhere. No input changes.
+    ///
+    /// ```
+    /// use unisono::{ReduceOp, testing};
+    /// testing::spawn(3, |group| {
+    ///     let (mine, mut sum) = ([1.0f32, 2.0], [0.0; 2]);
+    ///     group.reduce_to(&mine, Some(&mut sum), ReduceOp::Sum, 0).unwrap();
+    ///     assert_eq!(sum, if group.rank() == 0 { [3.0, 6.0] } else { [0.0; 2] });
+    /// });
+    /// ```
+    pub fn reduce_to<T: Element>(
+        &self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        operation: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let output = output.map(bytemuck::cast_slice_mut);
+        self.raw().reduce_to(bytemuck::cast_slice(input), output, T::DTYPE, operation, root)
+    }
+
+    /// # Safety
+    /// As [`Raw::reduce_between`].
+    unsafe fn reduce_by_messages(
         &self,
         call: &Call,
         signature: Signature,
-        bytes: &mut [u8],
+        (input, output): (Piece, *mut u8),
         (dtype, operation): (DType, ReduceOp),
         root: usize,
     ) -> Result<()> {
-        let counts = even(bytes.len() / dtype.size(), self.size());
+        let counts = even(input.bytes / dtype.size(), self.size());
         let places = ranges(&counts, dtype.size());
         let mut part = vec![0u8; places[self.rank()].len()];
-        // SAFETY: the input is all of `bytes`, the output a vector of this rank's part.
+        // SAFETY: the caller vouches for the input; the output is a vector of this rank's part.
         unsafe {
             let output = part.as_mut_ptr();
             self.reduce_scatter_by_messages(
                 call,
                 signature,
-                bytes.as_ptr(),
+                input.pointer,
                 output,
                 &counts,
                 (dtype, operation),
@@ -42,7 +65,8 @@ impl Group {
         if self.rank() != root {
             return self.exchange(call, &slot, vec![Outgoing { to: root, bytes: &part }], Vec::new());
         }
-        let mut rest = bytes;
+        // SAFETY: the caller vouches for the output, and the input, which may be the same, is not used any more.
+        let mut rest = unsafe { std::slice::from_raw_parts_mut(output, input.bytes) };
         let mut receives = Vec::with_capacity(self.size());
         for (from, place) in places.iter().enumerate() {
             let (bytes, after) = rest.split_at_mut(place.len());
@@ -59,8 +83,45 @@ impl Group {
 impl Raw<'_> {
     /// Combines the members' values in the root's buffer; the other members' buffers do not change.
     pub fn reduce(&self, bytes: &mut [u8], dtype: DType, operation: ReduceOp, root: usize) -> Result<()> {
+        let target = bytes.as_mut_ptr();
+        let input = Piece { pointer: target, bytes: bytes.len() };
+        // SAFETY: the output is the input, which is borrowed for writing.
+        unsafe { self.reduce_between(input, target, (dtype, operation), root) }
+    }
+
+    /// Combines the members' inputs in the root's output; outputs of others are not used.
+    pub fn reduce_to(
+        &self,
+        input: &[u8],
+        output: Option<&mut [u8]>,
+        dtype: DType,
+        operation: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let count = self.elements(Verb::Reduce, input.len(), dtype)?;
+        self.check_root(Verb::Reduce, root)?;
+        let mut target = std::ptr::null_mut();
+        if self.group.rank() == root {
+            let output = output.unwrap_or_default();
+            self.check_length(Verb::Reduce, "an output at the root", output.len(), count, dtype)?;
+            target = output.as_mut_ptr();
+        }
+        // SAFETY: both are borrowed by this function, and a shared and a mutable borrow do not overlap.
+        unsafe { self.reduce_between(Piece::of(input), target, (dtype, operation), root) }
+    }
+
+    /// # Safety
+    /// `input` is valid for reading and, at the root, `output` for writing as many bytes; they are the same or do not
+    /// overlap.
+    unsafe fn reduce_between(
+        &self,
+        input: Piece,
+        output: *mut u8,
+        (dtype, operation): (DType, ReduceOp),
+        root: usize,
+    ) -> Result<()> {
         let group = self.group;
-        let count = self.elements(Verb::Reduce, bytes.len(), dtype)?;
+        let count = self.elements(Verb::Reduce, input.bytes, dtype)?;
         self.check_root(Verb::Reduce, root)?;
         self.check_operation(Verb::Reduce, dtype, operation)?;
         group.call(Verb::Reduce, |call| {
@@ -71,20 +132,19 @@ impl Raw<'_> {
                 .deterministic(group.is_deterministic())
                 .root(root);
             let Some(channel) = &group.core.channel else {
-                return group.reduce_by_messages(call, signature, bytes, (dtype, operation), root);
+                let (between, kinds) = ((input, output), (dtype, operation));
+                // SAFETY: passed on from the caller.
+                return unsafe { group.reduce_by_messages(call, signature, between, kinds, root) };
             };
-            let (length, target) = (bytes.len(), bytes.as_mut_ptr());
             let fold = |start: usize, pieces: &[Piece]| {
-                if group.rank() == root {
-                    let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
-                    let (count, target) = (pieces[root].bytes / dtype.size(), target.wrapping_add(start));
-                    // SAFETY: every member shows the same window; the target is exactly the root's own piece of it.
-                    unsafe { reduce::combine(dtype, operation, count, &sources, &[target]) };
-                }
+                let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
+                let (count, target) = (pieces[root].bytes / dtype.size(), output.wrapping_add(start));
+                // SAFETY: every member shows the same window; the target is as long, and exactly the root's own piece of
+                // it or apart from all of them.
+                unsafe { reduce::combine(dtype, operation, count, &sources, &[target]) };
             };
-            let input = Piece { pointer: target, bytes: length };
-            // SAFETY: `bytes` is borrowed by this function; the root writes only to windows that it was given.
-            unsafe { channel.share(call, signature, input, |_| length, fold) }
+            // SAFETY: the caller vouches for both; only the root consumes, and writes to windows that it was given.
+            unsafe { channel.share(call, signature, input, Some(root), |_| input.bytes, fold) }
         })
     }
 }

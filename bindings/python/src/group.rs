@@ -185,6 +185,23 @@ impl Group {
         self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
+    #[pyo3(signature = (x, op, root, wait, timeout, deterministic))]
+    #[allow(clippy::too_many_arguments)]
+    fn reduce_to(
+        &self,
+        x: &Bound<'_, PyAny>,
+        op: &str,
+        root: usize,
+        wait: bool,
+        timeout: Option<f64>,
+        deterministic: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let unmade = self.begin_at(x.py(), "reduce", root)?;
+        let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
+        let job = producing::reduce(View::input(x, "reduce")?, op, root);
+        self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
+    }
+
     fn gather(
         &self,
         x: &Bound<'_, PyAny>,

@@ -76,6 +76,22 @@ pub(crate) fn gather(
     })
 }
 
+/// The combination of everybody's values, in new memory at the root; no input is written to.
+pub(crate) fn reduce(
+    x: View,
+    op: ReduceOp,
+    root: usize,
+) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
+    move |group: &Group| {
+        if root != group.rank() {
+            return group.raw().reduce_to(x.bytes(), None, x.dtype, op, root).map(|()| Outcome::Nothing);
+        }
+        let mut result = Memory::on_heap(x.dtype, x.shape.clone())?;
+        group.raw().reduce_to(x.bytes(), Some(result.bytes_mut()), x.dtype, op, root)?;
+        Ok(Outcome::One(result))
+    }
+}
+
 /// Fails, on every rank alike, if parts that are to be joined differ in more than their first axis.
 fn same_rows(headers: &[Header], group: &Group, operation: &str) -> Result<()> {
     let first = &headers[0];

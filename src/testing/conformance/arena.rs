@@ -39,6 +39,12 @@ fn one_round(group: &Group, x: &mut [f32]) -> Result<()> {
     group.all_reduce(x, ReduceOp::Sum)?;
     assert_same("all_reduce in the arena", x, &sum);
     fill(x);
+    let mut found = vec![0.0; COUNT];
+    group.reduce_to(x, (rank == 0).then_some(&mut found[..]), ReduceOp::Sum, 0)?;
+    assert_same("the input of reduce_to in the arena", x, &of(rank));
+    if rank == 0 {
+        assert_same("reduce_to in the arena", &found, &sum);
+    }
     group.reduce(x, ReduceOp::Sum, size - 1)?;
     let expected = if rank == size - 1 { sum } else { of(rank) };
     assert_same("reduce in the arena", x, &expected);

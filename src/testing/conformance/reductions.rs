@@ -52,6 +52,12 @@ pub(super) fn all<T: Exact>(group: &Group, count: usize) -> Result<()> {
             let mut found = mine.clone();
             group.reduce(&mut found, operation, root)?;
             assert_same("reduce", &found, if group.rank() == root { &expected } else { &mine });
+            let (input, mut found) = (mine.clone(), vec![T::small(9); count]);
+            let output = (group.rank() == root).then_some(&mut found[..]);
+            group.reduce_to(&input, output, operation, root)?;
+            assert_same("the input of reduce_to", &input, &mine);
+            let untouched = vec![T::small(9); count];
+            assert_same("reduce_to", &found, if group.rank() == root { &expected } else { &untouched });
         }
         reduce_scatter(group, &mine, &expected, operation)?;
     }

@@ -4,7 +4,19 @@ import pytest
 
 pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
 
-PARTS = ["curves", "unused", "accumulation", "states", "types", "refused", "sampler"]
+PARTS = [
+    "curves",
+    "uneven",
+    "wrong_weights",
+    "unused",
+    "accumulation",
+    "states",
+    "types",
+    "refused",
+    "unequal",
+    "sampler",
+    "late",
+]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

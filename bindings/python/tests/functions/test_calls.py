@@ -141,3 +141,69 @@ def test_broadcast_from_data_and_into_new_shapes(workers):
     assert functions.get_value(1, s).tolist() == [4, 5, 6]
     functions.set_value(1, s, functions.data(np.arange(9, dtype="float32")), batch=[8, 0])
     assert functions.get_value(1, s).tolist() == [8, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_workers_without_rows_do_not_count_in_averages(workers, dtype, weighted):
+    x = functions.data(np.arange(1, 9).astype(dtype))
+    f = functions.function(
+        lambda x: x.mean() if len(x) else np.full((), np.nan, dtype), "avg", weighted=weighted
+    )
+    assert f(x, batch=1) == 1
+    assert np.isclose(f(x, batch=workers), (workers + 1) / 2)
+    if weighted:
+        assert np.isclose(f(x, batch=5), 3)
+
+
+@pytest.mark.parametrize("library", ["pytensor", "torch", "jax"])
+def test_training_with_fewer_rows_than_workers(workers, library):
+    """A worker without rows takes no part in a step: it is the one that a single process would make."""
+    pytest.importorskip(library)
+    values = np.array([[1.0, 2.0]], "float32")
+    if library == "pytensor":
+        import pytensor
+        import pytensor.tensor as pt
+
+        weights, x, y = pytensor.shared(np.zeros(2, "float32"), "weights"), pt.fmatrix("x"), pt.fvector("y")
+        made = [((x @ weights - y) ** 2).mean(), [weights], x, y]
+    elif library == "torch":
+        import torch
+
+        weights = torch.nn.Parameter(torch.zeros(2))
+        made = [lambda x, y: ((x @ weights - y) ** 2).mean(), [weights], None, None]
+    else:
+        weights = functions.shared(np.zeros(2, "float32"), "weights")
+        made = [lambda x, y, weights: ((x @ weights - y) ** 2).mean(), [weights], None, None]
+    step = functions.make_train_function(*made, "sgd", 0.5)
+    loss = step(functions.data(values), functions.data(np.ones(1, "float32")))
+    np.testing.assert_allclose(loss, 1)
+    np.testing.assert_allclose(functions.gather(weights), np.tile(values, (workers, 1)), rtol=1e-6)
+
+
+def test_tensors_changed_in_place_are_copies(workers):
+    torch = pytest.importorskip("torch")
+    values = np.arange(-8.0, 8.0).astype("float32")
+    x = functions.data(values)
+    activation = torch.nn.ReLU(inplace=True)
+    f = functions.function(lambda x: activation(x).sum(), "sum")
+    for _ in range(3):
+        assert f(x) == values[values > 0].sum()
+        np.testing.assert_array_equal(x.data, values)
+    if workers == 2:
+        fickle = functions.function(
+            lambda x, flag: x.add_(1).sum() if flag else x.sum(),
+            "sum",
+            bcast_inputs=["flag"],
+            framework="torch",
+        )
+        flag = functions.data(np.zeros(1))
+        assert fickle(x, flag) == values.sum()
+        flag[0] = 1
+        with pytest.raises((ValueError, functions.WorkerError), match="in place"):
+            fickle(x, flag)
+
+
+def test_each_worker_knows_its_rank(workers):
+    ranks = functions.function(lambda: np.array([functions.rank()]), "gather")
+    assert ranks().tolist() == list(range(workers))

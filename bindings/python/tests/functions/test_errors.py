@@ -91,6 +91,10 @@ def test_what_functions_are_made_of(pair):
         functions.function(lambda *rows: rows)
     with refuses(TypeError, "givens"):
         functions.function(lambda x: x, givens={})
+    unused = functions.shared([1.0], "unused")
+    for way in ("sliceable_shareds", "shareds", "updates"):
+        with refuses(ValueError, way, "'x'", "'unused'", "position 0"):
+            functions.function(lambda x: x, "avg", **{way: [unused]})
 
 
 def test_what_graphs_are_made_of(pair):
@@ -295,3 +299,87 @@ def test_collectives(pair):
     functions.set_value(1, s, np.full(2, 3.0))
     functions.all_reduce(s)
     assert functions.gather(s).tolist() == [[2, 2], [2, 2]], "errors changed nothing"
+
+
+def test_calls_without_rows_change_nothing(pair):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    x, y = functions.data(np.ones((8, 2), "float32")), functions.data(np.ones((8, 1), "float32"))
+
+    def loss(x, y):
+        return torch.nn.functional.mse_loss(model(x), y)
+
+    own = [
+        functions.shared(np.ones((1, 2), "float32"), "x"),
+        functions.shared(np.ones((1, 1), "float32"), "y"),
+    ]
+    for weighted in (True, False):
+        step = functions.make_train_function(loss, model, None, None, "sgd", 0.1, weighted=weighted)
+        held = functions.make_train_function(loss, model, *own, "sgd", 0.1, weighted=weighted)
+        before = model.weight.detach().numpy().copy()
+        for batch in ([], slice(3, 3), 0):
+            with refuses(ValueError, "batch", "at least one row"):
+                step(x, y, batch=batch)
+        for batch_s in ([], [[], []], slice(1, 1), [slice(0, 0), slice(2, 2)]):
+            with refuses(ValueError, "batch_s"):
+                held(batch_s=batch_s)
+        nothing = [functions.data(np.ones((0, columns), "float32")) for columns in (2, 1)]
+        with refuses(ValueError, "gradient of loss", "at least one row"):
+            step(*nothing)
+        functions.scatter(own, [np.ones((0, 2), "float32"), np.ones((0, 1), "float32")])
+        with refuses(ValueError, "gradient of loss", "at least one row"):
+            held()
+        functions.scatter(own, [np.ones((4, 2), "float32"), np.ones((4, 1), "float32")])
+        np.testing.assert_array_equal(functions.gather(model.weight), [before, before])
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(0))) == 0, "a sum of nothing"
+
+
+def test_updates_and_names_of_shared_arrays(pair):
+    w, twin, x = functions.shared(np.zeros(2), "w"), functions.shared(np.zeros(2), "w"), functions.data([1.0])
+    f = functions.function(lambda x, w: functions.updated(x.sum(), w=np.zeros((3, 3))), "sum", updates=[w])
+    with refuses(ValueError, "updated", "w", "1 axes", "2"):
+        f(x)
+    assert w.get_value().tolist() == [0, 0]
+    with refuses(ValueError, "one shared array for each name", "'w'"):
+        functions.function(lambda w: None, shareds=[w, twin])
+
+
+def test_what_training_functions_are_made_of(pair):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    images = functions.shared(np.ones((1, 2), "float32"), "images")
+    with refuses(ValueError, "x and y", "'x'", "'images'"):
+        functions.make_train_function(lambda x: model(x).mean(), model, images, None, "sgd", 0.1)
+    with refuses(TypeError, "sgd", "learning_rate", "number", "str"):
+        functions.make_train_function(lambda x: model(x).mean(), model, None, None, "sgd", "0.1")
+    with refuses(ValueError, "params", "gradient", "2"):
+        frozen = torch.nn.Linear(2, 1).requires_grad_(False)
+        functions.make_train_function(lambda x: model(x).mean(), frozen, None, None, "sgd", 0.1)
+    other = torch.nn.Linear(2, 1)
+    step = functions.make_train_function(lambda x: model(x).mean(), other, None, None, "sgd", 0.1)
+    with refuses(Exception, "uses none of them", "make the training function again"):
+        step(functions.data(np.ones((4, 2), "float32")))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with refuses(ValueError, "broadcast", "none in SGD", "module"):
+        functions.broadcast(optimizer)
+
+
+def test_whole_numbers_of_modules(pair):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    functions.function(lambda x: model(x), shareds=[model])
+    counter = model[1].num_batches_tracked
+    with refuses(TypeError, "1.num_batches_tracked of Sequential", "leave it out"):
+        functions.all_reduce(list(model.buffers()))
+    functions.set_value(1, counter, np.int64(7))
+    functions.set_value(1, model[1].running_mean, np.ones(2, "float32"))
+    assert len(functions.reduce(model, in_place=False)) == 7 and functions.get_value(1, counter) == 7
+    functions.all_reduce(model)
+    assert functions.gather(counter).tolist() == [0, 0]
+    assert functions.gather(model[1].running_mean).tolist() == [[0.5, 0.5]] * 2
+
+
+def test_numbers_of_workers_are_whole():
+    for wrong in ("3", 2.0, True):
+        with refuses(TypeError, "fork", "whole number", repr(wrong)):
+            functions.fork(wrong)

@@ -28,16 +28,22 @@ def curve(workers, library, model, data):
     return example().train(workers, options)[0]
 
 
+# Both models, from the master's memory and from the workers' own, with every library that differentiates.
 @pytest.mark.parametrize(
     ("library", "model", "data", "workers"),
     [
         ("pytensor", "mlp", "master", 2),
         ("pytensor", "mlp", "workers", 3),
+        ("pytensor", "cnn", "master", 3),
+        ("pytensor", "cnn", "workers", 2),
         ("torch", "mlp", "master", 3),
         ("torch", "mlp", "workers", 2),
         ("torch", "cnn", "master", 2),
         ("torch", "cnn", "workers", 3),
         ("jax", "mlp", "master", 2),
+        ("jax", "mlp", "workers", 3),
+        ("jax", "cnn", "master", 3),
+        ("jax", "cnn", "workers", 2),
     ],
 )
 def test_curves_are_equal(library, model, data, workers):

@@ -41,6 +41,28 @@ def test_training():
     assert run("synkhronos_training.py")[-1] == "equal"
 
 
+def test_options_that_meant_gpus_are_accepted():
+    script = """
+import numpy as np
+import synkhronos as synk
+assert synk.fork(n_parallel=3, use_gpu=False, master_rank=1, max_n_var=7, max_dim=4) == 3
+s = synk.data(np.ones((4, 2)))
+import pytensor
+v = pytensor.shared(np.zeros((1, 2)), "v")
+f = synk.function([], (v.sum(), "c_sum"), sliceable_shareds=[v])
+synk.scatter(v, s, batch=3)
+assert synk.get_lengths(v) == [1, 1, 1] and f() == 6
+assert synk.gather(v, nd_up=0, nccl=True).shape == (3, 2)
+try:
+    synk.fork(2)
+except RuntimeError as error:
+    assert "Only fork once." in str(error).replace(":", "."), error
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Synkhronos: 3 workers initialized, master rank: 1\n"
+
+
 def test_names_and_arguments():
     """What scripts call, with the argument names that they may use."""
     import synkhronos

@@ -137,3 +137,44 @@ def test_callables_train_by_the_same_rules(library, weighted, fork):
         train(x, y)
         for param, expected in zip(params, naive(name, 2), strict=True):
             np.testing.assert_allclose(functions.gather(param), np.stack([expected] * 2), rtol=2e-4)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_learning_rates_change_between_steps(fork, library):
+    pytest.importorskip(library)
+    fork(2)
+    if library == "torch":
+        import torch
+
+        weights = torch.nn.Parameter(torch.zeros(1))
+        loss, params = (lambda x: (x * weights).mean()), [weights]
+    else:
+        weights = functions.shared(np.zeros(1, "float32"), "weights")
+        loss, params = (lambda x, weights: (x * weights).mean()), [weights]
+    x = functions.data(np.ones(4, "float32"))
+    step = functions.make_train_function(loss, params, None, None, "sgd", learning_rate=0.5)
+    step(x)
+    assert step.learning_rate == 0.5
+    step.learning_rate = 0.25
+    step(x)
+    np.testing.assert_allclose(functions.gather(weights), [[-0.75], [-0.75]])
+    rate = functions.shared(np.float32(1.0), "rate")
+    step = functions.make_train_function(loss, params, None, None, "momentum", rate)
+    rows = step.build_inputs(np.ones(4, "float32"))
+    step(rows)
+    functions.broadcast(rate, np.float32(0.0))
+    step(rows)
+    np.testing.assert_allclose(functions.gather(weights), [[-2.65], [-2.65]], rtol=1e-6)
+
+
+def test_frozen_parameters_stay_as_they_are(fork):
+    torch = pytest.importorskip("torch")
+    fork(2)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    step = functions.make_train_function(lambda x: model(x).mean(), model, None, None, "adam", 0.1)
+    step(functions.data(np.ones((4, 2), "float32")))
+    assert (model[0].weight == before).all()
+    bias = functions.gather(model[1].bias)
+    assert bias[0] == bias[1]

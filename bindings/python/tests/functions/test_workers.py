@@ -47,6 +47,41 @@ def test_a_killed_worker_is_named_and_nothing_is_left():
     assert all(is_gone(pid) for pid in seen["pids"])
 
 
+def test_shared_memory_goes_with_its_last_array():
+    script = """
+import gc, os, signal, time
+from pathlib import Path
+import numpy as np
+import unisono
+from unisono import functions
+
+def shared():
+    files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return "memfd:unisono" in Path("/proc/self/maps").read_text() + " ".join(files)
+
+for kill in (False, True):
+    functions.fork(3)
+    rows = functions.data(np.arange(3.0))
+    die = functions.function(lambda x: os.kill(os.getpid(), signal.SIGKILL * (kill and x[0] == 1)), "sum")
+    try:
+        functions.function(lambda x: x.sum(), "sum")(rows)
+        if kill:
+            die(rows)
+    except unisono.PeerLost:
+        print("lost")
+    functions.close()
+    assert shared() and rows.data.tolist() == [0, 1, 2], "what was there can still be read"
+    del rows, die
+    gc.collect()
+    deadline = time.monotonic() + 20  # a thread that answers other ranks may sleep for a moment
+    while shared():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+"""
+    done = run("-c", script)
+    assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
+
+
 def test_workers_end_with_a_killed_master():
     command = [sys.executable, PROGRAMS / "trouble.py", "master killed"]
     master = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -77,6 +112,91 @@ print(functions.function(Scale(), "sum")(functions.data([1.0, 2.0, 4.0])))
 """
     done = run("-", input=script)
     assert done.stdout == "21.0\n", done.stderr
+
+
+def test_an_interactive_session_works():
+    """Line by line as in a notebook: no source file, definitions that change, an error in between."""
+    lines = """
+import numpy as np
+from unisono import functions
+functions.fork(2)
+factor = 2.0
+def scaled(x):
+    return (x * factor).sum()
+
+x = functions.data(np.arange(4.0))
+print("first", functions.function(scaled, "sum")(x))
+factor = 3.0
+def scaled(x):
+    return (x * factor).sum() + offsets.sum()
+
+offsets = np.ones(2)
+again = functions.function(scaled, "sum")
+print("second", again(x))
+def wrong(x):
+    return missing
+
+functions.function(wrong, "sum")(x)
+print("third", again(x))
+functions.fork(2)
+functions.close()
+functions.fork(3)
+print("fourth", functions.function(lambda x: np.array([len(x)]), "gather")(functions.data(np.arange(7.0))))
+"""
+    done = run("-i", "-q", input=lines)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[1:-2] == ["first 12.0", "second 22.0", "third 22.0", "3"], done.stderr
+    assert done.stdout.endswith("fourth [2 2 3]\n")
+    assert "NameError: name 'missing'" in done.stderr and "Only fork once" in done.stderr
+
+
+def test_globals_that_change_are_sent_again():
+    lines = """
+import numpy as np
+from unisono import functions
+functions.fork(2)
+factor = 2.0
+def half(x):
+    return x / divisor
+
+divisor = 2.0
+def scaled(x):
+    return sum(half(row) * factor for row in x)
+
+f = functions.function(scaled, "sum")
+x = functions.data(np.arange(4.0))
+print("first", f(x))
+factor = 4.0
+print("second", f(x), f.alone(x.data))
+divisor = 1.0
+print("third", f(x))
+def half(x):
+    return 0 * x
+
+print("fourth", f(x))
+import threading
+factor = threading.Lock()
+f(x)
+factor = 1.0
+print("fifth", f(x))
+"""
+    done = run("-i", "-q", input=lines)
+    said = ["2", "first 6.0", "second 12.0 12.0", "third 24.0", "fourth 0.0", "fifth 0.0"]
+    assert done.stdout.splitlines() == said, done.stderr
+    assert "cannot pickle '_thread.lock'" in done.stderr
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_closures_that_change_are_sent_again(fork, framework):
+    """Also where each worker compiles what it is sent."""
+    pytest.importorskip(framework)
+    fork(2)
+    scale = 2.0
+    f = functions.function(lambda x: (x * scale).sum(), "sum", framework=framework)
+    x = functions.data(np.arange(4, dtype="float32"))
+    assert f(x) == 12
+    scale = 3.0
+    assert f(x) == 18 and f(x) == 18 and f.alone(x.data) == 18
 
 
 def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):

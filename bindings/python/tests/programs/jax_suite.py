@@ -94,6 +94,57 @@ def test_a_step_of_training():
     np.testing.assert_allclose(one, many, atol=1e-5)
 
 
+def test_gradients():
+    """Gradients belong to the sum of what all ranks differentiate, computed here in one process."""
+    n, rank = world.size, world.rank
+    weights = jnp.arange(1.0, n + 1)
+    xs = jnp.array(everybody((3,)))
+
+    def compare(mine, all_of_them):
+        """`mine` is a rank's loss; `all_of_them` the sum of all ranks' as a function of all inputs."""
+        expected = jax.grad(all_of_them)(xs)[rank]
+        for wrap in (lambda plain: plain, unijax.jit, jax.jit):
+            np.testing.assert_allclose(wrap(jax.grad(mine))(xs[rank]), expected, rtol=1e-5)
+
+    def of_sum(total, rank):
+        return weights[rank] * (total**3).sum()
+
+    for op, reduce in (("sum", jnp.sum), ("avg", jnp.mean)):
+        compare(
+            lambda x, op=op: of_sum(unijax.all_reduce(jnp.sin(x), op), rank),
+            lambda xs, reduce=reduce: sum(of_sum(reduce(jnp.sin(xs), axis=0), one) for one in range(n)),
+        )
+    compare(
+        lambda x: of_sum(unijax.broadcast(jnp.sin(x), n - 1), rank),
+        lambda xs: sum(of_sum(jnp.sin(xs[n - 1]), one) for one in range(n)),
+    )
+    compare(
+        lambda x: of_sum(weights @ unijax.all_gather(jnp.sin(x)), rank),
+        lambda xs: sum(of_sum(weights @ jnp.sin(xs), one) for one in range(n)),
+    )
+    # Trees, with whole numbers on the way, and a loop.
+    compare(
+        lambda x: of_sum(unijax.all_reduce({"x": x, "count": jnp.ones((), jnp.int32)})["x"], rank),
+        lambda xs: sum(of_sum(xs.sum(axis=0), one) for one in range(n)),
+    )
+    compare(
+        lambda x: of_sum(jax.lax.scan(lambda x, _: (unijax.all_reduce(x, "avg"), 0), x, length=2)[0], rank),
+        lambda xs: sum(of_sum(xs.mean(axis=0), one) for one in range(n)),
+    )
+
+    # Mapped, and mapped gradients.
+    rows = jnp.stack([xs[rank], 2 * xs[rank]])
+    mapped = unijax.jit(jax.vmap(unijax.all_reduce))(rows)
+    np.testing.assert_allclose(mapped, jnp.stack([xs.sum(0), 2 * xs.sum(0)]))
+    gradient = jax.grad(lambda x: (unijax.all_reduce(x) ** 2).sum())
+    np.testing.assert_allclose(unijax.jit(jax.vmap(gradient))(rows), 2 * n * mapped)
+
+    refused("op sum or avg", jax.grad(lambda x: unijax.all_reduce(x, "max").sum()), xs[rank])
+    refused("grad does not go through", jax.grad(lambda x: unijax.reduce_scatter(x).sum()), xs[rank])
+    refused("outside vmap", jax.vmap(unijax.all_gather), rows)
+    assert (unijax.all_reduce(jnp.ones(2)) == n).all()
+
+
 def test_errors():
     """A call that cannot be right is Unisono's error inside jit too, and what follows works."""
     for wrap in (lambda plain: plain, unijax.jit):
@@ -167,6 +218,7 @@ test_collectives()
 test_trees()
 test_order()
 test_a_step_of_training()
+test_gradients()
 test_errors()
 manager = test_managers()
 if "flax" in sys.argv:

@@ -163,7 +163,7 @@ impl Channel {
             unsafe { reduce::combine(dtype, operation, bytes / dtype.size(), &sources, &[result]) };
         };
         // SAFETY: the buffer is borrowed by this function; `consume` writes to the one window that it is given.
-        unsafe { self.share(call, signature, Piece { pointer: result, bytes }, |_| bytes, consume) }
+        unsafe { self.share(call, signature, Piece { pointer: result, bytes }, None, |_| bytes, consume) }
     }
 
     /// The bytes of a window that `member` reduces; parts begin at whole cache lines.

@@ -9,29 +9,38 @@ use crate::transport::{Call, Signature};
 pub(super) const IN_PLACE: usize = 64 * 1024;
 
 impl Channel {
-    /// Shows `input` to all. `length` says how many bytes each member shows (equal on all members). `consume` gets, for
-    /// each window, where it begins and the piece of each member in it (this member's own: straight from `input`).
+    /// Shows `input` to all, or to the one `reader` (equal on all members). `length` says how many bytes each member shows
+    /// (equal on all members). At the readers `consume` gets, for each window, where it begins and the piece of each member
+    /// in it (this member's own: straight from `input`).
+    ///
+    /// The one reader's own bytes go nowhere, and the others may be several windows ahead of it.
     ///
     /// # Safety
-    /// `input` is valid for reading until this returns. If it lies in the arena and is [`IN_PLACE`] bytes or longer, other
-    /// members read it where it is: then only a member whose input nobody else consumes may write to it in `consume` (the
-    /// root of a reduce, say).
+    /// `input` is valid for reading `length` of this member until this returns. If it lies in the arena and is [`IN_PLACE`]
+    /// bytes or longer, other members read it where it is: then only the one reader may write to it in `consume`.
     pub unsafe fn share(
         &self,
         call: &Call,
         signature: Signature,
         input: Piece,
+        reader: Option<usize>,
         length: impl Fn(usize) -> usize,
         mut consume: impl FnMut(usize, &[Piece]),
     ) -> Result<()> {
-        let offset = if input.bytes >= IN_PLACE { self.seat.arena.offset_of(input) } else { None };
+        let is_reader = reader.is_none_or(|reader| reader == self.me);
+        let is_hidden = reader == Some(self.me);
+        let offset = match input.bytes >= IN_PLACE && !is_hidden {
+            true => self.seat.arena.offset_of(input),
+            false => None,
+        };
+        let fills = offset.is_none() && !is_hidden;
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
             // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
             unsafe { self.writer.copy(input.pointer.add(start), slot, WINDOW.min(input.bytes - start)) };
         };
         self.enter(call, Record::new(signature).at(offset), |slot| {
-            if offset.is_none() {
+            if fills {
                 fill(slot, 0);
             }
         })?;
@@ -42,17 +51,24 @@ impl Channel {
             self.all_stay(call)?;
         }
         let longest = (0..self.size()).map(&length).max().unwrap_or(0);
-        let all_in_place = (0..self.size()).all(|member| length(member) == 0 || in_place[member].is_some());
+        let comes_whole =
+            |member: usize| length(member) == 0 || in_place[member].is_some() || reader == Some(member);
+        let all_in_place = (0..self.size()).all(comes_whole);
         let window = if all_in_place { longest } else { WINDOW }.max(1);
         let mut pieces = Vec::with_capacity(self.size());
         for start in (0..longest.max(1)).step_by(window) {
             if start > 0 {
                 self.writable(call)?;
-                if offset.is_none() {
+                if fills {
                     fill(self.slot(self.me, self.next()), start);
                 }
                 self.publish();
-                self.wait_all(call, self.current())?;
+                if is_reader {
+                    self.wait_all(call, self.current())?;
+                }
+            }
+            if !is_reader {
+                continue;
             }
             pieces.clear();
             pieces.extend((0..self.size()).map(|member| {

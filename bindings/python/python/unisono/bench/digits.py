@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
+
+# One thread each: the master works beside its workers. Libraries read this when they are loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from unisono import functions
+
+# By default the C library gives blocks above 32 MB back when they are freed. One worker's activations are
+# above, the halves of two are below: one worker would pay for tens of thousands of page faults in every step.
+_KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296"
 
 
 def network() -> Any:
@@ -57,3 +70,57 @@ def digits_step(batch: int) -> Callable[[], Any]:
     x, y = functions.data(pixels), functions.data(labels)
     random = np.random.default_rng(1)
     return lambda: step(x, y, batch=random.integers(0, 4 * batch, batch))
+
+
+def step_times(rounds: int, workers: int, steps: int, batch: int) -> dict[int, list[float]]:
+    """Times steps with one worker and with several, in turns, in processes that keep the memory they have.
+
+    Args:
+        rounds: How often to start workers of each number.
+        workers: How many are several.
+        steps: How many steps to time in each round.
+        batch: How many rows a step has in all.
+
+    Returns:
+        Seconds of each step, by number of workers.
+    """
+    numbers = [str(one) for one in (rounds, workers, steps, batch)]
+    tunables = os.environ.get("GLIBC_TUNABLES")
+    environment = {**os.environ, "GLIBC_TUNABLES": f"{tunables}:{_KEEP}" if tunables else _KEEP}
+    done = subprocess.run(
+        [sys.executable, "-m", "unisono.bench.digits", *numbers],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    taken: dict[str, list[float]] = json.loads(done.stdout)
+    return {int(number): times for number, times in taken.items()}
+
+
+def main() -> None:
+    """Times steps as the command line says, and prints them."""
+    import torch
+
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser()
+    for name in ("rounds", "workers", "steps", "batch"):
+        parser.add_argument(name, type=int)
+    options = parser.parse_args()
+    taken: dict[int, list[float]] = {1: [], options.workers: []}
+    for _ in range(options.rounds):
+        for number, times in taken.items():
+            functions.fork(number)
+            step = digits_step(options.batch)
+            for _ in range(2):
+                step()
+            for _ in range(options.steps):
+                began = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - began)
+            functions.close()
+    print(json.dumps(taken))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 
 from unisono import functions
-from unisono.bench.digits import digits_step
+from unisono.bench.digits import step_times
 
 
 @dataclass
@@ -114,18 +115,7 @@ def large_output(seconds: float, size: int) -> Figure:
 
 def training(rounds: int, workers: int, steps: int, batch: int) -> Figure:
     """Steps of a convolutional network on digits, with one worker and with several, in turns."""
-    taken: dict[int, list[float]] = {1: [], workers: []}
-    for _ in range(rounds):
-        for number in taken:
-            functions.fork(number)
-            step = digits_step(batch)
-            for _ in range(2):
-                step()
-            for _ in range(steps):
-                began = time.perf_counter()
-                step()
-                taken[number].append(time.perf_counter() - began)
-            functions.close()
+    taken = step_times(rounds, workers, steps, batch)
     several, one = min(taken[workers]), min(taken[1])
     ratio = one / several
     wanted = f"≥ {0.85 * workers:.1f} x faster"
@@ -174,13 +164,10 @@ def main() -> int:
     figures.append(large_input(options.seconds, 100_000_000))
     figures.append(large_output(options.seconds, 10_000_000))
     functions.close()
-    try:
-        import torch
-
-        torch.set_num_threads(1)
+    if importlib.util.find_spec("torch") is not None:
         rounds = max(1, round(options.seconds))
         figures.append(training(rounds, options.workers, 10, 512))
-    except ImportError:
+    else:
         print("left out: the step of a CNN needs PyTorch: pip install torch", file=sys.stderr)
     show(figures, options.workers)
     if options.json:

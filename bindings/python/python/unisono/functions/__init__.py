@@ -31,7 +31,7 @@ from unisono.functions.data import Data, data
 from unisono.functions.errors import WorkerError
 from unisono.functions.function import Function
 from unisono.functions.making import function
-from unisono.functions.pool import close, distribute, fork
+from unisono.functions.pool import close, distribute, fork, rank
 from unisono.functions.shared import Shared, shared, updated
 from unisono.functions.train import TrainFunction, make_train_function
 
@@ -54,6 +54,7 @@ __all__ = [
     "get_shapes",
     "get_value",
     "make_train_function",
+    "rank",
     "reduce",
     "scatter",
     "set_value",

@@ -48,11 +48,18 @@ class Batch:
 
     def check(self, length: int, what: str) -> None:
         """Fails if the rows go beyond what there is."""
-        last = self.stop if self.rows is None else (int(self.rows.max()) + 1 if len(self.rows) else 0)
+        last = self.stop if self.rows is None else int(self.rows.max()) + 1
         if last > length:
+            advice = f"; end a slice at min(stop, {length})" if self.rows is None and self.start else ""
             raise ValueError(
-                f"batch: expected rows below {length}, the length of {what}, received row {last - 1}"
+                f"batch: expected rows below {length}, the length of {what}, received {self} up to row "
+                f"{last - 1}{advice}"
             )
+
+    def __str__(self) -> str:
+        if self.rows is not None:
+            return f"a list of {len(self.rows)} rows"
+        return f"{self.stop} rows" if self.start == 0 else f"slice({self.start}, {self.stop})"
 
 
 def parse(batch: Any) -> Batch | None:
@@ -64,9 +71,13 @@ def parse(batch: Any) -> Batch | None:
             raise ValueError(f"batch: expected at least one row, received {batch}")
         return Batch(0, int(batch))
     if isinstance(batch, slice):
-        return Batch(*_range(batch, "batch"))
-    rows = row_list(batch, "batch")
-    return Batch(0, len(rows), rows)
+        chosen = Batch(*_range(batch, "batch"))
+    else:
+        rows = row_list(batch, "batch")
+        chosen = Batch(0, len(rows), rows)
+    if chosen.length == 0:
+        raise ValueError(f"batch: expected at least one row, received none: {batch}")
+    return chosen
 
 
 def _range(rows: slice, what: str) -> tuple[int, int]:
@@ -104,6 +115,13 @@ def parse_each(batch_s: Any, size: int) -> list[tuple[int, int] | Any] | None:
     """
     if batch_s is None:
         return None
+    chosen = _each(batch_s, size)
+    if all(one[0] == one[1] if isinstance(one, tuple) else len(one) == 0 for one in chosen):
+        raise ValueError(f"batch_s: expected at least one row on some worker, received none: {batch_s}")
+    return chosen
+
+
+def _each(batch_s: Any, size: int) -> list[tuple[int, int] | Any]:
     if isinstance(batch_s, slice):
         return [_range(batch_s, "batch_s")] * size
     if isinstance(batch_s, (list, tuple)) and batch_s and not isinstance(batch_s[0], (int, np.integer)):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.functions.captures import Captures
 from unisono.functions.shared import Shared, Updated
 
 _ADAPTERS = {
@@ -97,6 +98,10 @@ class Kernel:
                 'declare one mode for each, such as outputs=["avg", "gather"]'
             )
         for name, value in changes.items():
+            axes, expected = np.ndim(value), np.ndim(self._shareds[name].value)
+            if axes != expected:
+                raise ValueError(f"updated: {name} expected {expected} axes, received {axes}")
+        for name, value in changes.items():
             self._shareds[name].value = self.stored(value)
         return outputs
 
@@ -113,11 +118,16 @@ def _listed(result: Any) -> Sequence[Any]:
 
 
 def framework_of(function: Any, shareds: Sequence[Any]) -> str:
-    """Which library's arrays a callable wants, guessed from what it is and what it shares."""
+    """Which library's arrays a callable wants, guessed from what it is, shares and uses."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     things = [function, *shareds, *(one.value for one in shareds if isinstance(one, Shared))]
     if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
         return "torch"
+    if torch is not None:
+        used = Captures(function, lambda thing: False)
+        # One that makes tensors of arrays itself wants arrays.
+        if used.meets(torch.nn.Module) and not used.says("from_numpy"):
+            return "torch"
     if jax is not None and (
         any(isinstance(one, jax.Array) for one in things) or type(function).__name__ == "PjitFunction"
     ):
@@ -125,11 +135,26 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
     return "numpy"
 
 
+def check_names(function: Any, argument: str, shareds: Sequence[Any]) -> None:
+    """Fails for shared arrays that a callable has no parameter for: it could not get them."""
+    names = [one.name for one in _parameters(function)]
+    for position, one in enumerate(shareds):
+        if isinstance(one, Shared) and one.name not in names:
+            raise ValueError(
+                f"{argument}: expected arrays that the function uses, named like its parameters {names}, "
+                f"received {one.name!r} at position {position}"
+            )
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    target = function.forward if hasattr(function, "forward") else function
+    return list(inspect.signature(target).parameters.values())
+
+
 def input_names(function: Any, shareds: Collection[str]) -> list[str]:
     """The names of a callable's inputs: its parameters but for shared arrays and optional ones."""
-    target = function.forward if hasattr(function, "forward") else function
     names = []
-    for parameter in inspect.signature(target).parameters.values():
+    for parameter in _parameters(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
                 f"function: expected a callable with named parameters, received *{parameter.name}; "

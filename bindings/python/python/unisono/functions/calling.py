@@ -32,6 +32,7 @@ class Call:
         self._function = member.functions[number]
         definition = self._function.definition
         self.operation = definition.name
+        self._has_rows = bool(definition.scattered or definition.sliceables)
         self._subset = range(len(definition.output_modes)) if subset is None else subset
         self._outputs: list[Any] = []
 
@@ -90,7 +91,10 @@ class Call:
         return value.dtype.str, value.shape, place
 
     def problem(self, shown: list[Any]) -> Exception | None:
-        """Outputs must have one type and, but for the gathered axis, one shape."""
+        """Outputs must have one type and, but for the gathered axis, one shape; averages need rows."""
+        counts = [one[0] for one in shown] if self._outputs else [1]
+        if self._has_rows and not any(counts) and any(mode == "avg" for mode, _, _ in self._outputs):
+            return ValueError(f"{self.operation}: expected at least one row to average over, received none")
         for index, (mode, at, value) in enumerate(self._outputs):
             if mode is None:
                 continue
@@ -120,39 +124,43 @@ class Call:
         """Moves the outputs to the master."""
         is_master = self._member.is_master
         collected = []
+        weights = self._weights([one[0] for one in shown]) if self._outputs else None
         for index, (mode, _, value) in enumerate(self._outputs):
+            weighs = mode == "avg" and weights is not None
             if mode is None:
                 result = value if self._function.kernel.is_fresh else np.array(value)
             elif mode == "gather" or value.dtype not in outputs.CARRIED:
-                result = self._fetch(mode, value, [one[1][index] for one in shown]) if is_master else None
-            elif mode == "avg" and self._function.definition.weighted:
-                counts = [one[0] for one in shown]
-                result = self._reduce("sum", self._weigh(value, counts), True)
+                arrays = self._fetch(value, [one[1][index] for one in shown]) if is_master else None
+                result = outputs.together(mode, arrays, weights if weighs else None) if arrays else None
+            elif weighs and weights is not None:
+                result = self._reduce("sum", outputs.weigh(value, self._member.rank, weights), True)
             else:
                 result = self._reduce(mode, value, self._function.kernel.is_fresh)
             collected.append(result)
         return collected if is_master else None
 
-    def _weigh(self, value: Any, counts: list[int]) -> Any:
-        """This rank's share of the mean over all rows; without rows it has none, whatever it computed."""
-        own, total = counts[self._member.rank], sum(counts)
-        if own == 0 and total > 0:
-            return np.zeros_like(value)
-        return np.asarray(value * value.dtype.type(own / total if total else 1 / len(counts)))
+    def _weights(self, counts: list[int]) -> list[int] | None:
+        """How much each rank counts in an average: by its rows, or alike; without rows it does not count."""
+        if not self._has_rows:
+            return None
+        if self._function.definition.weighted:
+            return counts
+        return None if all(counts) else [min(one, 1) for one in counts]
 
     def _reduce(self, mode: str, value: Any, is_fresh: bool) -> Any:
-        link, is_master = self._member.link, self._member.is_master
+        """The combination of everybody's values at the master: in place if nobody else has that memory."""
+        link, master = self._member.link, self._member.master
         own = np.ascontiguousarray(value).reshape(-1)
-        if not own.flags.writeable or (is_master and not is_fresh):
-            own = own.copy()
-        link.group.reduce(own, mode, self._member.master, True, link.timeout, False)
-        return own.reshape(value.shape) if is_master else None
+        if self._member.is_master and is_fresh and own.flags.writeable:
+            link.group.reduce(own, mode, master, True, link.timeout, False)
+            return own.reshape(value.shape)
+        result = link.group.reduce_to(own, mode, master, True, link.timeout, False)
+        return np.asarray(result).reshape(value.shape) if self._member.is_master else None
 
-    def _fetch(self, mode: str, own: Any, shown: list[Any]) -> Any:
-        """The parts of all ranks, put together by the master."""
+    def _fetch(self, own: Any, shown: list[Any]) -> list[Any]:
+        """The parts of all ranks, for the master to put together."""
         view = self._member.link.view
-        arrays = [
+        return [
             own if rank == self._member.rank else view(place, kind, shape)
             for rank, (kind, shape, place) in enumerate(shown)
         ]
-        return np.concatenate(arrays) if mode == "gather" else outputs.fold(mode, arrays)

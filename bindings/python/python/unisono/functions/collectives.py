@@ -151,7 +151,8 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
 
     Args:
         shared_vars: The variables.
-        op: "avg", "sum", "prod", "max" or "min".
+        op: "avg", "sum", "prod", "max" or "min". Whole numbers have no average: those in a module, such as
+            counters of batches, stay the master's.
         in_place: Whether the master's variable gets the result; otherwise it is returned.
         nccl: Accepted for programs that say it.
 
@@ -160,8 +161,15 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
     """
     _check_operation(op, "reduce")
     pool, numbers, is_single = _begin(shared_vars, "reduce")
-    results = _run(pool, "reduce", numbers, op, in_place)
-    return None if in_place else _unwrap(results, is_single)
+    kept = _kept(pool, shared_vars, numbers, op)
+    combined = [number for number in numbers if number not in kept]
+    results = _run(pool, "reduce", combined, op, in_place) if combined else []
+    if in_place:
+        return None
+    found = dict(zip(combined, results, strict=True))
+    for number in kept:
+        found[number] = np.array(pool.member.variables.variable(number).get())
+    return _unwrap([found[number] for number in numbers], is_single)
 
 
 def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
@@ -169,7 +177,8 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
 
     Args:
         shared_vars: The variables.
-        op: "avg", "sum", "prod", "max" or "min".
+        op: "avg", "sum", "prod", "max" or "min". Whole numbers have no average: those in a module, such as
+            counters of batches, become the master's.
         nccl: Accepted for programs that say it.
 
     Example:
@@ -185,7 +194,13 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
     """
     _check_operation(op, "all_reduce")
     pool, numbers, _ = _begin(shared_vars, "all_reduce")
-    _run(pool, "all_reduce", numbers, op)
+    kept = _kept(pool, shared_vars, numbers, op)
+    combined = [number for number in numbers if number not in kept]
+    if combined:
+        _run(pool, "all_reduce", combined, op)
+    if kept:
+        held = [pool.member.variables.variable(number).get() for number in kept]
+        _run(pool, "broadcast", kept, [(one.dtype.str, one.shape) for one in held])
 
 
 def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
@@ -263,11 +278,15 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
     is_list = isinstance(shared_vars, (list, tuple))
     parts = [part for one in (shared_vars if is_list else [shared_vars]) for part in parts_of(one)]
     if not parts:
-        raise ValueError(f"{operation}: expected at least one variable, received none")
+        kinds = ", ".join(sorted({type(one).__name__ for one in (shared_vars if is_list else [shared_vars])}))
+        raise ValueError(
+            f"{operation}: expected at least one variable, received none"
+            + (f" in {kinds}; name its module: settings of optimizers travel by themselves" if kinds else "")
+        )
     numbers = []
     for position, part in enumerate(parts):
         number = pool.member.variables.number_of(part)
-        if number is None:
+        if number is None or not pool.supply.has(number):
             raise ValueError(
                 f"{operation}: expected variables that some function uses, received "
                 f"{getattr(part, 'name', None) or 'another one'} at position {position}"
@@ -281,6 +300,20 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
         raise ValueError("Redundant variables provided.")
     is_single = not is_list and len(parts) == 1 and parts[0] is shared_vars
     return pool, numbers, is_single
+
+
+def _kept(pool: Pool, shared_vars: Any, numbers: list[int], op: str) -> list[int]:
+    """Whole numbers that nobody named, in a module that is averaged."""
+    if op != "avg":
+        return []
+    registry = pool.member.variables
+    given = shared_vars if isinstance(shared_vars, (list, tuple)) else [shared_vars]
+    named = {registry.number_of(one) for one in given}
+    return [
+        number
+        for number in numbers
+        if number not in named and registry.variable(number).get().dtype.kind not in "fc"
+    ]
 
 
 def _run(pool: Pool, verb: str, *details: Any) -> Any:

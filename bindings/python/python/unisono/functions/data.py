@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unisono.functions.batch import Place
+from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
 
@@ -44,6 +45,12 @@ class Data:
 
     def __repr__(self) -> str:
         return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Elsewhere, (
+            f"data {self.name!r}" if self.name else "data",
+            "pass it as an input of the function",
+        )
 
     def __len__(self) -> int:
         return len(self.data)

@@ -6,56 +6,143 @@ import importlib
 import io
 import pickle
 import sys
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from unisono.errors import Unsupported
+from unisono.functions.captures import Cell, Field, Name, Place
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.variables import Registry, kinds
+from unisono.functions.spaces import Gone, Spaces, is_own_space
+from unisono.functions.variables import Registry, apply_settings, kinds
 
 _DEEP = 50_000
 """Graphs are pickled by recursion."""
 
 
-def pack(functions: list[tuple[int, Definition]], registry: Registry, sent: set[int]) -> bytes:
+def pack(
+    functions: list[tuple[int, Definition]],
+    places: list[tuple[Place, Any]],
+    along: list[Any],
+    settings: list[tuple[int, Any]],
+    refreshed: list[int],
+    registry: Registry,
+    spaces: Spaces,
+    sent: set[int],
+) -> tuple[bytes, set[int]]:
     """Writes functions down, with the shared objects in them that the workers do not have yet.
 
     Args:
         functions: The functions and their numbers.
+        places: What their code uses besides, and what it finds there.
+        along: Shared objects that they name, and modules that workers import for them.
+        settings: What shared objects say beside their values, by number.
+        refreshed: The numbers of functions that workers have and must make ready again.
         registry: The master's shared objects; those that are found on the way are noted there.
+        spaces: How workers know modules and the script.
         sent: The numbers of the objects that the workers have.
 
     Returns:
-        What `unpack` reads.
+        What `Distribute` reads, and the numbers of the objects in it.
     """
+    met: set[int] = set()
+    owners = {id(place.owner) for place, _ in places if isinstance(place, Field)}
+    courier, stream = _courier(registry, spaces, sent, met, owners)
+    with _Deeper():
+        courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
+        # The second part remembers the first: what was met there is the same object here.
+        courier.dump(([(number, registry.objects[number]) for number in sorted(met)], settings, refreshed))
+    return stream.getvalue(), met
+
+
+def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
+    """Why something cannot be sent, if so."""
+    before = len(registry.objects)
+    courier, _ = _courier(registry, spaces, sent, set(), set(), lambda buffer: False)
+    try:
+        with _Deeper():
+            courier.dump(value)
+    except Exception as error:
+        return error
+    finally:
+        registry.forget(before)
+    return None
+
+
+def _courier(
+    registry: Registry,
+    spaces: Spaces,
+    sent: set[int],
+    met: set[int],
+    owners: set[int],
+    aside: Callable[[Any], Any] | None = None,
+) -> tuple[Any, io.BytesIO]:
     cloudpickle = _cloudpickle()
     found = tuple(kind.is_found for kind in kinds())
 
     class Courier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
-        def persistent_id(self, thing: Any) -> int | None:
+        def persistent_id(self, thing: Any) -> Any:
             number = registry.number_of(thing)
-            if number is not None:
-                return number if number in sent else None
-            if any(is_found(thing) for is_found in found):
+            if number is None and any(is_found(thing) for is_found in found):
                 registry.note(thing)
-            return None
+                number = registry.number_of(thing)
+            if number is not None:
+                if number in sent:
+                    return number
+                met.add(number)
+                return None
+            return spaces.key_of(thing)
+
+        def reducer_override(self, thing: Any) -> Any:
+            is_function = isinstance(thing, FunctionType)
+            if is_function and is_own_space(thing.__globals__):
+                # Functions of one module have one set of names in the workers too, whenever they are sent.
+                self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
+            reduced = super().reducer_override(thing)
+            closes = is_function and reduced is not NotImplemented and thing.__closure__
+            if closes or id(thing) in owners:
+                # What it closes over, or has, may change later: workers must know it by number.
+                met.add(registry.adopt_new(thing))
+            return reduced
 
     stream = io.BytesIO()
-    courier = Courier(stream, 5)
-    with _Deeper():
-        courier.dump(functions)
-        # The second part remembers the first: what was met there is the same object here.
-        courier.dump([(number, thing) for number, thing in registry.objects.items() if number not in sent])
-    return stream.getvalue()
+    return Courier(stream, 5, buffer_callback=aside), stream
+
+
+def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
+    """Where a worker puts a value: names of a module, a variable around a function, an attribute."""
+    if isinstance(place, Name):
+        return spaces.mirror(place.space), place.name
+    if isinstance(place, Cell):
+        return place.function, place.at
+    return place.owner, place.name
+
+
+def _put(owner: Any, key: Any, value: Any) -> None:
+    """What `_target` says, but for names."""
+    if isinstance(key, int):
+        if value is not Gone:
+            owner.__closure__[key].cell_contents = value
+    elif isinstance(owner, (type, FunctionType)):
+        if value is not Gone:
+            setattr(owner, key, value)
+        elif key in vars(owner):
+            delattr(owner, key)
+    elif value is Gone:
+        vars(owner).pop(key, None)
+    else:
+        # Past a class that lets nobody assign, as it was made.
+        vars(owner)[key] = value
 
 
 class _Arrival(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, registry: Registry) -> None:
+    def __init__(self, stream: io.BytesIO, member: Member) -> None:
         super().__init__(stream)
-        self._registry = registry
+        self._objects, self._spaces = member.variables.objects, member.spaces
 
     def persistent_load(self, number: Any) -> Any:
-        return self._registry.objects[number]
+        return self._spaces.find(number) if isinstance(number, tuple) else self._objects[number]
 
 
 class Distribute:
@@ -71,13 +158,24 @@ class Distribute:
         member = self._member
         if member.is_master:
             return
-        arrival = _Arrival(io.BytesIO(self._packed), member.variables)
+        arrival = _Arrival(io.BytesIO(self._packed), member)
         with _Deeper():
-            functions = arrival.load()
-            for number, thing in arrival.load():
-                member.variables.adopt(number, thing)
+            functions, places, _ = arrival.load()
+            objects, settings, refreshed = arrival.load()
+        for number, thing in objects:
+            member.variables.adopt(number, thing)
+        for (owner, key), value in places:
+            if isinstance(owner, dict):
+                member.spaces.give(owner, key, value)
+            else:
+                _put(owner, key, value)
+        member.spaces.settle()
+        for number, setting in settings:
+            apply_settings(member.variables.objects[number], setting)
         made = {number: Evaluator(definition) for number, definition in functions}
         member.functions.update(made)
+        for number in refreshed:
+            member.functions[number] = Evaluator(member.functions[number].definition)
 
     def problem(self, shown: list[Any]) -> Exception | None:
         """There is none: each rank works alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple
 
-from unisono.errors import Error
+from unisono.errors import Error, Missing, PeerLost, Timeout
 
 
 class WorkerError(Error, RuntimeError):
@@ -24,11 +24,41 @@ class WorkerError(Error, RuntimeError):
     """The worker's own traceback, as text."""
 
 
+class Interrupted(Error, RuntimeError):
+    """A call after one that was interrupted while it waited for workers."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "an earlier call was interrupted while it waited for workers, and they are at another place than "
+            "the master; call close() and then fork() again"
+        )
+
+
 class Inactive(Error, RuntimeError):
     """A call that needs workers while there are none."""
 
     def __init__(self, what: str, advice: str = "call fork() first") -> None:
         super().__init__(f"Cannot call {what} on inactive workers; {advice}")
+
+
+def explain(error: Error, what: str, timeout: float) -> None:
+    """Says in an error about lost or late workers what the master was doing, and what to do."""
+    if isinstance(error, PeerLost):
+        who = ", ".join(f"rank {one.rank} (process {one.pid}: {one.how})" for one in error.lost) or str(error)
+        advice = "what it printed may say why; call close() and then fork() again"
+    elif isinstance(error, Timeout):
+        late = [f"rank {one.rank} (process {one.pid}, {one.doing}{_at(one)})" for one in error.missing]
+        who = f"{', '.join(late) or 'others'} in the {timeout:g} s that fork(timeout=...) gave every call"
+        advice = "call close(), and then fork() with a longer timeout"
+    else:
+        return
+    verb = "lost" if isinstance(error, PeerLost) else "waited in vain for"
+    error.operation = what
+    error.args = (f"{what}: {verb} {who}; {advice}",)
+
+
+def _at(late: Missing) -> str:
+    return f", at {late.location}" if late.location else ""
 
 
 class Misfit(ValueError):

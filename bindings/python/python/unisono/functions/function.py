@@ -12,6 +12,7 @@ from unisono.functions import batch as batches
 from unisono.functions.batch import Place, edges
 from unisono.functions.calling import Call
 from unisono.functions.data import Data, data
+from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.pool import Pool, active
 from unisono.functions.variables import parts_of
@@ -33,16 +34,19 @@ class Function:
     def __init__(
         self, pool: Pool, definition: Definition, inputs: list[Input], is_single: bool, shareds: list[Any]
     ) -> None:
-        self._evaluator = Evaluator(definition)
+        evaluator = Evaluator(definition)
         self._pool, self._definition, self._inputs = pool, definition, inputs
         self._is_single = is_single
         self._shareds = shareds
         for one in shareds:
             pool.member.variables.note(one)
-        self._number = pool.register(definition, self._evaluator)
+        self._number = pool.register(definition, evaluator, shareds)
 
     def __repr__(self) -> str:
         return f"<unisono.functions.Function {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Elsewhere, (f"function {self.name!r}", "call it in the master, before or after this one")
 
     @property
     def name(self) -> str:
@@ -89,7 +93,7 @@ class Function:
         pool = active(f"function {self.name!r}")
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
-        pool.check_sent(self._number)
+        pool.supply.check(self._number)
         ordered = self._ordered(args, kwargs)
         subset = self._subset(output_subset)
         scattered = self._definition.scattered
@@ -120,9 +124,11 @@ class Function:
         Returns:
             The output, or a list of them.
         """
+        self._pool.supply.renew(self._number)
         arrays = [np.asarray(one) for one in self._order(args, kwargs)]
-        held = self._evaluator.sliceables
-        results = self._evaluator.run(arrays, [one.raw() for one in held], 0, 1)
+        evaluator = self._pool.member.functions[self._number]
+        held = evaluator.sliceables
+        results = evaluator.run(arrays, [one.raw() for one in held], 0, 1)
         return results[0] if self._is_single else results or None
 
     alone = as_theano
@@ -241,6 +247,8 @@ class Function:
                     f"{[len(one) for one in scattered]}"
                 )
             chosen = batches.Batch(0, lengths.pop())
+            if chosen.length == 0 and "avg" in self._definition.output_modes:
+                raise ValueError(f"{self.name}: expected at least one row to average over, received none")
         for name, one in full:
             chosen.check(len(one), f"input {name}")
         for position, one in enumerate(scattered):

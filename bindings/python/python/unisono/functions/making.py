@@ -131,11 +131,17 @@ def _of_callable(
                 f"update {position}: expected a variable or a pair (variable, mode), received {one!r}"
             )
         output_modes.check_mode(one[1], position, "update")
-    extra = [one for one in [*sliceables, *(pair[0] for pair in pairs)]]
-    every = list({id(one): one for one in [*declared, *extra]}.values())
+    updated = [pair[0] for pair in pairs]
+    every = list({id(one): one for one in [*declared, *sliceables, *updated]}.values())
     for one in every:
         parts_of(one)
     arrays = [one for one in every if isinstance(one, Shared)]
+    for argument, given in (("sliceable_shareds", sliceables), ("shareds", declared), ("updates", updated)):
+        callables.check_names(target, argument, given)
+    titles = [one.name for one in arrays]
+    twice = [one for one in titles if titles.count(one) > 1]
+    if twice:
+        raise ValueError(f"shareds: expected one shared array for each name, received two named {twice[0]!r}")
     parsed, is_single = output_modes.parse_modes(modes)
     names = callables.input_names(target, [one.name for one in arrays])
     wrong = [one for one in broadcast if one not in names]

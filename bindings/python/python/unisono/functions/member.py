@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from unisono.functions.errors import Failure
 from unisono.functions.link import Link
+from unisono.functions.spaces import WorkerSpaces
 from unisono.functions.variables import Registry
 
 
@@ -38,6 +39,7 @@ class Member:
         self.rank, self.size, self.master = link.rank, link.size, master
         self.functions: dict[int, Any] = {}
         self.variables = Registry()
+        self.spaces = WorkerSpaces()
         self.kept: list[Any] = []
         self.in_step = True
         """Whether this rank is where the others expect it: between two commands."""

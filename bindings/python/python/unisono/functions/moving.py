@@ -181,7 +181,7 @@ class Reduce(Move):
                 if kind.kind not in "fc":
                     return TypeError(
                         f"{self.operation}: expected floating point for op 'avg', received {kind.name} in "
-                        f"{variable.name}; use 'sum'"
+                        f"{variable.name}; leave it out, use 'max', or name the module that has it"
                     )
         return self.differences(shown, 0)
 
@@ -200,17 +200,19 @@ class Reduce(Move):
                 return self._keep(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
             return None
         held = variable.get()
-        array = held if held.flags.c_contiguous else np.ascontiguousarray(held)
-        if not array.flags.writeable or (gets_it and not self._in_place):
-            array = array.copy()
-        flat = array.reshape(-1)
+        flat = np.ascontiguousarray(held).reshape(-1)
         if self.everybody:
+            flat = flat if flat.flags.writeable else flat.copy()
             link.group.all_reduce(flat, self._op, True, link.timeout, False)
-        else:
+        elif member.is_master and self._in_place and flat.flags.writeable:
             link.group.reduce(flat, self._op, member.master, True, link.timeout, False)
+        else:
+            result = link.group.reduce_to(flat, self._op, member.master, True, link.timeout, False)
+            flat = np.asarray(result) if member.is_master else flat
         if not gets_it:
             return None
-        return array if array is held else self._keep(variable, array)
+        array = flat.reshape(held.shape)
+        return array if np.may_share_memory(array, held) else self._keep(variable, array)
 
     def _keep(self, variable: Variable, array: Any) -> Any:
         if self._in_place:
@@ -241,7 +243,7 @@ class SetValue(Move):
         link = self.member.link
         if self._rank != self.member.rank:
             return
-        chosen: Any = slice(None) if self._rows is None else self._rows
+        chosen: Any = ... if self._rows is None else self._rows
         if isinstance(chosen, tuple):
             chosen = link.view(*chosen)
         for variable, place in zip(self.variables, self._places, strict=True):

@@ -98,6 +98,21 @@ def fold(mode: str, arrays: Sequence[Any]) -> Any:
     return np.asarray(total, dtype=arrays[0].dtype)
 
 
+def weigh(value: Any, rank: int, weights: Sequence[int]) -> Any:
+    """A rank's share of an average; without weight it has none, whatever it computed."""
+    own = weights[rank]
+    return np.asarray(value * value.dtype.type(own / sum(weights))) if own else np.zeros_like(value)
+
+
+def together(mode: str, arrays: Sequence[Any], weights: Sequence[int] | None) -> Any:
+    """The parts of all ranks as one; averages by weights, or alike."""
+    if mode == "gather":
+        return np.concatenate(arrays)
+    if weights is None:
+        return fold(mode, arrays)
+    return fold("sum", [weigh(one, rank, weights) for rank, one in enumerate(arrays)])
+
+
 class Accumulator:
     """Puts together the outputs of one worker's slices."""
 

@@ -13,14 +13,16 @@ import time
 import warnings
 from typing import Any
 
+import numpy as np
+
 from unisono import _native
-from unisono.errors import Error, PeerLost, Timeout
+from unisono.errors import Error
 from unisono.functions.batch import Place
-from unisono.functions.distribution import Distribute, pack
-from unisono.functions.errors import Inactive
+from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Member
+from unisono.functions.supply import Supply
 from unisono.functions.worker import START_SECONDS
 
 _BOOT = (
@@ -30,9 +32,6 @@ _BOOT = (
 
 _FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
 """What a surrounding job may have set, and workers must not obey."""
-
-LOST = (PeerLost, Timeout)
-"""After these there are no workers left to speak to."""
 
 _GRACE = 5.0
 """Seconds that workers get to end by themselves."""
@@ -46,10 +45,8 @@ class Pool:
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._undistributed: list[tuple[int, Definition]] = []
-        self._sent: set[int] = set()
+        self._watchers: list[threading.Thread] = []
         self._lent = _Lent()
-        self._refused: dict[int, Exception] = {}
         self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self._pid = os.getpid()
@@ -59,6 +56,7 @@ class Pool:
                     self._start(rank, master, profile, threads)
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, timeout or FOREVER), master)
+            self.supply = Supply(self.member, self._tell)
         except BaseException:
             self._end_processes(0)
             raise
@@ -81,59 +79,22 @@ class Pool:
             start_new_session=True,
         )
         self._processes.append(process)
-        threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
+        watcher = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         """Lets nobody wait for a worker that died before it had joined."""
         process.wait()
         self._job.rank_ended(rank)
 
-    def register(self, definition: Definition, evaluator: Evaluator) -> int:
+    def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Takes a new function; workers get it before they need it."""
-        number = len(self.member.functions)
-        self.member.functions[number] = evaluator
-        self._undistributed.append((number, definition))
-        return number
+        return self.supply.add(definition, evaluator, shareds)
 
     def distribute(self) -> None:
-        """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
-        pending, self._undistributed = self._undistributed, []
-        if not pending:
-            return
-        try:
-            self._send(pending)
-        except LOST:
-            raise
-        except Exception as error:
-            if len(pending) == 1:
-                self._refused[pending[0][0]] = error
-                raise
-            self._send_each(pending)
-
-    def _send_each(self, pending: list[tuple[int, Definition]]) -> None:
-        """Finds out which functions cannot be sent."""
-        first: Exception | None = None
-        for one in pending:
-            try:
-                self._send([one])
-            except LOST:
-                raise
-            except Exception as error:
-                self._refused[one[0]] = error
-                first = first or error
-        if first is not None:
-            raise first
-
-    def _send(self, pending: list[tuple[int, Definition]]) -> None:
-        packed = pack(pending, self.member.variables, self._sent)
-        self._tell(Distribute(self.member, packed), ("distribute", packed))
-        self._sent.update(self.member.variables.objects)
-
-    def check_sent(self, number: int) -> None:
-        """Fails if the workers could not take a function."""
-        self.distribute()
-        if number in self._refused:
-            raise self._refused[number]
+        """Sends the workers what they do not have."""
+        self.supply.distribute()
 
     def lend(self, array: Any) -> Place:
         """Copies an array to where workers can read it during the next command."""
@@ -164,6 +125,8 @@ class Pool:
             except BaseException as error:
                 if not member.in_step:
                     self._lost = error
+                    if isinstance(error, Error):
+                        explain(error, task.operation, member.link.timeout)
                 raise
             finally:
                 self._lent.memory.clear()
@@ -173,7 +136,7 @@ class Pool:
         if isinstance(self._lost, Error):
             raise self._lost
         if self._lost is not None:
-            raise Inactive("anything after an interrupted call", "call close() and then fork() again")
+            raise Interrupted
 
     def close(self) -> None:
         """Ends the workers."""
@@ -189,6 +152,7 @@ class Pool:
                 # Somebody was lost, or is stuck: there is nothing left to say.
                 pass
         self._end_processes(grace)
+        self.supply.end()
         self.member.link.world.shutdown()
 
     def _end_processes(self, grace: float) -> None:
@@ -202,6 +166,9 @@ class Pool:
             # Closed before, it would have told a worker that is still tidying up to end at once.
             assert process.stdin is not None
             process.stdin.close()
+        for watcher in self._watchers:
+            # Until it ends it holds the job's memory.
+            watcher.join()
 
 
 class _Lent(threading.local):
@@ -239,6 +206,7 @@ def fork(
 
     Raises:
         RuntimeError: There are workers already.
+        TypeError: The number of workers is not a whole number.
         ValueError: There would be no worker, or no such rank.
 
     Example:
@@ -248,9 +216,11 @@ def fork(
         >>> functions.close()
     """
     global _pool
+    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer))):
+        raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
-    size = len(os.sched_getaffinity(0)) if n is None else n
+    size = len(os.sched_getaffinity(0)) if n is None else int(n)
     if size < 1:
         raise ValueError(f"fork: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
@@ -277,6 +247,30 @@ def close() -> None:
 def is_active() -> bool:
     """Whether there are workers."""
     return _pool is not None
+
+
+def rank() -> int:
+    """Which rank this process is: for functions that do something else on each worker.
+
+    Returns:
+        The rank, on workers and on the master.
+
+    Raises:
+        RuntimeError: There are no workers.
+
+    Example:
+        >>> import random
+        >>> from unisono import functions
+        >>> functions.fork(2)
+        2
+        >>> def seed():
+        ...     random.seed(7 + functions.rank())
+        >>> functions.function(seed)()
+        >>> functions.close()
+    """
+    from unisono.functions import worker
+
+    return worker.rank if worker.rank is not None else active("rank()").member.rank
 
 
 def active(what: str) -> Pool:

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
-from unisono.functions.collectives import all_reduce
+import numpy as np
+
+from unisono.functions.collectives import all_reduce, broadcast
 from unisono.functions.making import function
 
 
 class TrainFunction:
     """A training step; made by `make_train_function`."""
 
-    def __init__(self, gradient: Any, apply: Any, vector: Any, operation: str) -> None:
+    def __init__(self, gradient: Any, apply: Any, vector: Any, operation: str, rate: Any = None) -> None:
         self.gradient = gradient
         """The function that computes the loss and this worker's gradient."""
         self.apply = apply
         """The function that changes the parameters."""
         self.vector = vector
         """The shared vector of all gradients."""
-        self._operation = operation
+        self._operation, self._rate = operation, rate
+
+    def __repr__(self) -> str:
+        return f"<unisono.functions.TrainFunction: {self.gradient.name}>"
+
+    @property
+    def learning_rate(self) -> float:
+        """How far to step; what is assigned counts from the next step on."""
+        return float(self._shared_rate().get_value())
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        rate = self._shared_rate()
+        broadcast(rate, np.asarray(value, rate.get_value().dtype))
+
+    def _shared_rate(self) -> Any:
+        if self._rate is None:
+            raise AttributeError(
+                "learning_rate: a graph has its learning rate in it; to change it, make the function with a "
+                "shared variable of PyTensor as its learning rate, and broadcast() that"
+            )
+        return self._rate
+
+    def build_inputs(self, *arrays: Any, **options: Any) -> Any:
+        """Makes `Data` for the inputs of the loss, as `Function.build_inputs` does.
+
+        Args:
+            *arrays: Arrays, one for each input.
+            **options: As for `Function.build_inputs`.
+
+        Returns:
+            One `Data`, or a tuple of them.
+        """
+        return self.gradient.build_inputs(*arrays, **options)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Makes one step.
@@ -71,8 +107,10 @@ def make_train_function(
     from unisono.functions.with_pytensor import is_shared
 
     rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
-    if weighted:
-        kwargs["rows"] = x.shape[0]
+    counts = weighted or (x is not None and "rows" in inspect.signature(rule).parameters)
+    if counts:
+        # Workers count by their rows, or as much as any other that has some.
+        kwargs["rows"] = x.shape[0] if weighted else x.shape[0].clip(0, 1)
     first, second, vector = rule(loss, params, *args, **kwargs)
     given = [one for one in (x, y) if one is not None]
     inputs = [one for one in given if not is_shared(one)]
@@ -82,7 +120,7 @@ def make_train_function(
         updates=first,
         sliceable_shareds=[one for one in given if is_shared(one)],
         weighted=weighted,
-        name="gradient",
+        name=f"gradient of {loss.name or 'loss'}",
     )
-    apply = function([], updates=second, name="apply")
-    return TrainFunction(gradient, apply, vector, "sum" if weighted else "avg")
+    apply = function([], updates=second, name=f"step of {loss.name or 'loss'}")
+    return TrainFunction(gradient, apply, vector, "sum" if counts else "avg")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions.callables import input_names
+from unisono.functions.callables import check_names, input_names
 from unisono.functions.making import function
 from unisono.functions.rules import RULES, Rule
 from unisono.functions.shared import Shared, shared, updated
@@ -31,6 +31,7 @@ def make(
         raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
     settings = _settings(RULES[name], args, kwargs)
     sliceables = [one for one in data if isinstance(one, Shared)]
+    check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
     is_torch = torch is not None and (
         isinstance(params, torch.nn.Module) or any(isinstance(one, torch.Tensor) for one in params)
@@ -39,7 +40,7 @@ def make(
     return maker(loss, params, sliceables, RULES[name], settings, weighted)
 
 
-def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, float]:
+def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     names = ["learning_rate", *(name for name in rule.settings if name != "learning_rate")]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     unknown = [name for name in given if name not in names]
@@ -48,7 +49,17 @@ def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     settings = {**rule.settings, **given}
     if "learning_rate" not in settings:
         raise TypeError(f"{rule.name}: expected a learning_rate, received none")
+    for name, value in settings.items():
+        is_rate = name == "learning_rate" and isinstance(value, Shared) and value.value.ndim == 0
+        if not is_rate and (isinstance(value, bool) or not isinstance(value, (int, float, np.number))):
+            raise TypeError(f"{rule.name}: expected {name} to be a number, received {type(value).__name__}")
     return settings
+
+
+def _rate(settings: dict[str, Any], dtype: Any) -> Shared:
+    """The learning rate as a shared array: it may change between steps."""
+    rate = settings["learning_rate"]
+    return rate if isinstance(rate, Shared) else shared(np.asarray(rate, dtype), "learning_rate")
 
 
 def _state(rule: Rule, count: int, dtype: Any) -> list[Shared]:
@@ -57,41 +68,59 @@ def _state(rule: Rule, count: int, dtype: Any) -> list[Shared]:
     return counter + [shared(np.zeros(count, dtype), f"state_{first + at}") for at in range(rule.vectors)]
 
 
-def _mean(vector: Any, weighted: bool) -> Any:
-    """The gradient in a reduced vector; behind weighted sums is the number of rows."""
-    return vector[:-1] / vector[-1] if weighted else vector
+def _weight(rows: int, weighted: bool) -> int:
+    """How much a worker counts: by its rows, or as much as any other that has some."""
+    return rows if weighted else min(rows, 1)
+
+
+def _mean(vector: Any) -> Any:
+    """The gradient in a reduced vector: behind the sums is what they weigh."""
+    return vector[:-1] / vector[-1]
+
+
+def _title(loss: Any, part: str) -> str:
+    return f"{part} of {getattr(loss, '__name__', None) or type(loss).__name__}"
 
 
 def _torch(
-    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, float], weighted: bool
+    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, Any], weighted: bool
 ) -> TrainFunction:
     import torch
 
-    tensors = list(params.parameters()) if isinstance(params, torch.nn.Module) else list(params)
+    every = list(params.parameters()) if isinstance(params, torch.nn.Module) else list(params)
+    tensors = [one for one in every if one.requires_grad]
+    if not tensors:
+        raise ValueError(
+            "params: expected at least one parameter that requires a gradient, received "
+            f"{len(every)} that do not"
+        )
     count = sum(one.numel() for one in tensors)
     dtype = np.dtype(str(tensors[0].dtype).removeprefix("torch."))
-    vector = shared(np.zeros(count + weighted, dtype), "vector")
-    state = _state(rule, count, dtype)
+    vector = shared(np.zeros(count + 1, dtype), "vector")
+    state, rate = _state(rule, count, dtype), _rate(settings, dtype)
 
     def gradient(*rows: Any, **shareds: Any) -> Any:
         shareds.pop("vector")
         own = len(rows[0]) if rows else len(next(iter(shareds.values())))
         value = loss(*rows, **shareds)
         found = torch.autograd.grad(value, tensors, allow_unused=True)
+        if all(piece is None for piece in found):
+            raise ValueError(
+                "expected a loss that depends on the parameters, received one that uses none of them; if the "
+                "model was replaced, make the training function again"
+            )
         pieces = [
             torch.zeros(one.numel(), dtype=one.dtype) if piece is None else piece.reshape(-1)
             for one, piece in zip(tensors, found, strict=True)
         ]
-        flat = torch.cat(pieces)
-        if weighted:
-            flat = torch.cat(
-                [flat * own if own else torch.zeros_like(flat), torch.tensor([own], dtype=flat.dtype)]
-            )
-        return updated(value, vector=flat)
+        flat, weight = torch.cat(pieces), _weight(own, weighted)
+        flat = flat * weight if weight else torch.zeros_like(flat)
+        return updated(value, vector=torch.cat([flat, torch.tensor([weight], dtype=flat.dtype)]))
 
     def apply(**shareds: Any) -> Any:
         held = [shareds[one.name] for one in state]
-        step, new = rule.formula(torch, _mean(shareds["vector"], weighted), held, settings)
+        own = {**settings, "learning_rate": shareds[rate.name]}
+        step, new = rule.formula(torch, _mean(shareds["vector"]), held, own)
         start = 0
         with torch.no_grad():
             for one in tensors:
@@ -101,7 +130,7 @@ def _torch(
 
     names = input_names(loss, [one.name for one in sliceables])
     _sign(gradient, names, [vector.name, *(one.name for one in sliceables)])
-    _sign(apply, [], [vector.name, *(one.name for one in state)])
+    _sign(apply, [], [vector.name, rate.name, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -109,24 +138,25 @@ def _torch(
         shareds=[vector, params] if isinstance(params, torch.nn.Module) else [vector, *tensors],
         framework="torch",
         weighted=weighted,
-        name="gradient",
+        name=_title(loss, "gradient"),
     )
-    second = function(apply, shareds=[vector, *state], framework="torch", name="apply")
-    return TrainFunction(first, second, vector, "sum" if weighted else "avg")
+    second = function(apply, shareds=[vector, rate, *state], framework="torch", name=_title(loss, "step"))
+    return TrainFunction(first, second, vector, "sum", rate)
 
 
 def _jax(
-    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, float], weighted: bool
+    loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, Any], weighted: bool
 ) -> TrainFunction:
     import jax
     import jax.numpy as jnp
 
     trained: list[Shared] = list(params)
+    check_names(loss, "params", trained)
     shapes = [one.value.shape for one in trained]
     sizes = [int(np.prod(shape)) for shape in shapes]
     dtype = np.asarray(trained[0].value).dtype
-    vector = shared(np.zeros(sum(sizes) + weighted, dtype), "vector")
-    state = _state(rule, sum(sizes), dtype)
+    vector = shared(np.zeros(sum(sizes) + 1, dtype), "vector")
+    state, rate = _state(rule, sum(sizes), dtype), _rate(settings, dtype)
     keys = [one.name for one in trained]
 
     def gradient(*rows: Any, **shareds: Any) -> Any:
@@ -138,16 +168,14 @@ def _jax(
             return loss(*rows, **shareds, **dict(zip(keys, values, strict=True)))
 
         value, found = jax.value_and_grad(of)(values)
-        flat = jnp.concatenate([piece.reshape(-1) for piece in found])
-        if weighted:
-            flat = jnp.concatenate(
-                [flat * own if own else jnp.zeros_like(flat), jnp.array([own], flat.dtype)]
-            )
-        return updated(value, vector=flat)
+        flat, weight = jnp.concatenate([piece.reshape(-1) for piece in found]), _weight(own, weighted)
+        flat = flat * weight if weight else jnp.zeros_like(flat)
+        return updated(value, vector=jnp.concatenate([flat, jnp.array([weight], flat.dtype)]))
 
     def apply(**shareds: Any) -> Any:
         held = [shareds[one.name] for one in state]
-        step, new = rule.formula(jnp, _mean(shareds["vector"], weighted), held, settings)
+        own = {**settings, "learning_rate": shareds[rate.name]}
+        step, new = rule.formula(jnp, _mean(shareds["vector"]), held, own)
         pieces = jnp.split(step, np.cumsum(sizes)[:-1])
         changed = {
             key: shareds[key] + piece.reshape(shape)
@@ -157,7 +185,7 @@ def _jax(
 
     names = input_names(loss, [*keys, *(one.name for one in sliceables)])
     _sign(gradient, names, [vector.name, *keys, *(one.name for one in sliceables)])
-    _sign(apply, [], [vector.name, *keys, *(one.name for one in state)])
+    _sign(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
     first = function(
         gradient,
         "avg",
@@ -165,10 +193,12 @@ def _jax(
         shareds=[vector, *trained],
         framework="jax",
         weighted=weighted,
-        name="gradient",
+        name=_title(loss, "gradient"),
     )
-    second = function(apply, shareds=[vector, *trained, *state], framework="jax", name="apply")
-    return TrainFunction(first, second, vector, "sum" if weighted else "avg")
+    second = function(
+        apply, shareds=[vector, rate, *trained, *state], framework="jax", name=_title(loss, "step")
+    )
+    return TrainFunction(first, second, vector, "sum", rate)
 
 
 def _sign(target: Any, inputs: list[str], shareds: list[str]) -> None:

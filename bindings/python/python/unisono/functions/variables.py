@@ -38,6 +38,7 @@ class Registry:
         self.objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._variables: dict[int, Variable] = {}
+        self._titles: dict[int, str] = {}
 
     def note(self, thing: Any) -> None:
         """Gives numbers to an object and to the variables in it; a second time does nothing."""
@@ -46,16 +47,31 @@ class Registry:
         kind = kind_of(thing)
         if kind is None:
             return
-        self.adopt(len(self.objects), thing)
-        for part in kind.parts(thing):
+        self.adopt_new(thing)
+        for title, part in kind.titled_parts(thing):
             if part is not thing:
-                self.note(part)
+                self._titles.setdefault(self.adopt_new(part), title)
 
     def adopt(self, number: int, thing: Any) -> None:
         """Takes an object under the number that it has elsewhere."""
         self.objects[number] = thing
         self._numbers[id(thing)] = number
         self._variables.pop(number, None)
+
+    def adopt_new(self, thing: Any) -> int:
+        """Gives an object a number, unless it has one."""
+        number = self._numbers.get(id(thing))
+        if number is None:
+            number = len(self.objects)
+            self.adopt(number, thing)
+        return number
+
+    def forget(self, count: int) -> None:
+        """Takes the numbers from `count` up back: what has them could not be sent."""
+        for number in range(count, len(self.objects)):
+            self._numbers.pop(id(self.objects.pop(number)), None)
+            self._variables.pop(number, None)
+            self._titles.pop(number, None)
 
     def number_of(self, thing: Any) -> int | None:
         """The number of an object, if it has one."""
@@ -66,17 +82,57 @@ class Registry:
         found = self._variables.get(number)
         if found is None:
             found = self._variables[number] = wrap(self.objects[number])
+            found.name = self._titles.get(number, found.name)
         return found
+
+
+class Settings:
+    """What shared objects say beside their values, such as whether a module is in training."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._watches: list[Any] = []
+
+    def changes(self) -> list[tuple[int, Any]]:
+        """What has changed since it was last told to the workers; every call asks."""
+        return [change for watch in self._watches for change in watch.changes()] if self._watches else []
+
+    def told(self, registry: Registry) -> None:
+        """The workers have everything as it is."""
+        if len(registry.objects) != self._count:
+            self._count = len(registry.objects)
+            makers = [kind.Watch for kind in kinds() if hasattr(kind, "Watch")]
+            watches = [make(registry.objects) for make in makers]
+            self._watches = [watch for watch in watches if watch.has_any()]
+        for watch in self._watches:
+            watch.told()
+
+
+def apply_settings(thing: Any, setting: Any) -> None:
+    """Makes an object say what the master's says."""
+    kind_of(thing).apply_settings(thing, setting)
+
+
+_found: list[Any] = []
 
 
 def kinds() -> list[Any]:
     """The modules that know shared objects, for the libraries that are in use here."""
-    return [importlib.import_module(adapter) for library, adapter in _KINDS.items() if library in sys.modules]
+    if len(_found) < len(_KINDS):
+        _found[:] = [
+            importlib.import_module(own) for library, own in _KINDS.items() if library in sys.modules
+        ]
+    return _found
 
 
 def kind_of(thing: Any) -> Any:
     """The module that knows objects like this one, or None for objects that are not shared."""
     return next((kind for kind in kinds() if kind.is_shared(thing)), None)
+
+
+def is_found(thing: Any) -> bool:
+    """Whether this is a shared object also where nobody said so."""
+    return any(kind.is_found(thing) for kind in kinds())
 
 
 def parts_of(thing: Any) -> list[Any]:

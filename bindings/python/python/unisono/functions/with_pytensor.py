@@ -96,6 +96,11 @@ def parts(thing: Any) -> Iterable[Any]:
     return [thing]
 
 
+def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
+    """It has its own name."""
+    return [("", thing)]
+
+
 def wrap(thing: Any) -> _Copy:
     """A shared variable as a variable."""
     return _Copy(thing)

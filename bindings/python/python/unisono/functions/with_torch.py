@@ -13,11 +13,32 @@ from unisono.functions.shared import Shared
 
 
 class TorchKernel(Kernel):
-    """A callable that gets and gives tensors."""
+    """A callable that gets and gives tensors.
+
+    Inputs lie in memory that all ranks see, and tensors cannot be made read-only. But they count their
+    changes. The first call gets copies, and if it changes them, all later ones do.
+    """
+
+    _writes: bool | None = None
+    """Whether it changes its inputs; None before the first call."""
 
     def argument(self, array: Any) -> Any:
-        """A tensor over the same memory, which all ranks see: the callable must not write to it."""
-        return torch.from_numpy(array)
+        """A tensor over the same memory, or a copy."""
+        return torch.from_numpy(array) if self._writes is False else torch.tensor(array)
+
+    def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
+        """Runs it, and looks whether it has changed its inputs."""
+        before = [one._version for one in arguments]
+        result = super().call(arguments, shareds)
+        changed = any(one._version != old for one, old in zip(arguments, before, strict=True))
+        if changed and self._writes is False:
+            self._writes = True
+            raise ValueError(
+                "expected inputs to stay as they are, and this call changed one in place where earlier ones "
+                "did not: the memory of the data has changed; clone() what you change"
+            )
+        self._writes = self._writes or changed
+        return result
 
     def value(self, shared: Shared) -> Any:
         """A tensor over the shared array's own memory."""
@@ -79,6 +100,70 @@ def parts(thing: Any) -> Iterable[Any]:
     if isinstance(thing, torch.nn.Module):
         return [*thing.parameters(), *thing.buffers()]
     return [] if isinstance(thing, torch.optim.Optimizer) else [thing]
+
+
+def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
+    """The same, each with what to call it in errors."""
+    if isinstance(thing, torch.nn.Module):
+        owner = type(thing).__name__
+        named = [*thing.named_parameters(), *thing.named_buffers()]
+        return [(f"{name} of {owner}", part) for name, part in named]
+    return [("", part) for part in parts(thing)]
+
+
+class Watch:
+    """What the master's modules, parameters and optimizers say beside their values."""
+
+    def __init__(self, objects: dict[int, Any]) -> None:
+        every = list(objects.items())
+        # Asked before every call: dictionaries answer faster than modules.
+        self._modules = [(number, one.__dict__) for number, one in every if isinstance(one, torch.nn.Module)]
+        self._leaves = [(number, one) for number, one in every if isinstance(one, torch.nn.Parameter)]
+        self._optimizers = [(number, one) for number, one in every if isinstance(one, torch.optim.Optimizer)]
+        self._told: list[Any] = []
+
+    def has_any(self) -> bool:
+        """Whether there is anything to watch."""
+        return bool(self._modules or self._leaves or self._optimizers)
+
+    def _now(self) -> list[Any]:
+        return [
+            *[held.get("training") for _, held in self._modules],
+            *[one.requires_grad for _, one in self._leaves],
+            *[_groups(one) for _, one in self._optimizers],
+        ]
+
+    def changes(self) -> list[tuple[int, Any]]:
+        """Number and setting of each object that says something else than was told."""
+        now = self._now()
+        if now == self._told:
+            return []
+        numbers = [number for number, _ in [*self._modules, *self._leaves, *self._optimizers]]
+        return [
+            (number, new) for number, new, old in zip(numbers, now, self._told, strict=True) if new != old
+        ]
+
+    def told(self) -> None:
+        """The workers have what is said here."""
+        self._told = self._now()
+
+
+def _groups(optimizer: Any) -> list[dict[str, Any]]:
+    """An optimizer's settings, such as its learning rates."""
+    return [
+        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+
+
+def apply_settings(thing: Any, setting: Any) -> None:
+    """Makes a module, a parameter or an optimizer say what the master's says."""
+    if isinstance(thing, torch.nn.Module):
+        thing.training = setting
+    elif isinstance(thing, torch.optim.Optimizer):
+        for group, settings in zip(thing.param_groups, setting, strict=False):
+            group.update(settings)
+    else:
+        thing.requires_grad_(setting)
 
 
 def wrap(thing: Any) -> _Copy:

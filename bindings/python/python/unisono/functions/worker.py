@@ -15,6 +15,9 @@ from unisono.errors import PeerLost
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Maker, Member
 
+rank: int | None = None
+"""Which rank this process is, if it is a worker."""
+
 START_SECONDS = 300.0
 """How long the ranks of a job wait for each other at its start."""
 
@@ -29,7 +32,9 @@ def main(master: int, profile: bool) -> None:
     # Ctrl-C is for the master; it tells the workers what comes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_master, daemon=True).start()
+    global rank
     member = Member(Link(_native.World.init(START_SECONDS)), master)
+    rank = member.rank
     for name in ("RANK", "SIZE", "JOB", "RESTARTS"):
         # What user code starts or joins from here is not this rank of this job.
         os.environ.pop(f"UNISONO_{name}", None)

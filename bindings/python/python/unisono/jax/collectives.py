@@ -1,21 +1,24 @@
 """Collectives on JAX arrays and pytrees: outside `jit` at once, inside as ordered callbacks.
 
 Every rank makes the same calls in the same order. Inside `jit` JAX keeps it: the callbacks are ordered, also
-from one jitted function to the next. They cannot be differentiated: reduce what `grad` returned.
+from one jitted function to the next. `grad` goes through them backwards: what it returns on a rank belongs to
+the sum of what all ranks differentiate, so all of them must differentiate alike.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
 
 from unisono.errors import Error
 from unisono.group import Group
+from unisono.jax.traced import Verb, call
 from unisono.world import world
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +53,13 @@ def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: 
     def reduce(arrays: list[Values]) -> list[Values]:
         return _fused(arrays, lambda flat: ranks.all_reduce(flat, op, timeout=timeout))
 
-    return _apply(reduce, x, lambda leaf: leaf.shape)
+    def adjoint(gradients: list[Any]) -> list[Any]:
+        back: list[Any] = all_reduce(gradients, op, group=group, timeout=timeout)
+        return back
+
+    reason = f"expected op sum or avg where grad goes through it, received {op}; reduce what grad returned"
+    linear = adjoint if op in ("sum", "avg") else reason
+    return _apply(Verb("all_reduce", reduce, lambda leaf: leaf.shape, linear, by_element=True), x)
 
 
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: float | None = None) -> Any:
@@ -70,7 +79,11 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: flo
     def copy(arrays: list[Values]) -> list[Values]:
         return _fused(arrays, lambda flat: ranks.broadcast(flat, root, timeout=timeout))
 
-    return _apply(copy, x, lambda leaf: leaf.shape)
+    def adjoint(gradients: list[Any]) -> list[Any]:
+        sums = all_reduce(gradients, group=group, timeout=timeout)
+        return [one if ranks.rank == root else jnp.zeros_like(one) for one in sums]
+
+    return _apply(Verb("broadcast", copy, lambda leaf: leaf.shape, adjoint, by_element=True), x)
 
 
 def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = None) -> Any:
@@ -89,7 +102,10 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
     def gather(arrays: list[Values]) -> list[Values]:
         return [ranks.all_gather(array, timeout=timeout) for array in arrays]
 
-    return _apply(gather, x, lambda leaf: (ranks.size, *leaf.shape))
+    def adjoint(gradients: list[Any]) -> list[Any]:
+        return [one[0] for one in reduce_scatter(gradients, group=group, timeout=timeout)]
+
+    return _apply(Verb("all_gather", gather, lambda leaf: (ranks.size, *leaf.shape), adjoint), x)
 
 
 def reduce_scatter(
@@ -115,7 +131,8 @@ def reduce_scatter(
         rows, rest = divmod(leaf.shape[0], ranks.size)
         return (rows + (ranks.rank < rest), *leaf.shape[1:])
 
-    return _apply(scatter, x, share)
+    reason = "expected a call that grad does not go through, received one that it does; use all_reduce"
+    return _apply(Verb("reduce_scatter", scatter, share, reason), x)
 
 
 def barrier(*, group: Group | None = None, timeout: float | None = None) -> None:
@@ -144,7 +161,7 @@ def jit(function: F, **options: Any) -> F:
     compiled = jax.jit(function, **options)
 
     @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
+    def waiting(*args: Any, **named: Any) -> Any:
         _raised.clear()
         try:
             return jax.block_until_ready(compiled(*args, **named))
@@ -153,17 +170,17 @@ def jit(function: F, **options: Any) -> F:
                 raise _raised.pop() from error
             raise
 
-    return cast(F, call)
+    return cast(F, waiting)
 
 
-def _apply(host: Callable[[list[Values]], list[Values]], x: Any, shape: Callable[[Any], Any]) -> Any:
-    """Runs `host` on the leaves of a tree: now, or when the jitted program comes to it."""
+def _apply(verb: Verb, x: Any) -> Any:
+    """Makes a call on the leaves of a tree: now, or when the traced program comes to it."""
     leaves, tree = jax.tree_util.tree_flatten(x)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        shapes = [jax.ShapeDtypeStruct(shape(leaf), leaf.dtype) for leaf in leaves]
-        return tree.unflatten(io_callback(functools.partial(_guarded, host), shapes, leaves, ordered=True))
+        guarded = dataclasses.replace(verb, host=functools.partial(_guarded, verb.host))
+        return tree.unflatten(call(guarded, leaves))
     _settle()
-    results = host([np.asarray(leaf) for leaf in leaves])
+    results = verb.host([np.asarray(leaf) for leaf in leaves])
     return tree.unflatten([like(result, leaf) for result, leaf in zip(results, leaves, strict=True)])
 
 

@@ -31,16 +31,17 @@ class ParameterManager(AnyParameterManager):
         Array([1., 1.], dtype=float32)
     """
 
-    def sync(self, model: Any = None) -> Any:
+    def sync(self, model: Any = None, *, weight: float | None = None) -> Any:
         """Exchanges with the other workers, every so many calls.
 
         Args:
             model: The tree as it is now; by default the one that the manager holds.
+            weight: With mode="average", how much this worker counts.
 
         Returns:
             The tree after the exchange, or as it was if this call exchanged nothing.
         """
-        super().sync(model)
+        super().sync(model, weight=weight)
         return self.model
 
     def flush(self, model: Any = None) -> Any:

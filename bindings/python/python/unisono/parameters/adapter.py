@@ -22,7 +22,8 @@ class Parameters(Protocol):
       none.
     - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
     - `swap`: a `Swapping`, if the parameters can take new values without a copy.
-    - `reduce_gradients(group, op)`: combines the gradients between workers in a way of its own.
+    - `reduce_gradients(group, op, factor)`: combines the gradients between workers in a way of its own, this
+      worker's multiplied by the factor first.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """
 

@@ -123,18 +123,26 @@ class Averaging:
     def __init__(self, group: Group, timeout: float | None) -> None:
         self._group = group
         self._timeout = timeout
+        self.factor = 1.0
+        """What this worker's values are multiplied by before they are averaged the next time."""
 
     def run(self, values: Values, fill: Part, settle: Part) -> None:
         """Averages."""
-        fill(0, values.size)
+        self._fill(values, fill)
         self._group.all_reduce(values, "avg", timeout=self._timeout)
         settle(0, values.size)
 
     def begin(self, values: Values, fill: Part, settle: Part) -> Waiting:
         """Averages behind the other calls of the group, whose order must be the same on all workers."""
-        fill(0, values.size)
+        self._fill(values, fill)
         pending = self._group.all_reduce(values, "avg", wait=False, timeout=self._timeout)
         return _Settled(pending, lambda: settle(0, values.size))
+
+    def _fill(self, values: Values, fill: Part) -> None:
+        fill(0, values.size)
+        factor, self.factor = self.factor, 1.0
+        if factor != 1.0:
+            np.multiply(values, factor, out=values)
 
 
 class _Settled:

@@ -12,7 +12,9 @@ from unisono.group import Group
 from unisono.parameters.adapter import Values
 
 
-def reduce_gradients(names: Sequence[str], gradients: Sequence[Values | None], group: Group, op: str) -> None:
+def reduce_gradients(
+    names: Sequence[str], gradients: Sequence[Values | None], group: Group, op: str, factor: float = 1.0
+) -> None:
     """Combines gradients in place. Every worker calls it, with the same parameters in the same order.
 
     Args:
@@ -21,6 +23,7 @@ def reduce_gradients(names: Sequence[str], gradients: Sequence[Values | None], g
             parameter takes part on no worker.
         group: The workers.
         op: "avg" or "sum".
+        factor: What this worker's gradients are multiplied by first; zero leaves zeros, whatever was there.
 
     Raises:
         UsageError: A parameter has a gradient on some workers only; the same on every worker.
@@ -32,6 +35,10 @@ def reduce_gradients(names: Sequence[str], gradients: Sequence[Values | None], g
             kinds.setdefault(gradient.dtype, []).append(gradient)
     for dtype in sorted(kinds, key=str):
         joined = np.concatenate([gradient.reshape(-1) for gradient in kinds[dtype]])
+        if factor == 0.0:
+            joined[...] = 0
+        elif factor != 1.0:
+            joined *= joined.dtype.type(factor)
         group.all_reduce(joined, op)
         begin = 0
         for gradient in kinds[dtype]:

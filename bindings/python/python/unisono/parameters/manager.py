@@ -16,6 +16,7 @@ from unisono.parameters.keeper import Keeper, write
 from unisono.parameters.layout import Layout, agree
 from unisono.parameters.recognise import recognise
 from unisono.parameters.step import Steps
+from unisono.parameters.weights import factor_of
 from unisono.world import world
 
 MODES = ("delta", "average", "gradients")
@@ -100,6 +101,7 @@ class ParameterManager:
         self._background = background and mode != "gradients"
         self._op = op
         self._calls = 0
+        self._weight: float | None = None
         self._exchange: Exchange | None = None
         self._keeper: Keeper | None = None
         self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
@@ -171,11 +173,13 @@ class ParameterManager:
             f"{self._mode}, every {self._every}{beside}>"
         )
 
-    def sync(self, model: Any = None) -> bool:
+    def sync(self, model: Any = None, *, weight: float | None = None) -> bool:
         """Exchanges with the other workers, every so many calls.
 
         Args:
             model: The model as it is now, for frameworks whose models are replaced instead of changed.
+            weight: For modes that average: how much this worker counts, such as the rows of its batch. The
+                weights of calls that do not exchange add up. Give it on all workers or on none.
 
         Returns:
             Whether this call exchanged anything.
@@ -186,6 +190,7 @@ class ParameterManager:
         self._steps.check("sync", self._parameters)
         if model is not None:
             self._replace(model)
+        self._weigh(weight)
         self._calls += 1
         if self._calls % self._every:
             return False
@@ -263,14 +268,29 @@ class ParameterManager:
             )
         replace(model)
 
+    def _weigh(self, weight: float | None) -> None:
+        if weight is None:
+            return
+        if self._mode == "delta" or (self._mode == "gradients" and self._op != "avg"):
+            raise UsageError(
+                f"rank {self._world.rank}: sync: expected no weight where nothing is averaged, received "
+                f'{weight}; use mode="average", or mode="gradients" with op="avg"'
+            )
+        self._weight = weight if self._weight is None else self._weight + weight
+
+    def _factor(self) -> float:
+        """How much this worker counts in the average at hand."""
+        weight, self._weight = self._weight, None
+        return 1.0 if weight is None else factor_of(weight, self._steps.workers, "sync", self._timeout)
+
     def _reduce_gradients(self) -> None:
         assert self._parameters is not None
         own = getattr(self._parameters, "reduce_gradients", None)
         gradients = getattr(self._parameters, "gradients", None)
         if own is not None:
-            own(self._steps.workers, self._op)
+            own(self._steps.workers, self._op, self._factor())
         elif gradients is not None:
-            reduce_gradients(self._layout.names, gradients(), self._steps.workers, self._op)
+            reduce_gradients(self._layout.names, gradients(), self._steps.workers, self._op, self._factor())
         else:
             raise UsageError(
                 f'rank {self._world.rank}: sync: expected a model that has gradients for mode "gradients", '
@@ -278,8 +298,11 @@ class ParameterManager:
             )
 
     def _in_step(self, action: str) -> None:
+        """What workers tell each other before an exchange: where they are, and how much they count."""
         if self._exchange is not None and self._exchange.in_step:
             self._steps.compare(action)
+        if isinstance(self._exchange, Averaging) and action != "close":
+            self._exchange.factor = self._factor()
 
 
 def _parameters(

@@ -9,6 +9,7 @@ import torch
 from unisono.errors import Error
 from unisono.group import Group
 from unisono.pending import Pending
+from unisono.torch.gradients import scale
 from unisono.world import World
 
 # Bytes in a bucket: large enough for the memory's full speed, small enough to begin early.
@@ -25,6 +26,8 @@ class Bucket:
         *parts, self._marks = torch.split(self._flat, [*sizes, len(sizes)])
         self._views = [part.view(one.shape) for part, one in zip(parts, self.parameters, strict=True)]
         self._pending: Pending[object] | None = None
+        self.factor = 1.0
+        """What this rank's gradients are multiplied by before they are averaged."""
         self.begin()
 
     def begin(self) -> None:
@@ -44,6 +47,7 @@ class Bucket:
         if gradient.data_ptr() != view.data_ptr():
             view.copy_(gradient)
             parameter.grad = view
+        scale(view, self.factor)
         self._marks[place] = 1
         self.missing -= 1
 

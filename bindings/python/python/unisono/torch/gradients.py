@@ -10,6 +10,7 @@ import torch
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
+from unisono.parameters.weights import factor_of
 from unisono.world import world
 
 # A gradient of so many bytes is worth a call of its own; smaller ones share one.
@@ -19,7 +20,13 @@ LARGE = 64 * 1024
 _NONE, _DENSE, _UNUSABLE = 0, 1, 2
 
 
-def average_gradients(model: torch.nn.Module, *, group: Group | None = None, op: str = "avg") -> None:
+def average_gradients(
+    model: torch.nn.Module,
+    *,
+    weight: float | None = None,
+    group: Group | None = None,
+    op: str = "avg",
+) -> None:
     """Averages the gradients of all workers, in place. Call it between backward and the optimizer's step.
 
     A worker that has no gradient of a parameter counts as one whose gradient is zero; if no worker has one,
@@ -27,11 +34,14 @@ def average_gradients(model: torch.nn.Module, *, group: Group | None = None, op:
 
     Args:
         model: The module, with the same parameters on every worker.
+        weight: How much this worker counts: where parts of a batch differ in size, the rows of its own. Give
+            it on all workers or on none.
         group: The workers; by default the world.
         op: "avg", or "sum".
 
     Raises:
-        UsageError: A gradient is sparse or not in the processor's memory; the same on every worker.
+        UsageError: A gradient is sparse or not in the processor's memory, or a weight is no number from 0 up;
+            the same on every worker.
 
     Example:
         >>> import torch, unisono as uni
@@ -42,17 +52,22 @@ def average_gradients(model: torch.nn.Module, *, group: Group | None = None, op:
         >>> model.bias.grad
         tensor([2.])
     """
-    reduce_gradients(dict(model.named_parameters()), group or world(), op)
+    ranks = group or world()
+    if weight is not None and op != "avg":
+        raise UsageError(f"average_gradients: expected no weight for the operation {op!r}, received {weight}")
+    factor = 1.0 if weight is None else factor_of(weight, ranks, "average_gradients")
+    reduce_gradients(dict(model.named_parameters()), ranks, op, factor)
 
 
 @torch.no_grad()
-def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str) -> None:
+def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, factor: float = 1.0) -> None:
     """Combines the gradients of named parameters, in place.
 
     Args:
         named: The parameters; those that need no gradient take no part.
         group: The workers.
         op: "avg" or "sum".
+        factor: What this worker's gradients are multiplied by first.
     """
     if op not in ("avg", "sum"):
         raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
@@ -66,7 +81,7 @@ def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str) -
         if kind != _NONE:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
+            gradients.append(scale(parameter.grad, factor))
     reduce_tensors(gradients, group, op)
 
 
@@ -93,6 +108,21 @@ def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> No
             together, torch.split(joined, [one.numel() for one in together]), strict=True
         ):
             tensor.copy_(part.view(tensor.shape))
+
+
+def scale(gradient: torch.Tensor, factor: float) -> torch.Tensor:
+    """Multiplies a gradient in place.
+
+    Args:
+        gradient: The gradient.
+        factor: Zero leaves zeros, whatever was there: a mean over no rows is no number.
+
+    Returns:
+        The same gradient.
+    """
+    if factor == 0.0:
+        return gradient.zero_()
+    return gradient if factor == 1.0 else gradient.mul_(factor)
 
 
 def _kind(parameter: torch.Tensor) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.group import Group
+from unisono.parameters.weights import factor_of
 from unisono.torch.broadcast import broadcast_parameters, broadcast_tensors
 from unisono.torch.bucket import Bucket, buckets_of
 from unisono.world import world
@@ -95,6 +96,30 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             self._averages = before
 
+    def weigh(self, weight: float) -> None:
+        """Says how much this worker counts in the next average. All workers call it, before backward.
+
+        Args:
+            weight: Where parts of a batch differ in size, the rows of this worker's; 0 if it has none, which
+                then makes a pass all the same.
+
+        Raises:
+            UsageError: A weight is no number from 0 up, or all are 0; the same on every worker.
+
+        Example:
+            >>> import torch, unisono as uni
+            >>> world = uni.init()
+            >>> model = DistributedDataParallel(torch.nn.Linear(3, 1))
+            >>> part = torch.ones(5, 3).tensor_split(world.size)[world.rank]
+            >>> model.weigh(len(part))
+            >>> model(part).mean().backward()
+            >>> model.module.bias.grad  # of the mean over all five rows
+            tensor([1.])
+        """
+        factor = factor_of(weight, self._group, "DistributedDataParallel.weigh")
+        for bucket in self._buckets:
+            bucket.factor = factor
+
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         """Loads parameters and buffers, saved from this wrapper or from the module alone."""
         if not any(key.startswith("module.") for key in state_dict):
@@ -150,4 +175,5 @@ class DistributedDataParallel(torch.nn.Module):
             self._under_way = False
             self._next = 0
             for bucket in self._buckets:
+                bucket.factor = 1.0
                 bucket.begin()

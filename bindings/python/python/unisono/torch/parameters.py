@@ -47,9 +47,9 @@ class ModuleParameters:
             if value is not None:
                 one.add_(torch.from_numpy(value))
 
-    def reduce_gradients(self, group: Group, op: str) -> None:
+    def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
         """Combines the gradients between workers."""
-        reduce_gradients(self._named, group, op)
+        reduce_gradients(self._named, group, op, factor)
 
 
 def parameters_of(model: Any) -> ModuleParameters:

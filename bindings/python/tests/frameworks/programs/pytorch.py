@@ -108,6 +108,109 @@ def curves():
         equal(one, other)
 
 
+def uneven():
+    """Parts of different sizes, some of them empty: with weights, the mean is that over all rows."""
+
+    def parts_of(batch, empty):
+        rows = len(batch[1])
+        parts = 1 if empty else N
+        images, labels = (part.tensor_split(parts) for part in batch)
+        mine = world.rank if world.rank < parts else 0
+        count = len(labels[mine]) if world.rank < parts else 0
+        assert N == 1 or empty or rows % N, "the test needs uneven parts"
+        return images[mine][:count], labels[mine][:count]
+
+    def curve(model, weighted, empty):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        found = []
+        for batch in batches(size=5 + 6 * N if N > 1 else 11):
+            with torch.no_grad():
+                found.append(functional.cross_entropy(model(batch[0]), batch[1]).item())
+            images, labels = parts_of(batch, empty) if weighted else batch
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images), labels)
+            if weighted:
+                weighted(model, loss, len(labels))
+            else:
+                loss.backward()
+            optimizer.step()
+        return torch.tensor(found)
+
+    def by_call(model, loss, rows):
+        loss.backward()
+        average_gradients(model, weight=rows)
+
+    def by_wrapper(model, loss, rows):
+        model.weigh(rows)
+        loss.backward()
+
+    alone = curve(network(), None, False)
+    for empty in (False, True):
+        model = network()
+        equal(curve(model, by_call, empty), alone)
+        on_all_ranks(model)
+        equal(curve(DistributedDataParallel(network()), by_wrapper, empty), alone)
+        model = network()
+        manager = uni.ParameterManager(model, mode="gradients")
+
+        def by_manager(_, loss, rows, manager=manager):
+            loss.backward()
+            manager.sync(weight=rows)
+
+        equal(curve(model, by_manager, empty), alone)
+
+    # A weight counts for one pass; the next one without is a plain average.
+    wrapped = DistributedDataParallel(nn.Linear(1, 1))
+    for weight in (3.0 * (world.rank == 0), None):
+        wrapped.zero_grad()
+        if weight is not None:
+            wrapped.weigh(weight)
+        wrapped(torch.full((1, 1), world.rank + 1.0)).sum().backward()
+        expected = (N + 1) / 2 if weight is None else 1.0
+        equal(wrapped.module.weight.grad, torch.full((1, 1), expected))
+
+    # Averages of parameters; the weights of calls that do not exchange add up.
+    for background in (False, True):
+        values = torch.zeros(3)
+        with uni.ParameterManager([values], mode="average", every=2, background=background) as manager:
+            values += world.rank
+            for _ in range(2):
+                manager.sync(weight=world.rank + 0.5)
+            manager.flush()
+            weights = [rank + 0.5 for rank in range(N)]
+            mean = sum(rank * weight for rank, weight in enumerate(weights)) / sum(weights)
+            equal(values, torch.full((3,), mean))
+
+
+def fails(call, *words):
+    try:
+        call()
+    except uni.UsageError as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"expected an error with {words}")
+
+
+def wrong_weights():
+    """Wrong weights are an error on every worker, and change nothing."""
+    last, model = f"rank {N - 1}", nn.Linear(2, 1)
+    model(torch.ones(1, 2)).sum().backward()
+    held = model.weight.grad.clone()
+    manager = uni.ParameterManager(model, mode="gradients")
+    wrapped = DistributedDataParallel(nn.Linear(2, 1))
+    for wrong in (-1, float("nan"), float("inf"), "many"):
+        weight = wrong if world.rank == N - 1 else 1
+        fails(lambda weight=weight: average_gradients(model, weight=weight), "from 0 up", last)
+        fails(lambda weight=weight: wrapped.weigh(weight), "from 0 up", last)
+        fails(lambda weight=weight: manager.sync(weight=weight), "from 0 up", last)
+    fails(lambda: average_gradients(model, weight=0), "above 0", "on all")
+    fails(lambda: average_gradients(model, weight=1, op="sum"), "'sum'")
+    fails(lambda: uni.ParameterManager(model).sync(weight=1), "mode=")
+    assert torch.equal(model.weight.grad, held)
+    average_gradients(model, weight=1)
+    equal(model.weight.grad, held)
+
+
 def unused():
     """Parameters that some workers, or none, have used."""
 
@@ -203,14 +306,6 @@ def types():
 def refused():
     """Errors name the parameter and the worker, on every worker."""
 
-    def fails(call, *words):
-        try:
-            call()
-        except uni.UsageError as error:
-            assert all(word in str(error) for word in words), error
-        else:
-            raise AssertionError(f"expected an error with {words}")
-
     last = f"rank {N - 1}"
     elsewhere = nn.Linear(3, 2, device="meta" if world.rank == N - 1 else "cpu")
     fails(lambda: uni.ParameterManager(elsewhere), "'weight'", last, "meta", ".cpu()")
@@ -227,6 +322,41 @@ def refused():
     assert parameters_of(nn.Linear(2, 1)).names() == ["weight", "bias"]
 
 
+def unequal():
+    """Workers that sync unequally often are told who is where, and their models stay as they were."""
+    if N == 1:
+        return
+    for options in ({"consistency": "bsp"}, {"mode": "average"}, {"consistency": "bsp", "background": True}):
+        model = network(seed=world.rank)
+        manager = uni.ParameterManager(model, **options)
+        for _ in range(2):
+            manager.sync()
+        if options.get("background"):
+            manager.flush()  # nothing is under way
+        with torch.no_grad():
+            model[0].weight += 1
+        held = copy.deepcopy(model.state_dict())
+        call = manager.close if world.rank == N - 1 else manager.sync
+        fails(call, f"rank {N - 1} in close", "rank 0 in sync", "equally often")
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, held[name]), name
+
+
+def late():
+    """After shutdown nothing is synced, averaged or half written."""
+    model = network()
+    managers = [uni.ParameterManager(model, mode=mode) for mode in ("delta", "average", "gradients")]
+    model(torch.ones(2, 20)).sum().backward()
+    held = copy.deepcopy(model.state_dict())
+    uni.barrier()
+    uni.shutdown()
+    for manager in managers:
+        fails(manager.sync, f"rank {world.rank}", "before shutdown()")
+    fails(lambda: average_gradients(model), "init()")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, held[name]), name
+
+
 def sampler():
     """Every worker has its part, and together they have everything."""
     mine = DistributedSampler(range(10 * N), seed=3)
@@ -237,4 +367,5 @@ def sampler():
 
 for name in sys.argv[1:]:
     globals()[name]()
-    uni.barrier()
+    if name != "late":  # it ends the world
+        uni.barrier()
