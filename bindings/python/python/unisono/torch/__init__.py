@@ -19,12 +19,16 @@ from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
 from unisono.torch.parameters import ModuleParameters, parameters_of
+from unisono.torch.region_dataset import RegionDataset
 from unisono.torch.sampler import DistributedSampler
+from unisono.torch.spatial_sampler import SpatialSampler
 
 __all__ = [
     "DistributedDataParallel",
     "DistributedSampler",
     "ModuleParameters",
+    "RegionDataset",
+    "SpatialSampler",
     "average_gradients",
     "broadcast_parameters",
     "parameters_of",
