@@ -15,6 +15,8 @@ try:
 except ImportError as error:
     raise ImportError("unisono.torch needs PyTorch: pip install torch") from error
 
+from typing import TYPE_CHECKING, Any
+
 from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
@@ -22,6 +24,14 @@ from unisono.torch.parameters import ModuleParameters, parameters_of
 from unisono.torch.region_dataset import RegionDataset
 from unisono.torch.sampler import DistributedSampler
 from unisono.torch.spatial_sampler import SpatialSampler
+
+if TYPE_CHECKING:
+    from unisono.torch.space.exchange import halo_exchange
+
+# Halos are imported when they are first used: most programs train without them.
+_LATER = {
+    "halo_exchange": "unisono.torch.space.exchange",
+}
 
 __all__ = [
     "DistributedDataParallel",
@@ -31,5 +41,16 @@ __all__ = [
     "SpatialSampler",
     "average_gradients",
     "broadcast_parameters",
+    "halo_exchange",
     "parameters_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found
