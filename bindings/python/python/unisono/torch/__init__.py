@@ -21,15 +21,17 @@ from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
 from unisono.torch.parameters import ModuleParameters, parameters_of
-from unisono.torch.region_dataset import RegionDataset
 from unisono.torch.sampler import DistributedSampler
-from unisono.torch.spatial_sampler import SpatialSampler
 
 if TYPE_CHECKING:
     from unisono.torch.space.exchange import halo_exchange
+    from unisono.torch.space.region_dataset import RegionDataset
+    from unisono.torch.space.sampler import SpatialSampler
 
 # Halos are imported when they are first used: most programs train without them.
 _LATER = {
+    "RegionDataset": "unisono.torch.space.region_dataset",
+    "SpatialSampler": "unisono.torch.space.sampler",
     "halo_exchange": "unisono.torch.space.exchange",
 }
 

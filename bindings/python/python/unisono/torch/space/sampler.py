@@ -10,7 +10,7 @@ import torch.utils.data
 
 from unisono.errors import UsageError
 from unisono.halo.grid import Grid
-from unisono.torch.region_dataset import RegionDataset
+from unisono.torch.space.region_dataset import RegionDataset
 
 
 class SpatialSampler(torch.utils.data.DistributedSampler[Any]):
