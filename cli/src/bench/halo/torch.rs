@@ -40,11 +40,11 @@ pub(super) struct Measured {
     side: usize,
 }
 
-/// Bytes of one rank alone, and of the largest of many.
+/// Bytes of one rank alone, and of the largest of many: the most that the process has had.
 struct Memory {
     alone: f64,
     shared: f64,
-    /// The same without what the process has before the image: the interpreter and the libraries.
+    /// The same without what it had before the image: the interpreter and the libraries.
     alone_beyond: f64,
     shared_beyond: f64,
 }
@@ -60,8 +60,9 @@ impl Memory {
         })
     }
 
+    /// Of what the image takes, the part that a rank of many has.
     fn share(&self) -> f64 {
-        self.shared / self.alone
+        self.shared_beyond / self.alone_beyond
     }
 }
 
@@ -114,16 +115,16 @@ pub(super) fn table(measured: &Measured) -> String {
         let mebibytes = |bytes: f64| Size(((bytes / f64::from(1 << 20)).round() as usize) << 20);
         let side = measured.side;
         text += &format!(
-            "memory for a training step on {side} x {side}: {} alone, at most {} on each of {MANY} ranks: {:.2}, \
-             wanted ≤ {WANTED_MEMORY} {};\n\
-             without what the process has before the image: {} and {}: {:.2}\n",
-            mebibytes(memory.alone),
-            mebibytes(memory.shared),
-            memory.share(),
-            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            "memory for a training step on {side} x {side}, beyond what the process has before: {} alone, at most {} on each \
+             of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
+             with the interpreter and the libraries: {} and {}: {:.2}\n",
             mebibytes(memory.alone_beyond),
             mebibytes(memory.shared_beyond),
-            memory.shared_beyond / memory.alone_beyond,
+            memory.share(),
+            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            mebibytes(memory.alone),
+            mebibytes(memory.shared),
+            memory.shared / memory.alone,
         );
     }
     text

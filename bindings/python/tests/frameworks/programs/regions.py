@@ -57,7 +57,7 @@ def loaders():
         second = RegionDataset(MASKS, grid)
         dataset = StackDataset(first, second)
         sampler = SpatialSampler(dataset, grid, seed=2)
-        batch = second.batch_array(4)
+        batch = second.batch_array(4 * grid.axes.get("data", 1))
         for workers, start in [(0, None), (2, "fork"), (1, "spawn")]:
             # Starting afresh takes seconds: once is enough.
             if start == "spawn" and (N != 2 or grid.axes != {"h": N}):
@@ -69,7 +69,7 @@ def loaders():
             }
             seen = []
             for padded, mask in DataLoader(dataset, 4, sampler=sampler, **options):
-                assert tuple(mask.shape) == (len(mask), *batch.local_shape[1:])
+                assert batch.local_shape == (4, *mask.shape[1:])
                 assert tuple(padded.shape[1:]) == first.window.padded_shape
                 seen += list(zip(padded, mask, strict=True))
             assert len(seen) == len(sampler)

@@ -85,11 +85,13 @@ class RegionDataset(torch.utils.data.Dataset[Any]):
         """Who has which part of a batch: a dimension for the samples in front of theirs.
 
         Args:
-            batch: How many samples.
+            batch: How many samples, those of all ranks along the axis `data` together.
 
         Returns:
-            The array, divided as `array` is.
+            The array, divided as `unisono.torch.spatial` expects it.
         """
         one = self.array
         split = {axis: dim + 1 for axis, dim in one.split.items()}
+        if "data" in one.grid.axes:
+            split["data"] = 0
         return GlobalArray((batch, *one.shape), one.grid, split, one.sizes)
