@@ -25,20 +25,26 @@ from unisono.torch.sampler import DistributedSampler
 
 if TYPE_CHECKING:
     from unisono.torch.space.exchange import halo_exchange
+    from unisono.torch.space.model import spatial
+    from unisono.torch.space.part import Part
 
 # Halos are imported when they are first used: most programs train without them.
 _LATER = {
+    "Part": "unisono.torch.space.part",
     "halo_exchange": "unisono.torch.space.exchange",
+    "spatial": "unisono.torch.space.model",
 }
 
 __all__ = [
     "DistributedDataParallel",
     "DistributedSampler",
     "ModuleParameters",
+    "Part",
     "average_gradients",
     "broadcast_parameters",
     "halo_exchange",
     "parameters_of",
+    "spatial",
 ]
 
 
