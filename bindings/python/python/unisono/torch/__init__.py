@@ -25,26 +25,32 @@ from unisono.torch.sampler import DistributedSampler
 
 if TYPE_CHECKING:
     from unisono.torch.space.exchange import halo_exchange
+    from unisono.torch.space.model import spatial
+    from unisono.torch.space.part import Part
     from unisono.torch.space.region_dataset import RegionDataset
     from unisono.torch.space.sampler import SpatialSampler
 
 # Halos are imported when they are first used: most programs train without them.
 _LATER = {
+    "Part": "unisono.torch.space.part",
     "RegionDataset": "unisono.torch.space.region_dataset",
     "SpatialSampler": "unisono.torch.space.sampler",
     "halo_exchange": "unisono.torch.space.exchange",
+    "spatial": "unisono.torch.space.model",
 }
 
 __all__ = [
     "DistributedDataParallel",
     "DistributedSampler",
     "ModuleParameters",
+    "Part",
     "RegionDataset",
     "SpatialSampler",
     "average_gradients",
     "broadcast_parameters",
     "halo_exchange",
     "parameters_of",
+    "spatial",
 ]
 
 

@@ -66,3 +66,16 @@ def halo_exchange(x: torch.Tensor, window: Window) -> torch.Tensor:
         tensor(0.4444)
     """
     return cast(torch.Tensor, _Forward.apply(x, window))
+
+
+def halo_adjoint(gradient: torch.Tensor, window: Window) -> torch.Tensor:
+    """The adjoint of `halo_exchange`: sums what all ranks have of each element, at its owner.
+
+    Args:
+        gradient: Of the padded part.
+        window: The window.
+
+    Returns:
+        The gradient of this rank's part.
+    """
+    return cast(torch.Tensor, _Adjoint.apply(gradient, window))
