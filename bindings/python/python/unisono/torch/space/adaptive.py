@@ -39,7 +39,7 @@ def average(function: Function, input: Part, output_size: Any) -> Part:
         first, stop = _bounds(x.place.shape[dim], size)
         own = x.place.region[dim]
         inputs = torch.arange(own.start, own.stop)[:, None]
-        weights = ((inputs >= first) & (inputs < stop)) / (stop - first)
+        weights = ((inputs >= first) & (inputs < stop)).double() / (stop - first)
         local = (local.movedim(dim, -1) @ weights.to(local.dtype).to(local.device)).movedim(-1, dim)
     shape = (*x.place.shape[:-spatial], *wanted)
     axes = {axis: dim for axis, dim in x.place.split.items() if dim >= count - spatial}
@@ -69,5 +69,6 @@ def maximum(function: Function, input: Part, output_size: Any, return_indices: b
     # The last dimension first, so that of equal elements the first one counts, as on one process.
     for dim, tap in sorted(mine.items(), reverse=True):
         seen = local.index_select(dim, tap.indices.flatten().to(local.device))
-        local = seen.unflatten(dim, tuple(tap.indices.shape)).max(dim - 1).values
+        front = seen.shape[: seen.dim() + dim] + tap.indices.shape
+        local = seen.reshape(*front, *local.shape[local.dim() + dim + 1 :]).max(dim - 1).values
     return wrap(local, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ def cropped(x: Part, ranges: Mapping[int, tuple[int, int]]) -> Part:
         if axis is not None:
             edges = [sum(sizes[axis][:at]) for at in range(len(sizes[axis]) + 1)]
             inside = [min(max(edge, first), stop) for edge in edges]
-            sizes[axis] = [after - before for before, after in zip(inside, inside[1:], strict=False)]
+            sizes[axis] = [after - before for before, after in pairwise(inside)]
     source, target = layout_of(x.grid, shape, x.place.split, sizes), x.place.resized(shape)
     return wrap(move(local, source, target), target)
 
@@ -136,7 +137,8 @@ def joined(
     most = max(parts, key=lambda one: len(one.place.split))
     dim = dim % most.dim()
     if dim in most.place.dims:
-        return _joined_apart(tensors, dim)
+        apart: Part = _joined_apart(tensors, dim)
+        return apart
     shape = list(most.place.shape)
     local = []
     for one in tensors:

@@ -67,7 +67,7 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
     if name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts_in(args, kwargs)):
         return on_copies(function, args, kwargs)
     if found is None:
-        refuse(f"a rule for parts of a tensor for {name}")
+        return refuse(f"a rule for parts of a tensor for {name}")
     return found(function, *args, **kwargs)
 
 

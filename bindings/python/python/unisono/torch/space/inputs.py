@@ -64,7 +64,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
     everybody = _everybody(grid, "; ".join([state, *texts, others]), local)
     _refuse_devices(texts, grid)
-    _refuse_different(everybody, grid, [one.dim() for one in local])
+    _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
     made = iter(shapes)
 
@@ -106,20 +106,21 @@ def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
     for text in texts:
         if text.startswith("on "):
             raise UsageError(
-                f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one {text}; "
-                "move it with .cpu()"
+                f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "
+                f"{text}; move it with .cpu()"
             )
 
 
-def _refuse_different(everybody: list[_Rank], grid: Grid, dims: list[int]) -> None:
+def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
     first = everybody[0]
     for rank, theirs in enumerate(everybody):
         if theirs.digest != first.digest or [len(one) for one in theirs.shapes] != [
             len(one) for one in first.shapes
         ]:
             raise UsageError(
-                f"rank {grid.rank}: spatial: expected the same call on every rank, received another one on rank "
-                f"{rank} than on rank 0; types, shapes, requires_grad, train() or eval(), and options must agree"
+                f"rank {grid.rank}: spatial: expected the same call on every rank, received another one on "
+                f"rank {rank} than on rank 0; types, shapes, requires_grad, train() or eval(), and options "
+                "must agree"
             )
 
 
@@ -137,9 +138,9 @@ def _shapes(everybody: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[in
             expected = tuple(one.stop - one.start for one in array.region_of(rank))
             if theirs[place] != expected:
                 raise UsageError(
-                    f"rank {grid.rank}: spatial: expected parts of one tensor, received {theirs[place]} on rank "
-                    f"{rank}; of {tuple(shape)}, which the parts would make, it has {expected}: divide the "
-                    "tensor as unisono.GlobalArray does, or pass Part.of(whole, grid)"
+                    f"rank {grid.rank}: spatial: expected parts of one tensor, received {theirs[place]} on "
+                    f"rank {rank}; of {tuple(shape)}, which the parts would make, it has {expected}: "
+                    "divide the tensor as unisono.GlobalArray does, or pass Part.of(whole, grid)"
                 )
         wholes.append(tuple(shape))
     return wholes

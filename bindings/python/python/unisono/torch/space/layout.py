@@ -1,4 +1,4 @@
-"""Where a tensor's parts are: the whole's shape, the dimension that each axis divides, and this rank's region."""
+"""Where a tensor's parts are: the whole's shape, what each axis divides, and this rank's region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear layers: each rank multiplies its own inputs with the weights' columns for them, and sums are taken."""
+"""Linear layers: each rank multiplies its own inputs with their columns of the weights, then all add up."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Te
     if not axes:
         return wrap(functional.linear(x, columns, offset), target)
     boxes = columns.reshape(*weight.shape[:-1], *layout.shape[first:])
-    own = boxes[(..., *layout.region[first:])].reshape(*weight.shape[:-1], x.shape[-1])
+    own = boxes[(slice(None),) * (boxes.dim() - len(layout.region[first:])) + layout.region[first:]].reshape(
+        *weight.shape[:-1], x.shape[-1]
+    )
     made = total(functional.linear(x, own), layout.grid, axes)
     return wrap(made if bias is None else made + whole_operand(bias, target), target)

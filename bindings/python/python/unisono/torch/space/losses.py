@@ -13,8 +13,8 @@ from unisono.torch.space.moves import total
 from unisono.torch.space.part import Part, whole_shape, wrap
 from unisono.torch.space.pointwise import aligned, common, plain_aligned
 
-_ELEMENTWISE = """mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits
-kl_div soft_margin_loss poisson_nll_loss gaussian_nll_loss"""
+_ELEMENTWISE = """mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy
+binary_cross_entropy_with_logits kl_div soft_margin_loss poisson_nll_loss gaussian_nll_loss"""
 
 
 @rule(*_ELEMENTWISE.split())
@@ -80,8 +80,6 @@ def classes(
     if kind is layout:
         return summed / torch.Size(places.shape).numel()
     counts = wanted != ignore_index
-    if weight is None:
-        share = counts.sum().to(each.dtype)
-    else:
-        share = (weight[wanted.clamp(min=0)] * counts).sum()
+    each_weight = torch.ones(1, dtype=each.dtype) if weight is None else weight[wanted.clamp(min=0)]
+    share = (each_weight * counts).sum()
     return summed / wrap(total(share, layout.grid, layout.split), layout_of(layout.grid, (), {}))

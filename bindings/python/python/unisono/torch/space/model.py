@@ -40,8 +40,8 @@ class Spatial(torch.nn.Module):
         """Calls the module on parts.
 
         Args:
-            args: Tensors with space in them are this rank's parts: plain tensors, or `Part`. Others are the same on
-                every rank.
+            args: Tensors with space in them are this rank's parts: plain tensors, or `Part`. Others are the
+                same on every rank.
             kwargs: Options of the module.
 
         Returns:
@@ -162,10 +162,10 @@ def spatial(module: torch.nn.Module, grid: Grid) -> Spatial:
     """Turns a module into one that works on parts of samples which a grid divides in space.
 
     The module's code, parameters and names stay as they are, and results are those of one process: outputs,
-    gradients of inputs and parameters, and running statistics. The grid's axes `w`, `h` and `d` divide the last
-    dimension, the one before and the one before that; an axis `data` divides the batch. Gradients of
-    parameters are summed over all ranks in one call at the end of backward. Before the first message for a new shape,
-    the module is walked without data, and what has no rule for parts is refused by name.
+    gradients of inputs and parameters, and running statistics. The grid's axes `w`, `h` and `d` divide the
+    last dimension, the one before and the one before that; an axis `data` divides the batch. Gradients of
+    parameters are summed over all ranks in one call at the end of backward. Before the first message for a
+    new shape, the module is walked without data, and what has no rule for parts is refused by name.
 
     Args:
         module: Any module in the processor's memory, with the same parameters on every rank.

@@ -21,7 +21,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def moments(
-    x: torch.Tensor, dims: Sequence[int], count: int, layout: Layout, axes: Sequence[str]
+    x: torch.Tensor, dims: list[int], count: int, layout: Layout, axes: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The mean and the variance of elements that several ranks have.
 
@@ -99,7 +99,7 @@ def batch_norm(
     count = math.prod(layout.shape[dim] for dim in dims)
     if count <= 1:
         raise UsageError(
-            f"batch_norm: expected more than 1 value for each channel when training, received {layout.shape}; "
+            f"batch_norm: expected more than 1 value for each channel in training, received {layout.shape}; "
             "pass larger samples, or call eval()"
         )
     mean, variance = moments(x, dims, count, layout, _axes(layout, dims))
@@ -128,7 +128,8 @@ def instance_norm(
 ) -> Part:
     """With the statistics of each sample and channel over all parts."""
     if not use_input_stats:
-        return batch_norm(function, input, running_mean, running_var, weight, bias, False, momentum, eps)
+        made: Part = batch_norm(function, input, running_mean, running_var, weight, bias, eps=eps)
+        return made
     x, layout = unwrap(input), input.place
     dims = list(range(2, x.dim()))
     count = math.prod(layout.shape[2:])

@@ -19,7 +19,7 @@ class Part(torch.Tensor):
     """This rank's part of a tensor that a grid divides in space.
 
     It is a tensor whose shape is the whole's, and operations on it give what they would give on the whole:
-    `x.mean()` is the mean of all parts, and `F.conv2d(x, weight, padding=1)` looks at the neighbours' elements.
+    `x.mean()` is the mean of all parts, and `F.conv2d(x, weight, padding=1)` looks at neighbours' elements.
     Every rank of the grid makes the same calls. Operations without a rule for parts are refused by name.
 
     Example:
@@ -77,8 +77,8 @@ class Part(torch.Tensor):
         if tuple(local.shape) != layout.local_shape:
             raise UsageError(
                 f"rank {grid.rank}: Part: expected this rank's part of {tuple(shape)}, which is "
-                f"{_indices(layout.region)} of the shape {layout.local_shape}, received {tuple(local.shape)}; "
-                "divide the tensor as unisono.GlobalArray does"
+                f"{_indices(layout.region)} of the shape {layout.local_shape}, received "
+                f"{tuple(local.shape)}; divide the tensor as unisono.GlobalArray does"
             )
         return wrap(local, layout)
 
@@ -109,7 +109,7 @@ class Part(torch.Tensor):
         """
         return super().gather(*args, **kwargs) if args or kwargs else unwrap(gathered(self))
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = whole_shape(self)
         return f"<unisono.torch.Part of {tuple(shape)}; here {_indices(self.place.region)}>\n{self.local!r}"
 
@@ -169,7 +169,7 @@ def whole_shape(x: torch.Tensor) -> torch.Size:
     if not isinstance(x, Part):
         return x.shape
     shape = torch.Size(x.place.shape)
-    return shape if x.flat is None else shape[: x.flat] + (shape[x.flat :].numel(),)
+    return shape if x.flat is None else torch.Size((*shape[: x.flat], shape[x.flat :].numel()))
 
 
 def bring(x: Part, layout: Layout) -> Part:

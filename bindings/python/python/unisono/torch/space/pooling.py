@@ -65,7 +65,7 @@ def average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Part:
-    """Each rank takes the means of the windows of its outputs, with the divisors that the whole would have."""
+    """Each rank takes the means of its outputs' windows, with the divisors that the whole would have."""
     spatial = _spatial(function)
     x = spread(input, spatial)
     kernel = sequence(kernel_size, spatial)

@@ -81,9 +81,9 @@ def variances(
     return (made, _reduced(mean, input, dims, keepdim)) if "mean" in name_of(function) else made
 
 
-_ALONG = """amax amin prod nansum logsumexp norm median mode all any count_nonzero argmax argmin cumsum cumprod
-softmax log_softmax softmin sort argsort topk kthvalue normalize cosine_similarity glu max min flip roll aminmax
-std vector_norm quantile logcumsumexp cummax cummin diff"""
+_ALONG = """amax amin prod nansum logsumexp norm median mode all any count_nonzero argmax argmin cumsum
+cumprod softmax log_softmax softmin sort argsort topk kthvalue normalize cosine_similarity glu
+max min flip roll aminmax std vector_norm quantile logcumsumexp cummax cummin diff"""
 
 
 @rule(*(name for name in _ALONG.split() if name != "std"))

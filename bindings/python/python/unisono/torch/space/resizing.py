@@ -82,7 +82,7 @@ def _repeated(x: Part, scales: list[int], target: Layout) -> Part:
 
 
 def _taps(mode: str, length: int, out: int, scale: float | None, align: bool) -> Taps:
-    """The inputs and weights of outputs along one dimension, as `torch.nn.functional.interpolate` has them."""
+    """The inputs and weights of outputs along one dimension, as PyTorch's `interpolate` has them."""
     if mode.startswith("nearest"):
         # PyTorch itself says which element is nearest: rounding is its own.
         ramp = torch.arange(length, dtype=torch.float64).view(1, 1, -1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
 from unisono.torch.space.layout import Layout
-from unisono.torch.space.part import Part, unwrap
+from unisono.torch.space.moves import share
+from unisono.torch.space.part import Part, gathered, unwrap
 from unisono.torch.space.windows import padded
 
 
@@ -46,7 +48,7 @@ class Taps:
         if self.weights is None:
             return x.index_select(dim, indices[0])
         weights = self.weights.to(dtype=x.dtype, device=x.device)
-        made = None
+        made: torch.Tensor | None = None
         for index, weight in zip(indices, weights, strict=True):
             term = x.index_select(dim, index) * weight.view(-1, *[1] * (-dim - 1))
             made = term if made is None else made + term
@@ -68,6 +70,7 @@ def fetched(x: Part, target: Layout, taps: Mapping[int, Taps]) -> tuple[torch.Te
     count = len(x.place.shape)
     dims, kernels, sizes, mine = [], [], {}, {}
     cut: list[tuple[int, int, int]] = []
+    used_by: list[str] = []
     for dim, every in taps.items():
         own = target.region[dim]
         axis = x.place.dims.get(count + dim)
@@ -81,15 +84,21 @@ def fetched(x: Part, target: Layout, taps: Mapping[int, Taps]) -> tuple[torch.Te
             for at in range(len(parts))
         ]
         starts, kernel = _starts(needs, x.place.shape[dim])
+        if any(need and first == stop for need, (first, stop) in zip(needs, pairwise(starts), strict=True)):
+            # More ranks look at an element than a division of the inputs has places for.
+            x = gathered(x, [count + dim])
+            used_by.append(axis)
+            mine[dim] = every.outputs(own.start, own.stop)
+            continue
         dims.append(count + dim)
         kernels.append(kernel)
-        sizes[axis] = [stop - first for first, stop in zip(starts, starts[1:], strict=False)]
+        sizes[axis] = [stop - first for first, stop in pairwise(starts)]
         need = needs[place]
         first, stop = need or (starts[place], starts[place])
         cut.append((count + dim, first - starts[place], stop - first))
         own_taps = every.outputs(own.start, own.stop)
         mine[dim] = Taps(own_taps.indices - first, own_taps.weights)
-    local = unwrap(x)
+    local = share(unwrap(x), x.grid, used_by)
     if dims:
         window = x.array.window(
             kernel=kernels,
