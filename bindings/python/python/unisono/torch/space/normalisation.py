@@ -11,69 +11,29 @@ from torch.nn import functional
 from unisono.errors import UsageError
 from unisono.torch.space.convolution import whole_operand
 from unisono.torch.space.dispatch import Function, rule
-from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share, total
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.pointwise import plain_aligned
+from unisono.torch.space.statistics import Population, normalised, scaled
 from unisono.torch.space.windows import is_empty
 
-_HALF = (torch.float16, torch.bfloat16)
 
-
-def moments(
-    x: torch.Tensor, dims: list[int], count: int, layout: Layout, axes: Sequence[str]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean and the variance of elements that several ranks have.
-
-    Args:
-        x: This rank's elements.
-        dims: The dimensions over which to take them.
-        count: How many elements there are together.
-        layout: Whose grid it is.
-        axes: The axes along which ranks have other elements.
-
-    Returns:
-        The mean and the variance, with those dimensions of size 1, for use on this rank's part.
-    """
-    x = x.float() if x.dtype in _HALF else x
-    if not axes:
-        variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
-        return mean, variance
-    here = math.prod(x.shape[dim] for dim in dims)
-    if here and x.numel():
-        own_variance, own_mean = torch.var_mean(x, dims, correction=0, keepdim=True)
-    else:
-        own_mean = x.sum(dims, keepdim=True)
-        own_variance = own_mean
-    grid = layout.grid
-    mean = share(total(own_mean * here, grid, axes) / count, grid, axes)
-    # Chan, Golub and LeVeque, 1979: around the common mean, so that nothing cancels.
-    squares = (own_variance + (own_mean - mean).square()) * here
-    return mean, share(total(squares, grid, axes) / count, grid, axes)
-
-
-def _axes(layout: Layout, dims: Sequence[int]) -> list[str]:
-    return [axis for axis, dim in layout.split.items() if dim in dims]
-
-
-def _affine(
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    mean: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-) -> torch.Tensor:
-    """``(x - mean) * scale * weight + bias``, as one multiplication and one addition of each element."""
-    if weight is not None:
-        scale = scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
-    return torch.addcmul(shift.to(x.dtype), x, scale.to(x.dtype))
+def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
+    """Of some dimensions of a part, which are `taken` in the form in which its elements are passed."""
+    axes = tuple(axis for axis, dim in x.place.split.items() if dim in dims)
+    return Population(tuple(taken), math.prod(x.place.shape[dim] for dim in dims), x.grid, axes)
 
 
 def _channel(x: torch.Tensor | None, like: Part) -> torch.Tensor | None:
     if x is None:
         return None
     return whole_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
+
+
+@torch.no_grad()
+def _remember(running: torch.Tensor | None, value: torch.Tensor, momentum: float) -> None:
+    if running is not None:
+        running.mul_(1 - momentum).add_(value.to(running.dtype), alpha=momentum)
 
 
 @rule("batch_norm")
@@ -94,24 +54,19 @@ def batch_norm(
     if not training:
         assert running_mean is not None and running_var is not None
         mean, variance = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in (running_mean, running_var))
-        return wrap(_affine(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
+        return wrap(scaled(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
     dims = [dim for dim in range(x.dim()) if dim != 1]
-    count = math.prod(layout.shape[dim] for dim in dims)
+    population = _population(input, dims, dims)
+    count = population.count
     if count <= 1:
         raise UsageError(
             f"batch_norm: expected more than 1 value for each channel in training, received {layout.shape}; "
             "pass larger samples, or call eval()"
         )
-    mean, variance = moments(x, dims, count, layout, _axes(layout, dims))
+    made, mean, variance = normalised(x, population, eps, scale, shift)
     _remember(running_mean, mean.flatten(), momentum)
     _remember(running_var, variance.flatten() * (count / (count - 1)), momentum)
-    return wrap(_affine(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
-
-
-@torch.no_grad()
-def _remember(running: torch.Tensor | None, value: torch.Tensor, momentum: float) -> None:
-    if running is not None:
-        running.mul_(1 - momentum).add_(value.detach().to(running.dtype), alpha=momentum)
+    return wrap(made, layout)
 
 
 @rule("instance_norm")
@@ -132,16 +87,16 @@ def instance_norm(
         return made
     x, layout = unwrap(input), input.place
     dims = list(range(2, x.dim()))
-    count = math.prod(layout.shape[2:])
-    mean, variance = moments(x, dims, count, layout, _axes(layout, dims))
-    if running_mean is not None:
-        with torch.no_grad():
-            samples = _axes(layout, [0])
-            for running, one in ((running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))):
-                summed = total(one.detach().flatten(1).sum(0), layout.grid, samples)
-                _remember(running, summed / layout.shape[0], momentum)
+    population = _population(input, dims, dims)
     scale, shift = _channel(weight, input), _channel(bias, input)
-    return wrap(_affine(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
+    local, mean, variance = normalised(x, population, eps, scale, shift)
+    samples = [axis for axis, dim in layout.split.items() if dim == 0]
+    unbiased = variance * (population.count / max(population.count - 1, 1))
+    for running, one in ((running_mean, mean), (running_var, unbiased)):
+        if running is not None:
+            summed = total(one.flatten(1).sum(0), layout.grid, samples)
+            _remember(running, summed / layout.shape[0], momentum)
+    return wrap(local, layout)
 
 
 @rule("group_norm")
@@ -161,17 +116,17 @@ def group_norm(
             f"group_norm: expected channels that {num_groups} groups divide evenly, received {channels}; "
             "choose another number of groups"
         )
-    inner = [channels // num_groups, *x.shape[2:]]
-    count = channels // num_groups * math.prod(layout.shape[2:])
+    each = channels // num_groups
     # Sizes are named, because of an empty part nothing can be inferred.
-    grouped = x.reshape(x.shape[0], num_groups, math.prod(inner))
-    mean, variance = moments(grouped, [2], count, layout, _axes(layout, range(2, x.dim())))
-    each = (x.shape[0], num_groups, channels // num_groups)
-    ones = [1] * (x.dim() - 2)
-    mean, inverse = (
-        one.expand(each).reshape(x.shape[0], channels, *ones) for one in (mean, torch.rsqrt(variance + eps))
+    grouped = x.reshape(x.shape[0], num_groups, each, math.prod(x.shape[2:]))
+    whole = _population(input, range(2, x.dim()), (2, 3))
+    population = Population(whole.dims, whole.count * each, whole.grid, whole.axes)
+    scale, shift = (
+        None if one is None else whole_operand(one, layout).view(1, num_groups, each, 1)
+        for one in (weight, bias)
     )
-    return wrap(_affine(x, inverse, mean, _channel(weight, input), _channel(bias, input)), layout)
+    made, _, _ = normalised(grouped, population, eps, scale, shift)
+    return wrap(made.view(x.shape), layout)
 
 
 @rule("layer_norm")
@@ -191,14 +146,11 @@ def layer_norm(
             f"layer_norm: expected a tensor whose last dimensions are {tuple(normalized_shape)}, received "
             f"{layout.shape}; the whole's shape counts"
         )
-    axes = _axes(layout, dims)
-    scale, shift = (None if one is None else _region(one, input) for one in (weight, bias))
-    if not axes and not is_empty(layout):
+    population = _population(input, dims, dims)
+    scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
+    if not population.axes and not is_empty(layout):
         return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
-    mean, variance = moments(x, dims, math.prod(normalized_shape), layout, axes)
-    made = _affine(x, torch.rsqrt(variance + eps), mean, None, None)
-    if scale is not None:
-        made = made * scale if shift is None else torch.addcmul(shift, made, scale)
+    made, _, _ = normalised(x, population, eps, scale, shift)
     return wrap(made, layout)
 
 
@@ -213,12 +165,9 @@ def rms_norm(
     """With the mean square of the last dimensions over all parts."""
     x, layout = unwrap(input), input.place
     dims = list(range(x.dim() - len(normalized_shape), x.dim()))
-    axes = _axes(layout, dims)
-    squares = total(x.square().sum(dims, keepdim=True), layout.grid, axes) / math.prod(normalized_shape)
+    population = _population(input, dims, dims)
+    axes = population.axes
+    squares = total(x.square().sum(dims, keepdim=True), layout.grid, axes) / population.count
     small = torch.finfo(x.dtype).eps if eps is None else eps
     made = x * torch.rsqrt(share(squares, layout.grid, axes) + small)
-    return wrap(made if weight is None else made * _region(weight, input), layout)
-
-
-def _region(x: torch.Tensor, like: Part) -> torch.Tensor:
-    return plain_aligned(x, like.place)
+    return wrap(made if weight is None else made * plain_aligned(weight, layout), layout)

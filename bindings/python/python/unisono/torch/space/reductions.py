@@ -10,9 +10,9 @@ import torch
 from unisono.torch.space.dispatch import Function, name_of, on_copies, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import once, total
-from unisono.torch.space.normalisation import moments
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
 from unisono.torch.space.pointwise import binary
+from unisono.torch.space.statistics import Population, moments
 
 
 def _dims(x: Part, dim: Any) -> list[int]:
@@ -72,7 +72,7 @@ def variances(
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     count = math.prod(input.place.shape[place] for place in dims)
     less = correction if correction is not None else (0 if unbiased is False else 1)
-    made_of = moments(unwrap(input), dims, count, input.place, axes)
+    made_of = moments(unwrap(input), Population(tuple(dims), count, input.grid, tuple(axes)))
     # Moments are for use on parts; these are results of their own.
     mean, variance = (once(one, input.grid, axes) for one in made_of)
     variance = variance * (count / max(count - less, 0)) if count > less else variance * math.nan
