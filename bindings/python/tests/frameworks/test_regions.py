@@ -11,5 +11,5 @@ def test_ranks(run_framework, tmp_path, ranks):
     random = np.random.default_rng(0)
     np.save(tmp_path / "images.npy", random.normal(size=(12, 3, 9, 10)).astype("float32"))
     np.save(tmp_path / "masks.npy", random.integers(0, 5, (12, 9, 10)))
-    parts = ["orders", "mistakes", *(["loaders"] if ranks != 3 else [])]
+    parts = ["orders", "mistakes", "training", *(["loaders"] if ranks != 3 else [])]
     run_framework(ranks, "regions.py", str(tmp_path), *parts).check()

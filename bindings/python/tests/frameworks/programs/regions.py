@@ -1,5 +1,6 @@
 """Samples that ranks divide in space: the same order everywhere, and parts that make up the whole."""
 
+import copy
 import sys
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, StackDataset
 
 import unisono as uni
-from unisono.torch import RegionDataset, SpatialSampler
+from unisono.torch import RegionDataset, SpatialSampler, spatial
 
 torch.set_num_threads(1)
 FOLDER = sys.argv[1]
@@ -77,6 +78,27 @@ def loaders():
                 np.testing.assert_array_equal(mask, masks[index][second.array.region])
                 expected = first.window.forward(images[index][first.array.region])
                 np.testing.assert_array_equal(padded, expected)
+
+
+def training():
+    """Parts in space, and samples along `data`, give the gradients of one process with the whole batch."""
+    images = torch.from_numpy(np.load(IMAGES))
+    for grid in grids():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=2, padding=2), torch.nn.BatchNorm2d(4))
+        single = copy.deepcopy(net)
+        dataset = RegionDataset(IMAGES, grid)
+        loader = DataLoader(dataset, 2, sampler=SpatialSampler(dataset, shuffle=False))
+        output = spatial(net, grid)(next(iter(loader)))
+        output.pow(3).sum().backward()
+
+        replicas = grid.axes.get("data", 1)
+        batch = [index for first in range(replicas) for index in range(first, 2 * replicas, replicas)]
+        expected = single(images[batch])
+        expected.pow(3).sum().backward()
+        torch.testing.assert_close(output.gather(), expected, rtol=1e-5, atol=1e-5)
+        for ours, theirs in zip(net.parameters(), single.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
 
 
 def mistakes():
