@@ -95,10 +95,14 @@ def stack(side: int, seconds: float) -> None:
     world = uni.world()
     grid = uni.Grid(h=-1)
     whole = torch.from_numpy(np.random.default_rng(0).random((1, 3, side, side), dtype="float32"))
-    modules = {name: network() for name in ("one", "parts")}
-    models = {"one": modules["one"], "parts": spatial(modules["parts"], grid)}
+    modules = {name: network() for name in ("one", "parts", "overlapped")}
+    models = {
+        "one": modules["one"],
+        "parts": spatial(modules["parts"], grid, overlap=False),
+        "overlapped": spatial(modules["overlapped"], grid, overlap=True),
+    }
     part = whole[uni.GlobalArray(whole.shape, grid).region].contiguous()
-    inputs = {"one": whole, "parts": part}
+    inputs = {"one": whole, "parts": part, "overlapped": part}
 
     def infer(name: str) -> Any:
         with torch.no_grad():
