@@ -64,8 +64,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     if not local and not any(True for _ in parts_in(args, kwargs)):
         axes = ", ".join(grid.axes)
         raise UsageError(
-            f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes {axes}, "
-            f"received {'; '.join(texts) or 'none'}; pass this rank's part, or choose another grid"
+            f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes "
+            f"{axes}, received {'; '.join(texts) or 'none'}; pass this rank's part, or choose another grid"
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
     everybody = _everybody(grid, "; ".join([state, *texts, others]), local)
