@@ -42,10 +42,10 @@ def summary(out, gradient, module):
     return found
 
 
-def apart(grid, module, whole, passes=1, seed=5):
+def apart(grid, module, whole, passes=1, overlap=False, seed=5):
     """The same on the ranks of a grid; what is divided is put together again."""
     module = copy.deepcopy(module)
-    model = spatial(module, grid)
+    model = spatial(module, grid, overlap=overlap)
     if grid.rank == 0:
         torch.manual_seed(seed)
     grid.group.barrier()
@@ -80,11 +80,11 @@ def check(expected, found, tolerance):
             assert difference <= tolerance, f"{name}: {difference:.1e}"
 
 
-def compare(module, whole, grids, tolerance=1e-10, passes=1):
+def compare(module, whole, grids, tolerance=1e-10, passes=1, overlap=False):
     """Compares one process with some grids, whose ranks are threads."""
     torch.set_num_threads(1)
     expected = alone(module, whole, passes)
     for axes in grids:
         with uni.local_grid(**axes) as local:
-            for found in local.run(apart, module, whole, passes):
+            for found in local.run(apart, module, whole, passes, overlap):
                 check(expected, found, tolerance)

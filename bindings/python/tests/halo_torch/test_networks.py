@@ -5,6 +5,9 @@ import torch
 from compare import compare
 from networks import Decoder, ResNet18, UNet
 
+import unisono as uni
+from unisono.torch.space.overlap import pieces_of
+
 GRIDS = [{"w": 2}, {"h": 3}, {"h": 2, "w": 2}, {"h": 3, "w": 2}]
 NETWORKS = {
     "ResNet-18": (lambda: ResNet18(4), (2, 3, 45, 37), GRIDS),
@@ -44,3 +47,25 @@ def test_batches_are_divided_too_and_gradients_accumulate():
 def test_one_rank_is_one_process():
     module, whole, _ = network("U-Net 2-D", torch.float64)
     compare(module, whole, [{"h": 1, "w": 1}], 1e-12)
+
+
+@pytest.mark.parametrize("name", ["ResNet-18", "U-Net 3-D"])
+def test_halos_that_travel_while_the_inner_part_is_computed(name):
+    module, whole, grids = network(name, torch.float64)
+    compare(module, whole, grids[:3], 1e-10, overlap=True)
+
+
+def test_inner_outputs_and_slabs_cover_everything_once():
+    def rank(grid):
+        array = uni.GlobalArray((1, 1, 40, 38), grid)
+        for kernel, stride, padding, dilation in [(3, 1, 1, 1), (5, 2, 2, 1), (2, 1, 0, 3), (7, 3, 3, 1)]:
+            window = array.window([kernel] * 2, stride, padding, dilation)
+            pieces = pieces_of(window, 2)
+            assert pieces is not None
+            seen = torch.zeros(window.output.local_shape)
+            for box in (pieces.inner, *pieces.slabs):
+                seen[(..., *(slice(*one) for one in box))] += 1
+            assert (seen == 1).all() and len(pieces.slabs) <= 4
+
+    with uni.local_grid(h=2, w=2) as local:
+        local.run(rank)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
 
 _ANSWERS = (
@@ -58,8 +58,21 @@ _ANSWERS = (
 
 @rule(*_ANSWERS, always=True, flat=True)
 def answers(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """This rank's elements answer."""
-    return function(*replaced(args, unwrap), **replaced(kwargs, unwrap))
+    """This rank's tensor itself answers, and no copy of it: hooks and gradients belong to it."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*args, **kwargs)
+
+
+@rule("grad", always=True, flat=True)
+def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Gradients of parts are parts."""
+    wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    with torch._C.DisableTorchFunctionSubclass():
+        made = function(outputs, wanted, *args, **kwargs)
+    return tuple(
+        wrap(one, x.place, x.flat) if one is not None and isinstance(x, Part) else one
+        for one, x in zip(made, wanted, strict=True)
+    )
 
 
 @rule(".shape", "size", always=True, flat=True)

@@ -11,6 +11,7 @@ from unisono.torch.space.dispatch import Function, plain_once, rule, sequence
 from unisono.torch.space.exchange import halo_adjoint, halo_exchange
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
+from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
 from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
 
@@ -34,7 +35,14 @@ class _Convolution(torch.autograd.Function):
         context.bias_sizes = None if bias is None else list(bias.shape)
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
-        source = window.forward(x.contiguous())
+        if overlaps(window.input.grid):
+            pieces = pieces_of(window, len(stride))
+            if pieces is not None:
+                return convolved(x, weight, bias, window, numbers, pieces)
+            # Other ranks may have inner outputs: all make the same calls.
+            source = window.begin(x.contiguous()).end()
+        else:
+            source = window.forward(x.contiguous())
         if 0 in window.output.local_shape:
             return x.new_empty(x.shape[0], weight.shape[0], *window.output.local_shape[2:])
         return torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
@@ -42,23 +50,50 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         x, weight = context.saved_tensors
-        stride, dilation, groups = context.numbers
-        needs = context.needs_input_grad
-        zeros = [0] * len(stride)
-        # Only the weights' gradient looks at the inputs.
-        source = halo_exchange(x, context.window) if needs[1] else x.new_empty(context.window.padded_shape)
-        if gradients[0].numel():
-            numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
-            for_padded, for_weight, for_bias = torch.ops.aten.convolution_backward(
-                gradients[0], source, weight, *numbers
-            )
-        else:
-            # Without outputs, gradients are zeros that have come the same way.
-            for_padded = nothing(source.shape, gradients[0], weight)
-            for_weight = nothing(weight.shape, gradients[0], source) if needs[1] else None
-            for_bias = nothing(context.bias_sizes, gradients[0]) if needs[2] else None
-        for_x = halo_adjoint(for_padded, context.window) if needs[0] else None
+        if not torch.is_grad_enabled():
+            return *_gradients(context, x, weight, gradients[0]), None, None
+        needs, window = context.needs_input_grad, context.window
+        source = halo_exchange(x, window) if needs[1] else x.new_empty(window.padded_shape)
+        for_padded, for_weight, for_bias = _backward(context, gradients[0], source, weight, needs)
+        for_x = halo_adjoint(for_padded, window) if needs[0] else None
         return for_x, for_weight, for_bias, None, None
+
+
+def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
+    """The gradients, each computed while the halos for the other one travel."""
+    needs, window = context.needs_input_grad, context.window
+    for_padded = for_x = for_weight = for_bias = None
+    source = x.new_empty(window.padded_shape) if not needs[1] else None
+    exchange = window.begin(x.contiguous()) if needs[1] else None
+    if needs[0]:
+        # The inputs' gradient does not look at the inputs, only at their shape.
+        shaped = x.new_empty(window.padded_shape) if source is None else source
+        for_padded, _, _ = _backward(context, gradient, shaped, weight, (True, False, False))
+    if exchange is not None:
+        source = exchange.end()
+    adjoint = window.begin_adjoint(for_padded.contiguous()) if for_padded is not None else None
+    if needs[1] or needs[2]:
+        assert source is not None
+        _, for_weight, for_bias = _backward(context, gradient, source, weight, (False, needs[1], needs[2]))
+    if adjoint is not None:
+        for_x = adjoint.end()
+    return for_x, for_weight, for_bias
+
+
+def _backward(
+    context: Any, gradient: torch.Tensor, source: torch.Tensor, weight: torch.Tensor, needs: Any
+) -> Any:
+    stride, dilation, groups = context.numbers
+    zeros = [0] * len(stride)
+    numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
+    if gradient.numel():
+        return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
+    # Without outputs, gradients are zeros that have come the same way.
+    return (
+        nothing(source.shape, gradient, weight) if needs[0] else None,
+        nothing(weight.shape, gradient, source) if needs[1] else None,
+        nothing(context.bias_sizes, gradient) if needs[2] else None,
+    )
 
 
 @rule("conv1d", "conv2d", "conv3d", always=True)

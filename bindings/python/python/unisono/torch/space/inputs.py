@@ -13,7 +13,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
-from unisono.torch.space.dispatch import replaced
+from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.layout import layout_of, spatial_split
 from unisono.torch.space.part import Part, wrap
 
@@ -61,6 +61,12 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             texts.append(f"on {one.device}")
 
     replaced((args, kwargs), note, note)
+    if not local and not any(True for _ in parts_in(args, kwargs)):
+        axes = ", ".join(grid.axes)
+        raise UsageError(
+            f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes "
+            f"{axes}, received {'; '.join(texts) or 'none'}; pass this rank's part, or choose another grid"
+        )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
     everybody = _everybody(grid, "; ".join([state, *texts, others]), local)
     _refuse_devices(texts, grid)

@@ -15,6 +15,7 @@ from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs, agreed
 from unisono.torch.space.layout import check_axes, layout_of, spatial_split
 from unisono.torch.space.moves import once
+from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import share_all
 from unisono.torch.space.part import Part, wrap
 from unisono.torch.space.rehearsal import rehearse
@@ -23,7 +24,7 @@ from unisono.torch.space.rehearsal import rehearse
 class Spatial(torch.nn.Module):
     """A module that works on parts; made by `spatial`."""
 
-    def __init__(self, module: torch.nn.Module, grid: Grid) -> None:
+    def __init__(self, module: torch.nn.Module, grid: Grid, overlap: bool = False) -> None:
         super().__init__()
         # Not a child: parameters, buffers and children are the module's own, under its own names.
         self.__dict__["module"] = module
@@ -31,6 +32,8 @@ class Spatial(torch.nn.Module):
         for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[shared] = module.__dict__[shared]
         self.training = module.training
+        self.overlap: bool = overlap
+        """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
         self._rehearsed: set[str] = set()
 
     module: torch.nn.Module
@@ -48,12 +51,12 @@ class Spatial(torch.nn.Module):
             What the module returns, with a `Part` in the place of each tensor.
         """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
-        state = f"{modes} {torch.is_grad_enabled()}"
+        state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
         inputs = agreed(args, kwargs, self.grid, state)
         if inputs.key not in self._rehearsed:
             rehearse(self.module, inputs, self.grid)
             self._rehearsed.add(inputs.key)
-        with common_generator(self.grid, inputs):
+        with common_generator(self.grid, inputs), overlapping(self.grid, self.overlap):
             return self._call(inputs)
 
     def _call(self, inputs: Inputs) -> Any:
@@ -158,7 +161,7 @@ def common_generator(grid: Grid, inputs: Inputs) -> Iterator[None]:
             torch.set_rng_state(after)
 
 
-def spatial(module: torch.nn.Module, grid: Grid) -> Spatial:
+def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Spatial:
     """Turns a module into one that works on parts of samples which a grid divides in space.
 
     The module's code, parameters and names stay as they are, and results are those of one process: outputs,
@@ -170,6 +173,9 @@ def spatial(module: torch.nn.Module, grid: Grid) -> Spatial:
     Args:
         module: Any module in the processor's memory, with the same parameters on every rank.
         grid: The ranks.
+        overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
+            for each other, as between hosts; on one host, pieces cost more than they save. In the way back,
+            gradients are always computed while halos travel.
 
     Returns:
         The module on parts: call it with this rank's parts, and get `Part`.
@@ -195,4 +201,4 @@ def spatial(module: torch.nn.Module, grid: Grid) -> Spatial:
         torch.Size([4, 3, 3, 3])
     """
     check_axes(grid)
-    return Spatial(module, grid)
+    return Spatial(module, grid, overlap)
