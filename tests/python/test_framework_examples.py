@@ -18,8 +18,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "examples/frameworks"
 SCRIPTS = sorted(path.with_name(path.name.replace("_unisono", "")) for path in FOLDER.glob("*/*_unisono.py"))
+SEGMENTATION = ROOT / "examples/halos/segmentation.py"
 # What must be installed for the scripts of a folder.
-NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "jax"}
+NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "jax", "halos": "torch"}
 
 
 def run(script: Path, workers: int | None, *arguments: str) -> str:
@@ -49,7 +50,9 @@ def test_digits(script: Path, workers: int | None) -> None:
     assert epochs and epochs == [str(number + 1) for number in range(len(epochs))], epochs
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "script", [*SCRIPTS, SEGMENTATION], ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_only_marked_lines_differ(script: Path) -> None:
     """After its docstring, a script differs from its plain form only where a mark says why."""
     plain, ours = (
@@ -60,6 +63,25 @@ def test_only_marked_lines_differ(script: Path) -> None:
     assert changes
     for _, _, _, begin, end in changes:
         assert any("# UNISONO:" in line for line in ours[max(0, begin - 1) : end]), ours[begin:end]
+
+
+def test_segmentation(tmp_path: Path) -> None:
+    """A network on parts of images learns what it learns on whole ones, under the same names."""
+    torch = pytest.importorskip("torch")
+    printed, weights = {}, {}
+    for workers in (None, 1, 2, 4):
+        script = SEGMENTATION if workers is None else SEGMENTATION.with_name("segmentation_unisono.py")
+        file = tmp_path / f"{workers}.pt"
+        options = ["--side", "64", "--data", str(tmp_path), "--save", str(file)]
+        figures = re.findall(
+            r"epoch \d: loss ([\d.]+), wrong pixels ([\d.]+)%", run(script, workers, *options)
+        )
+        printed[workers] = np.array(figures, dtype=float)
+        weights[workers] = torch.load(file)
+    assert printed[None].shape == (3, 2)
+    for workers in (1, 2, 4):
+        np.testing.assert_allclose(printed[workers], printed[None], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(weights[workers], weights[None], rtol=1e-4, atol=1e-5)
 
 
 def photographs(folder: Path, name: str, number: int, seed: int) -> None:

@@ -18,10 +18,15 @@ def pictures():
         window = image.window(kernel=5, padding=2)
         yield "halos-parts.svg", grid.show(image)
         yield "halos-window.svg", grid.show(window)
-    with uni.local_grid(w=4) as grid:
-        globe = uni.GlobalArray((12, 24), grid.grids[0])
-        window = globe.window(kernel=(5, 5), padding=2, boundary={"w": "periodic"})
-        yield "halos-periodic.svg", grid.show(window, rank=0)
+        coarse = window.output.window(kernel=4, stride=3, padding=1)
+        yield "halos-stride.svg", grid.show(coarse, rank=2)
+        stem = uni.GlobalArray((2, 3, 32, 32), grid.grids[0]).window((7, 7), stride=2, padding=3)
+        yield "halos-stem.svg", grid.show(stem, rank=3)
+    with uni.local_grid(lat=1, lon=4) as grid:
+        globe = uni.GlobalArray((12, 24), grid.grids[0], split={"lat": 0, "lon": 1})
+        window = globe.window((3, 3), padding=1, boundary={"lat": "replicate", "lon": "periodic"})
+        yield "halos-globe.svg", grid.show(globe)
+        yield "halos-longitude.svg", grid.show(window, rank=0)
 
 
 def test_the_guide_shows_what_show_draws():

@@ -1,6 +1,7 @@
 //! `unisono bench`: measures with real processes, against what this machine's memory can do.
 
 mod collectives;
+mod figures;
 mod frameworks;
 mod functions;
 mod halo;
@@ -80,6 +81,12 @@ struct TableBench {
 struct HaloBench {
     #[command(flatten)]
     array: Array,
+    /// The height and width of the image that a stack of convolutions is timed on.
+    #[arg(long, value_name = "N", default_value = "512", value_parser = crate::run::positive)]
+    stack: usize,
+    /// The height and width of the image for which a rank's memory is measured.
+    #[arg(long, value_name = "N", default_value = "2048", value_parser = crate::run::positive)]
+    image: usize,
     /// Write the results to this file as JSON too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

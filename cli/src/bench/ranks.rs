@@ -17,6 +17,7 @@ pub(super) struct Row {
     pub what: String,
     /// Bytes, or how many rows or tables.
     pub size: usize,
+    /// Seconds; or of memory, bytes.
     pub minimum: f64,
     pub median: f64,
     pub repetitions: usize,
@@ -75,6 +76,11 @@ pub(super) fn gather_from(
 }
 
 fn parse(ranks: usize, words: &[&str]) -> Option<Row> {
+    if let ["memory", what, size, bytes] = words {
+        let (verb, what, size) = ("memory".to_string(), what.to_string(), size.parse().ok()?);
+        let bytes = bytes.parse().ok()?;
+        return Some(Row { ranks, verb, what, size, minimum: bytes, median: bytes, repetitions: 1 });
+    }
     let ["time", verb, what, size, minimum, median, repetitions] = words else { return None };
     Some(Row {
         ranks,

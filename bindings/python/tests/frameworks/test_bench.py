@@ -1,5 +1,6 @@
 """The measurements run, check their results, and say what they need."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,3 +25,33 @@ def test_it_says_that_pytorch_is_missing(tmp_path):
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run(COMMAND, capture_output=True, text=True, timeout=60, env=environment)
     assert result.returncode == 1 and "pip install torch" in result.stderr, result.stderr
+
+
+def test_halos_are_measured_and_checked(tmp_path):
+    pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
+    file = tmp_path / "figures.json"
+    array = ["--shape", "1,4,24,20", "--grid", "1,2", "--stack", "32", "--image", "512"]
+    command = [
+        sys.executable,
+        "-m",
+        "unisono",
+        "bench",
+        "halo",
+        *array,
+        "--seconds",
+        "0.01",
+        "--json",
+        str(file),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    figures = {one["name"]: one for one in json.loads(file.read_text())["results"]}
+    for name in (
+        "forward / copy of the padded bytes",
+        "halos in place / Gloo",
+        "conv stack on 2 ranks / on one",
+    ):
+        assert figures[name]["repetitions"] >= 10 and name in result.stdout
+    # A quarter of the image, its halos, and what does not depend on its size.
+    memory = figures["memory of a rank"]
+    assert 0.2 < memory["share"] < 0.45, memory

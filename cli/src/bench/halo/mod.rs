@@ -2,6 +2,7 @@
 
 mod cases;
 mod report;
+mod torch;
 
 use std::ffi::OsString;
 
@@ -88,7 +89,15 @@ pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
     };
     let figures = report::figures(&rows);
     println!("{}", report::table(&figures, &plan, &options.array));
-    match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", report::json(&figures)))) {
+    let with_torch = match torch::measure(options, this_program, &mut signals) {
+        Ok(measured) => measured,
+        Err(status) => return status,
+    };
+    if let Some(measured) = &with_torch {
+        println!("{}", torch::table(measured));
+    }
+    let json = report::json(&figures, with_torch.as_ref().map(torch::json).unwrap_or_default());
+    match options.json.as_ref().map(|file| std::fs::write(file, format!("{json}\n"))) {
         Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,
     }

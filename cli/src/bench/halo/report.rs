@@ -77,7 +77,8 @@ pub(super) fn table(figures: &[Figure], plan: &Plan, array: &Array) -> String {
     text
 }
 
-pub(super) fn json(figures: &[Figure]) -> Json {
+/// These figures, and `more` after them.
+pub(super) fn json(figures: &[Figure], more: Vec<Json>) -> Json {
     let record = |figure: &Figure| {
         let (share, by_median) = figure.share();
         let mut fields: Vec<(&'static str, Json)> = vec![
@@ -98,6 +99,6 @@ pub(super) fn json(figures: &[Figure]) -> Json {
     Json::Object(vec![
         ("version", env!("CARGO_PKG_VERSION").into()),
         ("cores", std::thread::available_parallelism().map_or(1, usize::from).into()),
-        ("results", Json::List(figures.iter().map(record).collect())),
+        ("results", Json::List(figures.iter().map(record).chain(more).collect())),
     ])
 }

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import sys
-import tempfile
 import time
 from typing import Any
 
 import numpy as np
 
 import unisono as uni
+from unisono.bench.gloo import join_gloo
 from unisono.bench.turns import in_turns
 
 # PyTorch's DistributedDataParallel sends gradients in buckets of so many bytes.
@@ -80,7 +79,7 @@ def gradients(elements: int, seconds: float) -> None:
         one.grad = torch.empty_like(one)
     count = sum(one.numel() for one in model.parameters())
     flat = torch.empty(count)
-    _join_gloo(world)
+    join_gloo()
 
     def fill() -> None:
         flat.fill_(world.rank)
@@ -150,20 +149,6 @@ def background(elements: int, seconds: float) -> None:
     manager.close()
     if not np.allclose(held, expected, atol=1e-4):
         raise AssertionError("sync in the background has not added up the workers' changes")
-
-
-def _join_gloo(world: uni.World) -> None:
-    """Ranks meet in a folder that rank 0 makes."""
-    import torch.distributed
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    folder = tempfile.mkdtemp() if world.rank == 0 else ""
-    name = np.zeros(4096, np.uint8)
-    name[: len(folder)] = np.frombuffer(folder.encode(), np.uint8)
-    folder = uni.broadcast(name).tobytes().rstrip(b"\0").decode()
-    distributed: Any = torch.distributed
-    store = distributed.FileStore(os.path.join(folder, "meeting"), world.size)
-    torch.distributed.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size)
 
 
 def main() -> None:

@@ -15,17 +15,50 @@ try:
 except ImportError as error:
     raise ImportError("unisono.torch needs PyTorch: pip install torch") from error
 
+from typing import TYPE_CHECKING, Any
+
 from unisono.torch.broadcast import broadcast_parameters
 from unisono.torch.gradients import average_gradients
 from unisono.torch.parallel import DistributedDataParallel
 from unisono.torch.parameters import ModuleParameters, parameters_of
 from unisono.torch.sampler import DistributedSampler
 
+if TYPE_CHECKING:
+    from unisono.torch.space.exchange import halo_exchange
+    from unisono.torch.space.model import spatial
+    from unisono.torch.space.part import Part
+    from unisono.torch.space.region_dataset import RegionDataset
+    from unisono.torch.space.sampler import SpatialSampler
+
+# Halos are imported when they are first used: most programs train without them.
+_LATER = {
+    "Part": "unisono.torch.space.part",
+    "RegionDataset": "unisono.torch.space.region_dataset",
+    "SpatialSampler": "unisono.torch.space.sampler",
+    "halo_exchange": "unisono.torch.space.exchange",
+    "spatial": "unisono.torch.space.model",
+}
+
 __all__ = [
     "DistributedDataParallel",
     "DistributedSampler",
     "ModuleParameters",
+    "Part",
+    "RegionDataset",
+    "SpatialSampler",
     "average_gradients",
     "broadcast_parameters",
+    "halo_exchange",
     "parameters_of",
+    "spatial",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found

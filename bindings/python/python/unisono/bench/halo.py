@@ -1,0 +1,215 @@
+"""One rank of `unisono bench halo` with PyTorch: next to Gloo, next to one rank, and the memory it takes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import unisono as uni
+from unisono.bench.gloo import join_gloo
+from unisono.bench.halo_gloo import GlooHalos
+from unisono.bench.turns import in_turns
+
+CHANNELS = 16
+
+
+def against_gloo(shape: list[int], axes: list[int], width: int, seconds: float) -> None:
+    """Halos of a padded array, and whole exchanges into one, by Unisono and by Gloo."""
+    import torch.distributed
+
+    if any(extent // ranks < width for extent, ranks in zip(shape[-2:], axes, strict=True)):
+        if uni.world().rank == 0:
+            print("left out: Gloo, whose halos would come from more than the next rank", file=sys.stderr)
+        return
+    join_gloo()
+    _halos(shape, axes, width, seconds, ["gloo_halos", "gloo_forward"])
+    # As one sample has them in a layer half-way down a network: what counts is how soon a message arrives.
+    small = [
+        1,
+        *shape[1:-2],
+        max(shape[-2] // 8, 2 * width * axes[0]),
+        max(shape[-1] // 8, 2 * width * axes[1]),
+    ]
+    _halos(small, axes, width, seconds, ["gloo_small"])
+    torch.distributed.destroy_process_group()
+
+
+def _halos(shape: list[int], axes: list[int], width: int, seconds: float, groups: list[str]) -> None:
+    """One array's halos in place; and if there is a second group, its forward."""
+    import torch
+
+    array = uni.GlobalArray(shape, uni.Grid(h=axes[0], w=axes[1]))
+    window = array.window(kernel=(2 * width + 1,) * 2, padding=width)
+    part = torch.from_numpy(_places(array.region))
+    ours = torch.zeros(window.padded_shape)
+    theirs = torch.zeros(window.padded_shape)
+    inner = (..., slice(width, width + part.shape[-2]), slice(width, width + part.shape[-1]))
+    gloo = GlooHalos(array, width, theirs)
+
+    def forward() -> None:
+        window.forward(part, ours)
+
+    def forward_gloo() -> None:
+        theirs[inner] = part
+        gloo.refresh()
+
+    def refresh() -> None:
+        window.refresh(ours)
+
+    cases = {"gloo_halos": (refresh, gloo.refresh), "gloo_forward": (forward, forward_gloo)}
+    forward()
+    forward_gloo()
+    received = sum(window.neighbours.values()) * part.element_size()
+    for group in groups:
+        mine, other = cases["gloo_forward" if group == "gloo_forward" else "gloo_halos"]
+        in_turns(group, received, seconds, {"ours": mine, "gloo": other}, lambda: None)
+    _check(window, part, (ours, theirs), inner, list(cases.values()))
+
+
+def _check(window: Any, part: Any, arrays: tuple[Any, Any], inner: Any, cases: list[Any]) -> None:
+    """Spoils the halos, and lets every case bring them back."""
+    import torch
+
+    expected = window.forward(part)
+    outside = expected == 0  # what is beyond the array's edges, which is filled once
+    for pair in cases:
+        for array, case in zip(arrays, pair, strict=True):
+            array[~outside] = -1
+            array[inner] = part
+            uni.barrier()
+            case()
+            if not torch.equal(array, expected):
+                raise AssertionError("the exchanges differ")
+
+
+def stack(side: int, seconds: float) -> None:
+    """A stack of convolutions on all ranks against the same on one, forward and with gradients."""
+    import torch
+
+    from unisono.torch import spatial
+
+    world = uni.world()
+    grid = uni.Grid(h=-1)
+    whole = torch.from_numpy(np.random.default_rng(0).random((1, 3, side, side), dtype="float32"))
+    modules = {name: network() for name in ("one", "parts", "overlapped")}
+    models = {
+        "one": modules["one"],
+        "parts": spatial(modules["parts"], grid, overlap=False),
+        "overlapped": spatial(modules["overlapped"], grid, overlap=True),
+    }
+    part = whole[uni.GlobalArray(whole.shape, grid).region].contiguous()
+    inputs = {"one": whole, "parts": part, "overlapped": part}
+
+    def infer(name: str) -> Any:
+        with torch.no_grad():
+            return models[name](inputs[name])
+
+    def train(name: str) -> None:
+        models[name].zero_grad()
+        models[name](inputs[name]).square().mean().backward()
+
+    def case(work: Callable[[str], Any], name: str) -> Callable[[], None]:
+        def run() -> None:
+            # One rank works while the others wait.
+            if name != "one" or world.rank == 0:
+                work(name)
+
+        return run
+
+    for group, work in (("stack", infer), ("training", train)):
+        in_turns(group, whole.nbytes, seconds, {name: case(work, name) for name in models}, lambda: None)
+    expected = infer("one")
+    train("one")
+    for name in list(models)[1:]:
+        torch.testing.assert_close(infer(name).gather(), expected, rtol=1e-4, atol=1e-5)
+        for mine, ours in zip(modules["one"].parameters(), modules[name].parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, mine.grad, rtol=1e-3, atol=1e-6)
+
+
+def network() -> Any:
+    """Convolutions of a size, with the same weights at every start."""
+    import torch
+
+    torch.manual_seed(0)
+    nn = torch.nn
+    layers: list[Any] = [nn.Conv2d(3, CHANNELS, 3, padding=1), nn.ReLU()]
+    for _ in range(3):
+        layers += [nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(CHANNELS, 1, 3, padding=1))
+
+
+def memory(side: int) -> None:
+    """The most memory that a rank has had after a step of training: in all, and beyond a small one."""
+    import torch
+
+    from unisono.torch import spatial
+
+    world = uni.world()
+    grid = uni.Grid(h=2 if world.size % 2 == 0 else 1, w=-1)
+    # Small sizes first, so that what libraries keep for themselves is there already.
+    for extent in (8 * world.size, side):
+        module = network()
+        model = module if world.size == 1 else spatial(module, grid)
+        before = high_water()
+        array = uni.GlobalArray((1, 3, extent, extent), grid)
+        x = torch.from_numpy(_places(array.region))
+        model(x).square().mean().backward()
+    peak = high_water()
+    for name, value in (("peak", peak), ("beyond", peak - before)):
+        most = uni.all_reduce(np.array([float(value)]), "max")[0]
+        if world.rank == 0:
+            print(f"memory {name} {side} {most:.0f}", flush=True)
+
+
+def high_water() -> int:
+    """The most memory that this process has had so far, in bytes."""
+    with open("/proc/self/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+
+
+def _places(region: tuple[slice, ...]) -> Any:
+    """Numbers that tell where each element is: whole ones, and none of them zero."""
+    total = np.ones((1,) * len(region), np.float32)
+    for dim, one in enumerate(region):
+        places = np.arange(one.start, one.stop, dtype=np.float32) * (dim + 1)
+        total = total + places.reshape([-1 if other == dim else 1 for other in range(len(region))])
+    return np.ascontiguousarray(total, np.float32)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+def main() -> None:
+    """Measures with the arguments of the command line."""
+    parser = argparse.ArgumentParser(prog="unisono bench halo", description=__doc__)
+    parser.add_argument("--measure", choices=["gloo", "stack", "memory"])
+    parser.add_argument("--shape", type=_numbers, default="8,64,512,512")
+    parser.add_argument("--grid", type=_numbers, default="2,2")
+    parser.add_argument("--halo", type=int, default=3)
+    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--check", action="store_true", help="say only whether it can run")
+    options = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        sys.exit("unisono: this part of bench halo needs PyTorch: pip install torch")
+    if options.check:
+        return
+    torch.set_num_threads(1)
+    uni.init()
+    if options.measure == "gloo":
+        against_gloo(options.shape, options.grid, options.halo, options.seconds)
+    elif options.measure == "stack":
+        stack(options.side, options.seconds)
+    else:
+        memory(options.side)
+
+
+if __name__ == "__main__":
+    main()

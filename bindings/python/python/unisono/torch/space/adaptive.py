@@ -1,0 +1,74 @@
+"""Adaptive poolings: as many outputs as are wanted, each over its share of the inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from unisono.torch.space.dispatch import Function, name_of, refuse, rule
+from unisono.torch.space.layout import layout_of
+from unisono.torch.space.moves import total
+from unisono.torch.space.part import Part, spread, unwrap, wrap
+from unisono.torch.space.taps import Taps, fetched
+from unisono.torch.space.windows import is_empty, nothing
+
+
+def _wanted(function: Function, x: Part, output_size: Any) -> list[int]:
+    spatial = int(name_of(function).split("pool")[1][0])
+    sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * spatial
+    return [x.shape[place - spatial] if size is None else int(size) for place, size in enumerate(sizes)]
+
+
+def _bounds(length: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first input of each output, and the one after its last."""
+    outputs = torch.arange(count)
+    return outputs * length // count, ((outputs + 1) * length + count - 1) // count
+
+
+@rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", always=True)
+def average(function: Function, input: Part, output_size: Any) -> Part:
+    """Each rank adds what it has to every output; only the outputs travel."""
+    wanted = _wanted(function, input, output_size)
+    spatial = len(wanted)
+    x = spread(input, spatial)
+    count = len(x.place.shape)
+    local = unwrap(x)
+    for place, size in enumerate(wanted):
+        dim = place - spatial
+        first, stop = _bounds(x.place.shape[dim], size)
+        own = x.place.region[dim]
+        inputs = torch.arange(own.start, own.stop)[:, None]
+        weights = ((inputs >= first) & (inputs < stop)).double() / (stop - first)
+        local = (local.movedim(dim, -1) @ weights.to(local.dtype).to(local.device)).movedim(-1, dim)
+    shape = (*x.place.shape[:-spatial], *wanted)
+    axes = {axis: dim for axis, dim in x.place.split.items() if dim >= count - spatial}
+    others = {axis: dim for axis, dim in x.place.split.items() if axis not in axes}
+    summed = wrap(total(local, x.grid, axes), layout_of(x.grid, shape, others))
+    return spread(summed, spatial)
+
+
+@rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", always=True)
+def maximum(function: Function, input: Part, output_size: Any, return_indices: bool = False) -> Part:
+    """Each rank takes the maxima of its outputs' inputs, one dimension after the other."""
+    if return_indices:
+        refuse("a rule for parts of a tensor for adaptive_max_pool with return_indices=True")
+    wanted = _wanted(function, input, output_size)
+    spatial = len(wanted)
+    x = spread(input, spatial)
+    target = x.place.resized((*x.place.shape[:-spatial], *wanted))
+    taps = {}
+    for place, size in enumerate(wanted):
+        first, stop = _bounds(x.place.shape[place - spatial], size)
+        steps = torch.arange(int((stop - first).max()))[:, None]
+        # An output with fewer inputs than others looks at its last one again.
+        taps[place - spatial] = Taps(torch.minimum(first + steps, stop - 1), None)
+    local, mine = fetched(x, target, taps)
+    if is_empty(target):
+        return wrap(nothing(target.local_shape, local), target)
+    # The last dimension first, so that of equal elements the first one counts, as on one process.
+    for dim, tap in sorted(mine.items(), reverse=True):
+        seen = local.index_select(dim, tap.indices.flatten().to(local.device))
+        front = seen.shape[: seen.dim() + dim] + tap.indices.shape
+        local = seen.reshape(*front, *local.shape[local.dim() + dim + 1 :]).max(dim - 1).values
+    return wrap(local, target)

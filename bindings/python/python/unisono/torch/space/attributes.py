@@ -1,0 +1,134 @@
+"""What a part answers about itself: the shape of the whole, and everything else of its own elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
+
+_ANSWERS = (
+    ".dtype",
+    ".device",
+    ".requires_grad",
+    ".requires_grad__set__",
+    ".is_leaf",
+    ".grad",
+    ".grad__set__",
+    ".grad_fn",
+    ".is_meta",
+    ".is_cuda",
+    ".is_cpu",
+    ".is_mps",
+    ".is_xpu",
+    ".is_sparse",
+    ".is_sparse_csr",
+    ".is_mkldnn",
+    ".is_quantized",
+    ".is_nested",
+    ".is_vulkan",
+    ".is_ipu",
+    ".is_hpu",
+    ".layout",
+    ".itemsize",
+    ".names",
+    ".output_nr",
+    "._version",
+    "._base",
+    "._backward_hooks",
+    "is_floating_point",
+    "is_complex",
+    "is_contiguous",
+    "is_signed",
+    "is_inference",
+    "element_size",
+    "get_device",
+    "backward",
+    "retain_grad",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "data_ptr",
+    "is_same_size",
+    "result_type",
+    "storage_offset",
+)
+
+
+@rule(*_ANSWERS, always=True, flat=True)
+def answers(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """This rank's tensor itself answers, and no copy of it: hooks and gradients belong to it."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*args, **kwargs)
+
+
+@rule("grad", always=True, flat=True)
+def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Gradients of parts are parts."""
+    wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    with torch._C.DisableTorchFunctionSubclass():
+        made = function(outputs, wanted, *args, **kwargs)
+    return tuple(
+        wrap(one, x.place, x.flat) if one is not None and isinstance(x, Part) else one
+        for one, x in zip(made, wanted, strict=True)
+    )
+
+
+@rule(".shape", "size", always=True, flat=True)
+def shape(function: Function, x: Part, dim: int | None = None) -> Any:
+    """The whole's shape, or one of its numbers."""
+    whole = whole_shape(x)
+    return whole if dim is None else whole[dim]
+
+
+@rule("dim", "ndimension", ".ndim", always=True, flat=True)
+def dimensions(function: Function, x: Part) -> int:
+    """How many dimensions the whole has."""
+    return len(whole_shape(x))
+
+
+@rule("numel", "nelement", always=True, flat=True)
+def elements(function: Function, x: Part) -> int:
+    """How many elements the whole has."""
+    return whole_shape(x).numel()
+
+
+@rule("__len__", always=True, flat=True)
+def length(function: Function, x: Part) -> int:
+    """How long the whole is."""
+    return int(whole_shape(x)[0])
+
+
+@rule("requires_grad_", always=True, flat=True)
+def require(function: Function, x: Part, *args: Any, **kwargs: Any) -> Part:
+    """Wants gradients of this rank's elements."""
+    with torch._C.DisableTorchFunctionSubclass():
+        torch.Tensor.requires_grad_(x, *args, **kwargs)
+    return x
+
+
+@rule(".data", "detach", "detach_", always=True, flat=True)
+def detached(function: Function, x: Part) -> Part:
+    """The same elements without a history."""
+    return wrap(unwrap(x).detach(), x.place, x.flat)
+
+
+@rule("__repr__", "__format__", always=True, flat=True)
+def text(function: Function, x: Part, *args: Any, **kwargs: Any) -> str:
+    """What this rank has; no message is sent."""
+    if name_of(function) == "__format__" and x.dim() == 0:
+        return format(unwrap(x), *args)
+    return Part.__repr__(x)
+
+
+@rule("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__", always=True)
+def values(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
+    """The values of the whole."""
+    return function(unwrap(gathered(x)), *args, **kwargs)
+
+
+@rule("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", always=True, flat=True)
+def made(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
+    """A plain tensor of any shape."""
+    return function(unwrap(x), *args, **kwargs)

@@ -1,0 +1,216 @@
+"""Convolutions and transposed convolutions over parts."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+
+from unisono.halo import Window
+from unisono.torch.space.dispatch import Function, plain_once, rule, sequence
+from unisono.torch.space.exchange import halo_adjoint, halo_exchange
+from unisono.torch.space.layout import Layout
+from unisono.torch.space.moves import share
+from unisono.torch.space.overlap import convolved, overlaps, pieces_of
+from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
+from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
+
+Numbers = tuple[list[int], list[int], int]
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution that keeps its part and not the padded copy: the way back gets the halos again."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        window: Window,
+        numbers: Numbers,
+    ) -> torch.Tensor:
+        context.save_for_backward(x, weight)
+        context.window, context.numbers = window, numbers
+        context.bias_sizes = None if bias is None else list(bias.shape)
+        stride, dilation, groups = numbers
+        zeros = [0] * len(stride)
+        if overlaps(window.input.grid):
+            pieces = pieces_of(window, len(stride))
+            if pieces is not None:
+                return convolved(x, weight, bias, window, numbers, pieces)
+            # Other ranks may have inner outputs: all make the same calls.
+            source = window.begin(x.contiguous()).end()
+        else:
+            source = window.forward(x.contiguous())
+        if 0 in window.output.local_shape:
+            return x.new_empty(x.shape[0], weight.shape[0], *window.output.local_shape[2:])
+        return torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        x, weight = context.saved_tensors
+        if not torch.is_grad_enabled():
+            return *_gradients(context, x, weight, gradients[0]), None, None
+        needs, window = context.needs_input_grad, context.window
+        source = halo_exchange(x, window) if needs[1] else x.new_empty(window.padded_shape)
+        for_padded, for_weight, for_bias = _backward(context, gradients[0], source, weight, needs)
+        for_x = halo_adjoint(for_padded, window) if needs[0] else None
+        return for_x, for_weight, for_bias, None, None
+
+
+def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
+    """The gradients, each computed while the halos for the other one travel."""
+    needs, window = context.needs_input_grad, context.window
+    for_padded = for_x = for_weight = for_bias = None
+    source = x.new_empty(window.padded_shape) if not needs[1] else None
+    exchange = window.begin(x.contiguous()) if needs[1] else None
+    if needs[0]:
+        # The inputs' gradient does not look at the inputs, only at their shape.
+        shaped = x.new_empty(window.padded_shape) if source is None else source
+        for_padded, _, _ = _backward(context, gradient, shaped, weight, (True, False, False))
+    if exchange is not None:
+        source = exchange.end()
+    adjoint = window.begin_adjoint(for_padded.contiguous()) if for_padded is not None else None
+    if needs[1] or needs[2]:
+        assert source is not None
+        _, for_weight, for_bias = _backward(context, gradient, source, weight, (False, needs[1], needs[2]))
+    if adjoint is not None:
+        for_x = adjoint.end()
+    return for_x, for_weight, for_bias
+
+
+def _backward(
+    context: Any, gradient: torch.Tensor, source: torch.Tensor, weight: torch.Tensor, needs: Any
+) -> Any:
+    stride, dilation, groups = context.numbers
+    zeros = [0] * len(stride)
+    numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
+    if gradient.numel():
+        return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
+    # Without outputs, gradients are zeros that have come the same way.
+    return (
+        nothing(source.shape, gradient, weight) if needs[0] else None,
+        nothing(weight.shape, gradient, source) if needs[1] else None,
+        nothing(context.bias_sizes, gradient) if needs[2] else None,
+    )
+
+
+@rule("conv1d", "conv2d", "conv3d", always=True)
+def convolution(
+    function: Function,
+    input: Part,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Part:
+    """Each rank convolves what its outputs need."""
+    spatial = weight.dim() - 2
+    x = spread(input, spatial)
+    strides, dilations = sequence(stride, spatial), sequence(dilation, spatial)
+    window = window_of(
+        x.place,
+        spatial,
+        kernel=list(weight.shape[2:]),
+        stride=strides,
+        padding=padding if isinstance(padding, str) else sequence(padding, spatial),
+        dilation=dilations,
+    )
+    target = outputs(window, spatial, (*x.place.shape[: -spatial - 1], weight.shape[0]), x.place)
+    local, kernel, offset = operands(unwrap(x), weight, bias, x.place)
+    if local.is_meta or stays(window) or local.dim() != spatial + 2:
+        source = padded(local, window)
+        if is_empty(target):
+            return wrap(nothing(target.local_shape, source, kernel, offset), target)
+        return wrap(function(source, kernel, offset, strides, 0, dilations, groups), target)
+    made = _Convolution.apply(local, kernel, offset, window, (strides, dilations, groups))
+    return wrap(cast(torch.Tensor, made), target)
+
+
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", always=True)
+def transposed(
+    function: Function,
+    input: Part,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Part:
+    """Each rank spreads the inputs that reach its outputs, and keeps these."""
+    spatial = weight.dim() - 2
+    x = spread(input, spatial)
+    strides, paddings, dilations = (sequence(one, spatial) for one in (stride, padding, dilation))
+    window = window_of(
+        x.place,
+        spatial,
+        kernel=list(weight.shape[2:]),
+        stride=strides,
+        padding=paddings,
+        dilation=dilations,
+        transposed=True,
+        output_padding=sequence(output_padding, spatial),
+    )
+    target = outputs(window, spatial, (*x.place.shape[: -spatial - 1], weight.shape[1] * groups), x.place)
+    local, kernel, offset = operands(unwrap(x), weight, bias, x.place)
+    source = padded(local, window)
+    if is_empty(target) or 0 in source.shape:
+        made = nothing((*target.local_shape[:-spatial], *[0] * spatial), source, kernel)
+        margins = [one for size in reversed(target.local_shape[-spatial:]) for one in (0, size)]
+        return wrap(_offset(torch.nn.functional.pad(made, margins), offset, spatial), target)
+    made = function(source, kernel, None, strides, 0, 0, groups, dilations)
+    # The first output of what was spread, and how far this rank's outputs are from it.
+    margins = []
+    for place in reversed(range(spatial)):
+        dim = place - spatial
+        first = window.needed[dim][0] * strides[place] - paddings[place]
+        own = target.region[dim]
+        margins += [first - own.start, own.stop - first - made.shape[dim]]
+    return wrap(_offset(torch.nn.functional.pad(made, margins), offset, spatial), target)
+
+
+def _offset(x: torch.Tensor, bias: torch.Tensor | None, spatial: int) -> torch.Tensor:
+    return x if bias is None else x + bias.view(-1, *[1] * spatial)
+
+
+def operands(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: Layout
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The operands of a layer with weights, in the type that autocast wants.
+
+    Args:
+        x: This rank's elements.
+        weight: The weights, a part that every rank has whole, or a plain tensor.
+        bias: The bias, if any.
+        layout: Of the input.
+
+    Returns:
+        Plain operands.
+    """
+    kernel = whole_operand(weight, layout)
+    offset = None if bias is None else whole_operand(bias, layout)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        x, kernel = x.to(dtype), kernel.to(dtype)
+        offset = None if offset is None else offset.to(dtype)
+    return x, kernel, offset
+
+
+def whole_operand(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """An operand that every rank needs whole for its part.
+
+    Args:
+        x: A plain tensor, or a part.
+        layout: Of the other operand.
+
+    Returns:
+        A plain tensor, whose gradients are those of this rank's part alone.
+    """
+    if isinstance(x, Part):
+        return share(unwrap(gathered(x)), layout.grid, layout.split)
+    return plain_once(x, layout)

@@ -1,0 +1,210 @@
+"""Which rule an operation has: a table from names to functions, filled by the files that `rules` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from unisono.errors import Unsupported
+from unisono.torch.space.layout import Layout
+from unisono.torch.space.moves import once
+from unisono.torch.space.part import Part, unflattened, unwrap, wrap
+
+Function = Callable[..., Any]
+Rule = Callable[..., Any]
+
+_RULES: dict[str, Rule] = {}
+# Rules that also hold where every rank has the whole; elsewhere the operation itself is enough.
+_ALWAYS: set[str] = set()
+# Rules that know what to do with flattened tensors.
+_FLAT: set[str] = set()
+
+
+def rule(*names: str, always: bool = False, flat: bool = False) -> Callable[[Rule], Rule]:
+    """Declares the rule of operations.
+
+    Args:
+        names: What they are called in `torch`, `torch.Tensor` or `torch.nn.functional`.
+        always: Whether it also holds where every rank has the whole.
+        flat: Whether it knows what to do with flattened tensors.
+
+    Returns:
+        A decorator for a function that is called with the operation, its arguments and its options.
+    """
+
+    def declare(function: Rule) -> Rule:
+        for name in names:
+            _RULES[name] = function
+            if always:
+                _ALWAYS.add(name)
+            if flat:
+                _FLAT.add(name)
+        return function
+
+    return declare
+
+
+def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Does an operation of which an argument is a part.
+
+    Args:
+        function: What was called.
+        args: Its arguments.
+        kwargs: Its options.
+
+    Returns:
+        Its result.
+
+    Raises:
+        Unsupported: There is no rule for it.
+    """
+    name = name_of(function)
+    found = _RULES.get(name)
+    if name not in _FLAT:
+        args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
+    if name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts_in(args, kwargs)):
+        return on_copies(function, args, kwargs)
+    if found is None:
+        return refuse(f"a rule for parts of a tensor for {name}")
+    return found(function, *args, **kwargs)
+
+
+def on_copies(function: Function, args: Any, kwargs: Any) -> Any:
+    """Does an operation where every rank has the whole: each does it for itself.
+
+    Args:
+        function: What was called.
+        args: Its arguments.
+        kwargs: Its options.
+
+    Returns:
+        Its result, of which ranks have copies.
+    """
+    layout = next(parts_in(args, kwargs)).place
+    local = replaced((args, dict(kwargs)), unwrap, lambda plain: plain_once(plain, layout))
+    result = function(*local[0], **local[1])
+    return wrapped_whole(result, layout)
+
+
+def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A plain tensor for an operation that ranks along some axes do alike.
+
+    Args:
+        x: The plain tensor.
+        layout: Of the other operand.
+
+    Returns:
+        The same values, on the device of the dry run where there is one.
+    """
+    return once(x, layout.grid, layout.copies)
+
+
+def wrapped_whole(result: Any, like: Layout) -> Any:
+    """Says of the tensors in a result that every rank has them.
+
+    Args:
+        result: What an operation gave.
+        like: A layout of the same grid.
+
+    Returns:
+        The same, with parts instead of tensors.
+    """
+    from unisono.torch.space.layout import layout_of
+
+    return replaced(
+        result, lambda part: part, lambda one: wrap(one, layout_of(like.grid, one.shape, {})), fresh=True
+    )
+
+
+def parts_in(*values: Any) -> Iterator[Part]:
+    """All parts among arguments, also in lists.
+
+    Args:
+        values: Arguments.
+
+    Yields:
+        The parts.
+    """
+    for value in values:
+        if isinstance(value, Part):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from parts_in(*value.values())
+        elif isinstance(value, (list, tuple)):
+            yield from parts_in(*value)
+
+
+def replaced(
+    value: Any,
+    part: Callable[[Part], Any],
+    plain: Callable[[torch.Tensor], Any] | None = None,
+    fresh: bool = False,
+) -> Any:
+    """The same arguments with other tensors.
+
+    Args:
+        value: A tensor, anything else, or a list or dictionary of these.
+        part: What to put in the place of a part.
+        plain: What to put in the place of a plain tensor; by default it stays.
+        fresh: Whether named tuples become the tuples that they are.
+
+    Returns:
+        The new arguments.
+    """
+    if isinstance(value, Part):
+        return part(value)
+    if isinstance(value, torch.Tensor):
+        return value if plain is None else plain(value)
+    if isinstance(value, Mapping):
+        return {key: replaced(one, part, plain, fresh) for key, one in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        made = [replaced(one, part, plain, fresh) for one in value]
+        if isinstance(value, list):
+            return made
+        return type(value)(made) if hasattr(value, "n_fields") else tuple(made)
+    return value
+
+
+def name_of(function: Function) -> str:
+    """What an operation is called.
+
+    Args:
+        function: A function, a method or the getter of an attribute.
+
+    Returns:
+        Its name; of an attribute, with a dot in front.
+    """
+    name = getattr(function, "__name__", "")
+    if name in ("__get__", "__set__", "__delete__"):
+        owner = getattr(function, "__self__", None)
+        return "." + getattr(owner, "__name__", "") + ("" if name == "__get__" else name)
+    return name or repr(function)
+
+
+def refuse(wanted: str, advice: str = "") -> Any:
+    """Says that an operation cannot be done on parts.
+
+    Args:
+        wanted: What would be needed.
+        advice: What to do instead.
+    """
+    advice = advice or "call gather() on its input, or write it with operations that have one"
+    raise Unsupported(f"expected {wanted}, received none; {advice}")
+
+
+def sequence(value: Any, count: int) -> list[int]:
+    """One number for each dimension.
+
+    Args:
+        value: A number, or a sequence of one or `count` numbers.
+        count: How many dimensions there are.
+
+    Returns:
+        The numbers.
+    """
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        values = [int(one) for one in value]
+        return values * count if len(values) == 1 else values
+    return [int(value)] * count

@@ -1,0 +1,60 @@
+"""Operations that look at everything: the parts come together, and what follows takes its parts again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.dispatch import Function, on_copies, parts_in, replaced, rule
+from unisono.torch.space.layout import layout_of
+from unisono.torch.space.part import Part, gathered, unwrap, wrap
+
+
+@rule(
+    "einsum",
+    "bilinear",
+    "multi_head_attention_forward",
+    "addmm",
+    "addmv",
+    "addbmm",
+    "mm",
+    "mv",
+    "dot",
+    "outer",
+)
+def on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Every rank does all of it."""
+    return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
+
+
+@rule("matmul", "bmm", "baddbmm", "__matmul__", "__rmatmul__", "scaled_dot_product_attention")
+def products(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Each rank its own matrices, where only the dimensions before the matrices are divided."""
+    parts = list(parts_in(args, kwargs))
+    first = parts[0]
+    plain: list[torch.Tensor] = []
+    replaced((args, kwargs), lambda one: one, plain.append)
+    same = all(
+        one.dim() == first.dim()
+        and one.place.split == first.place.split
+        and all(one.place.shape[dim] == first.place.shape[dim] for dim in first.place.split.values())
+        and all(dim < one.dim() - 2 for dim in one.place.split.values())
+        for one in parts
+    )
+    if not same or any(one.dim() > 2 for one in plain):
+        return on_the_whole(function, *args, **kwargs)
+    local = replaced((args, kwargs), unwrap, lambda one: whole_operand(one, first.place))
+    made = function(*local[0], **local[1])
+    shape = [
+        first.place.shape[dim] if dim in first.place.dims else made.shape[dim] for dim in range(made.dim())
+    ]
+    return wrap(made, layout_of(first.grid, shape, first.place.split))
+
+
+@rule("prelu", "local_response_norm", "channel_shuffle", "_prelu_kernel")
+def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
+    """Each rank its elements: only the channels of one place meet."""
+    local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
+    return wrap(function(unwrap(input), *local, **kwargs), input.place)

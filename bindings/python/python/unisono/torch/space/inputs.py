@@ -1,0 +1,152 @@
+"""What a model is called with: parts that all ranks agree about."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from unisono.errors import UsageError
+from unisono.halo import Grid
+from unisono.torch.space.dispatch import parts_in, replaced
+from unisono.torch.space.layout import layout_of, spatial_split
+from unisono.torch.space.part import Part, wrap
+
+
+@dataclass
+class Inputs:
+    """Arguments with parts in the place of tensors, and what ranks found out about each other."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: str
+    threads: bool
+    plain: list[torch.Tensor] = field(default_factory=list)
+
+
+def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str) -> Inputs:
+    """Makes parts of a call's tensors, after all ranks have compared what they pass.
+
+    Args:
+        args: The arguments; tensors with space in them are this rank's parts, others are the same everywhere.
+        kwargs: The options.
+        grid: The ranks.
+        state: What else must be the same on every rank.
+
+    Returns:
+        The inputs.
+
+    Raises:
+        UsageError: Ranks pass different things, or a tensor is not the rank's part; the same on every rank.
+    """
+    wanted = 2 + max([0, *({"w": 1, "h": 2, "d": 3}[axis] for axis in grid.axes if axis != "data")])
+    local: list[torch.Tensor] = []
+    texts: list[str] = []
+
+    def note(one: torch.Tensor) -> None:
+        text = f"{one.dtype} {one.requires_grad} {one.dim()}"
+        if isinstance(one, Part):
+            text += f" part of {one.place.shape} {dict(one.place.split)}"
+        elif one.dim() >= wanted:
+            local.append(one)
+        else:
+            text += f" {tuple(one.shape)}"
+        texts.append(text)
+        if one.device.type != "cpu":
+            texts.append(f"on {one.device}")
+
+    replaced((args, kwargs), note, note)
+    if not local and not any(True for _ in parts_in(args, kwargs)):
+        axes = ", ".join(grid.axes)
+        raise UsageError(
+            f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes "
+            f"{axes}, received {'; '.join(texts) or 'none'}; pass this rank's part, or choose another grid"
+        )
+    others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local)
+    _refuse_devices(texts, grid)
+    _refuse_different(everybody, grid)
+    shapes = _shapes([theirs.shapes for theirs in everybody], grid)
+    made = iter(shapes)
+
+    def part(one: torch.Tensor) -> torch.Tensor:
+        if one.dim() < wanted:
+            return one
+        shape = next(made)
+        return wrap(one, layout_of(grid, shape, spatial_split(grid, len(shape), len(shape) - 2)))
+
+    new = replaced((args, kwargs), lambda one: one, part)
+    threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
+    return Inputs(new[0], new[1], "; ".join([state, *texts, others, str(shapes)]), threads)
+
+
+@dataclass
+class _Rank:
+    digest: int
+    process: int
+    shapes: list[tuple[int, ...]]
+
+
+def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor]) -> list[_Rank]:
+    """What each rank passes."""
+    numbers = [zlib.crc32(text.encode()), os.getpid(), len(local)]
+    for one in local:
+        numbers += [one.dim(), *one.shape]
+    mine = np.array([len(numbers), *numbers], np.int64)
+    flat = iter(grid.group.all_gather(mine, varied=True).tolist())
+    ranks = []
+    for _ in range(grid.size):
+        next(flat)
+        digest, process, count = next(flat), next(flat), next(flat)
+        shapes = [tuple(next(flat) for _ in range(next(flat))) for _ in range(count)]
+        ranks.append(_Rank(digest, process, shapes))
+    return ranks
+
+
+def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
+    for text in texts:
+        if text.startswith("on "):
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "
+                f"{text}; move it with .cpu()"
+            )
+
+
+def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
+    first = everybody[0]
+    for rank, theirs in enumerate(everybody):
+        if theirs.digest != first.digest or [len(one) for one in theirs.shapes] != [
+            len(one) for one in first.shapes
+        ]:
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected the same call on every rank, received another one on "
+                f"rank {rank} than on rank 0; types, shapes, requires_grad, train() or eval(), and options "
+                "must agree"
+            )
+
+
+def _shapes(everybody: list[list[tuple[int, ...]]], grid: Grid) -> list[tuple[int, ...]]:
+    """The wholes' shapes, from the shapes of all parts."""
+    wholes = []
+    for place, here in enumerate(everybody[grid.rank]):
+        split = spatial_split(grid, len(here), len(here) - 2)
+        shape = list(everybody[0][place])
+        for axis, dim in split.items():
+            line = [grid.rank_at(**{**grid.coordinates_of(0), axis: at}) for at in range(grid.axes[axis])]
+            shape[dim] = sum(everybody[rank][place][dim] for rank in line)
+        array = layout_of(grid, shape, split).array
+        for rank, theirs in enumerate(everybody):
+            expected = tuple(one.stop - one.start for one in array.region_of(rank))
+            if theirs[place] != expected:
+                raise UsageError(
+                    f"rank {grid.rank}: spatial: expected parts of one tensor, received {theirs[place]} on "
+                    f"rank {rank}; of {tuple(shape)}, which the parts would make, it has {expected}: "
+                    "divide the tensor as unisono.GlobalArray does, or pass Part.of(whole, grid)"
+                )
+        wholes.append(tuple(shape))
+    return wholes

@@ -1,0 +1,124 @@
+"""Where a tensor's parts are: the whole's shape, what each axis divides, and this rank's region."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unisono.errors import UsageError
+from unisono.halo import GlobalArray, Grid
+
+_SPATIAL = {"w": -1, "h": -2, "d": -3}
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How a grid divides a tensor; two equal layouts of one grid are the same object."""
+
+    grid: Grid
+    array: GlobalArray
+    shape: tuple[int, ...]
+    split: Mapping[str, int]
+    region: tuple[slice, ...]
+    local_shape: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank has everything."""
+        return not self.split
+
+    @property
+    def dims(self) -> dict[int, str]:
+        """The axis that divides each divided dimension."""
+        return {dim: axis for axis, dim in self.split.items()}
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """The axes along which ranks have the same elements."""
+        return tuple(axis for axis in self.grid.axes if axis not in self.split)
+
+    def resized(self, shape: Sequence[int]) -> Layout:
+        """The same dimensions divided, of a tensor of another shape.
+
+        Args:
+            shape: The whole's shape, of as many dimensions.
+
+        Returns:
+            Its layout.
+        """
+        return layout_of(self.grid, shape, self.split)
+
+    def without(self, dims: Sequence[int]) -> Layout:
+        """The same tensor, whole along some dimensions.
+
+        Args:
+            dims: The dimensions; those that are not divided are ignored.
+
+        Returns:
+            Its layout.
+        """
+        kept = {axis: dim for axis, dim in self.split.items() if dim not in dims}
+        return layout_of(self.grid, self.shape, kept)
+
+
+def layout_of(
+    grid: Grid,
+    shape: Sequence[int],
+    split: Mapping[str, int],
+    sizes: Mapping[str, Sequence[int]] | None = None,
+) -> Layout:
+    """The layout of a tensor whose parts are as even as possible.
+
+    Args:
+        grid: The ranks.
+        shape: The whole's shape.
+        split: The dimension that each axis divides; axes of one rank may be left out.
+        sizes: How long the parts along an axis are, where they are not as even as possible.
+
+    Returns:
+        The layout, one object for each grid, shape and split: with it live the plans of its exchanges.
+    """
+    known: dict[object, Layout] = vars(grid).setdefault("_layouts", {})
+    # In the grid's order, and without axes of one rank: they divide nothing.
+    split = {axis: split[axis] for axis, size in grid.axes.items() if axis in split and size > 1}
+    sizes = {axis: tuple(parts) for axis, parts in (sizes or {}).items() if axis in split}
+    key = (tuple(shape), tuple(split.items()), tuple(sizes.items()))
+    if key not in known:
+        array = GlobalArray(shape, grid, split, sizes)
+        known[key] = Layout(grid, array, array.shape, array.split, array.region, array.local_shape)
+    return known[key]
+
+
+def spatial_split(grid: Grid, dimensions: int, spatial: int) -> dict[str, int]:
+    """The dimensions that the axes divide by default: `w` the last, `h` and `d` before it, `data` the first.
+
+    Args:
+        grid: The ranks.
+        dimensions: How many dimensions the tensor has.
+        spatial: How many of them, the last ones, are space. Axes that find none have copies.
+
+    Returns:
+        The dimension of each axis.
+    """
+    split = {
+        axis: dimensions + place
+        for axis, place in _SPATIAL.items()
+        if axis in grid.axes and -place <= spatial and dimensions + place >= 0
+    }
+    if "data" in grid.axes and dimensions >= spatial + 2:
+        split["data"] = 0
+    return split
+
+
+def check_axes(grid: Grid) -> None:
+    """Refuses a grid with axes of other names.
+
+    Args:
+        grid: The ranks.
+    """
+    unknown = [axis for axis in grid.axes if axis not in ("data", *_SPATIAL)]
+    if unknown:
+        raise UsageError(
+            f"rank {grid.rank}: spatial: expected the axes data, d, h or w, received {', '.join(unknown)}; "
+            "name the axes after the dimensions that they divide"
+        )

@@ -1,0 +1,204 @@
+"""A module that works on parts: the same code, parameters and names, with samples that a grid divides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.func import functional_call
+
+from unisono.errors import UsageError
+from unisono.halo import Grid
+from unisono.torch.space.dispatch import replaced
+from unisono.torch.space.inputs import Inputs, agreed
+from unisono.torch.space.layout import check_axes, layout_of, spatial_split
+from unisono.torch.space.moves import once
+from unisono.torch.space.overlap import overlapping
+from unisono.torch.space.parameters import share_all
+from unisono.torch.space.part import Part, wrap
+from unisono.torch.space.rehearsal import rehearse
+
+
+class Spatial(torch.nn.Module):
+    """A module that works on parts; made by `spatial`."""
+
+    def __init__(self, module: torch.nn.Module, grid: Grid, overlap: bool = False) -> None:
+        super().__init__()
+        # Not a child: parameters, buffers and children are the module's own, under its own names.
+        self.__dict__["module"] = module
+        self.__dict__["grid"] = grid
+        for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            self.__dict__[shared] = module.__dict__[shared]
+        self.training = module.training
+        self.overlap: bool = overlap
+        """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
+        self._rehearsed: set[str] = set()
+
+    module: torch.nn.Module
+    grid: Grid
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the module on parts.
+
+        Args:
+            args: Tensors with space in them are this rank's parts: plain tensors, or `Part`. Others are the
+                same on every rank.
+            kwargs: Options of the module.
+
+        Returns:
+            What the module returns, with a `Part` in the place of each tensor.
+        """
+        modes = "".join("t" if one.training else "e" for one in self.module.modules())
+        state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
+        inputs = agreed(args, kwargs, self.grid, state)
+        if inputs.key not in self._rehearsed:
+            rehearse(self.module, inputs, self.grid)
+            self._rehearsed.add(inputs.key)
+        with common_generator(self.grid, inputs), overlapping(self.grid, self.overlap):
+            return self._call(inputs)
+
+    def _call(self, inputs: Inputs) -> Any:
+        named = dict(self.module.named_parameters())
+        plain: list[torch.Tensor] = []
+        replaced((inputs.args, inputs.kwargs), lambda one: None, plain.append)
+        shared = share_all([*named.values(), *plain], self.grid.group)
+        given = iter(shared[len(named) :])
+        args, kwargs = replaced((inputs.args, inputs.kwargs), lambda one: one, lambda one: next(given))
+        parameters = dict(zip(named, shared[: len(named)], strict=True))
+        made = functional_call(self.module, parameters, args, kwargs)
+        axes = tuple(self.grid.axes)
+
+        def whole(one: torch.Tensor) -> Part:
+            return wrap(once(one, self.grid, axes), layout_of(self.grid, one.shape, {}))
+
+        return replaced(made, lambda one: one, whole)
+
+    def scatter(self, whole: torch.Tensor | None, root: int = 0) -> Part:
+        """Everybody gets its part of a tensor that one rank has. Every rank calls it.
+
+        Args:
+            whole: The whole tensor at the root; None elsewhere.
+            root: The rank that has it.
+
+        Returns:
+            This rank's part.
+        """
+        shape: list[torch.Size | None] = [None if whole is None else whole.shape]
+        numbers = torch.zeros(8, dtype=torch.int64)
+        if self.grid.rank == root and shape[0] is not None:
+            numbers[: 1 + len(shape[0])] = torch.tensor([len(shape[0]), *shape[0]])
+        self.grid.group.broadcast(numbers, root)
+        if numbers[0] == 0:
+            raise UsageError(
+                f"scatter: expected a tensor on rank {root}, received none; pass the whole there"
+            )
+        known = numbers[1 : 1 + int(numbers[0])].tolist()
+        layout = layout_of(self.grid, known, spatial_split(self.grid, len(known), len(known) - 2))
+        here = whole if self.grid.rank == root else torch.empty(0)
+        return wrap(layout.array.scatter(here, root), layout)
+
+    def part(self, local: torch.Tensor, shape: Sequence[int]) -> Part:
+        """Says that a tensor is this rank's part of a whole; see `Part.here`.
+
+        Args:
+            local: The part.
+            shape: The whole's shape.
+
+        Returns:
+            The part.
+        """
+        return Part.here(local, shape, self.grid)
+
+    def train(self, mode: bool = True) -> Spatial:
+        """Trains or evaluates; see `torch.nn.Module.train`."""
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own state, under its own names."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads the module's own state."""
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """The grid, beside the module's own words."""
+        axes = ", ".join(f"{name}={size}" for name, size in self.grid.axes.items())
+        return f"{type(self.module).__name__} on {axes}"
+
+
+@contextmanager
+def common_generator(grid: Grid, inputs: Inputs) -> Iterator[None]:
+    """Lets all ranks draw the same random numbers during a forward pass: those that rank 0 would draw.
+
+    Args:
+        grid: The ranks.
+        inputs: Of the pass.
+
+    Yields:
+        Nothing.
+    """
+    if "t" not in inputs.key.split(" ", 1)[0]:
+        yield
+        return
+    state = torch.get_rng_state()
+    if grid.size > 1:
+        grid.group.broadcast(state)
+    generator = torch.Generator()
+    generator.set_state(state)
+    vars(grid)["_generator"] = generator
+    try:
+        yield
+    finally:
+        vars(grid)["_generator"] = None
+        after = generator.get_state()
+        # Ranks that are threads have one default generator together.
+        if not torch.equal(after, state) and (grid.rank == 0 or not inputs.threads):
+            torch.set_rng_state(after)
+
+
+def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Spatial:
+    """Turns a module into one that works on parts of samples which a grid divides in space.
+
+    The module's code, parameters and names stay as they are, and results are those of one process: outputs,
+    gradients of inputs and parameters, and running statistics. The grid's axes `w`, `h` and `d` divide the
+    last dimension, the one before and the one before that; an axis `data` divides the batch. Gradients of
+    parameters are summed over all ranks in one call at the end of backward. Before the first message for a
+    new shape, the module is walked without data, and what has no rule for parts is refused by name.
+
+    Args:
+        module: Any module in the processor's memory, with the same parameters on every rank.
+        grid: The ranks.
+        overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
+            for each other, as between hosts; on one host, pieces cost more than they save. In the way back,
+            gradients are always computed while halos travel.
+
+    Returns:
+        The module on parts: call it with this rank's parts, and get `Part`.
+
+    Raises:
+        UsageError: The grid has axes of other names.
+
+    Example:
+        >>> import torch, unisono as uni
+        >>> import unisono.torch
+        >>> world = uni.init()
+        >>> grid = uni.Grid(h=1, w=-1)
+        >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4))
+        >>> model = unisono.torch.spatial(net, grid)
+        >>> sorted(model.state_dict()) == sorted(net.state_dict())
+        True
+        >>> image = uni.GlobalArray((2, 3, 16, 16), grid)
+        >>> y = model(torch.ones(image.local_shape))
+        >>> y.shape
+        torch.Size([2, 4, 16, 16])
+        >>> y.square().mean().backward()
+        >>> net[0].weight.grad.shape
+        torch.Size([4, 3, 3, 3])
+    """
+    check_axes(grid)
+    return Spatial(module, grid, overlap)

@@ -1,0 +1,173 @@
+"""Normalisations whose statistics are those of all parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+from unisono.errors import UsageError
+from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.dispatch import Function, rule
+from unisono.torch.space.moves import share, total
+from unisono.torch.space.part import Part, unwrap, wrap
+from unisono.torch.space.pointwise import plain_aligned
+from unisono.torch.space.statistics import Population, normalised, scaled
+from unisono.torch.space.windows import is_empty
+
+
+def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
+    """Of some dimensions of a part, which are `taken` in the form in which its elements are passed."""
+    axes = tuple(axis for axis, dim in x.place.split.items() if dim in dims)
+    return Population(tuple(taken), math.prod(x.place.shape[dim] for dim in dims), x.grid, axes)
+
+
+def _channel(x: torch.Tensor | None, like: Part) -> torch.Tensor | None:
+    if x is None:
+        return None
+    return whole_operand(x, like.place).view(1, -1, *[1] * (like.dim() - 2))
+
+
+@torch.no_grad()
+def _remember(running: torch.Tensor | None, value: torch.Tensor, momentum: float) -> None:
+    if running is not None:
+        running.mul_(1 - momentum).add_(value.to(running.dtype), alpha=momentum)
+
+
+@rule("batch_norm")
+def batch_norm(
+    function: Function,
+    input: Part,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Part:
+    """With the statistics of all samples and all parts."""
+    x, layout = unwrap(input), input.place
+    scale, shift = _channel(weight, input), _channel(bias, input)
+    if not training:
+        assert running_mean is not None and running_var is not None
+        mean, variance = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in (running_mean, running_var))
+        return wrap(scaled(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    population = _population(input, dims, dims)
+    count = population.count
+    if count <= 1:
+        raise UsageError(
+            f"batch_norm: expected more than 1 value for each channel in training, received {layout.shape}; "
+            "pass larger samples, or call eval()"
+        )
+    made, mean, variance = normalised(x, population, eps, scale, shift)
+    _remember(running_mean, mean.flatten(), momentum)
+    _remember(running_var, variance.flatten() * (count / (count - 1)), momentum)
+    return wrap(made, layout)
+
+
+@rule("instance_norm")
+def instance_norm(
+    function: Function,
+    input: Part,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Part:
+    """With the statistics of each sample and channel over all parts."""
+    if not use_input_stats:
+        made: Part = batch_norm(function, input, running_mean, running_var, weight, bias, eps=eps)
+        return made
+    x, layout = unwrap(input), input.place
+    dims = list(range(2, x.dim()))
+    population = _population(input, dims, dims)
+    scale, shift = _channel(weight, input), _channel(bias, input)
+    local, mean, variance = normalised(x, population, eps, scale, shift)
+    samples = [axis for axis, dim in layout.split.items() if dim == 0]
+    unbiased = variance * (population.count / max(population.count - 1, 1))
+    for running, one in ((running_mean, mean), (running_var, unbiased)):
+        if running is not None:
+            summed = total(one.flatten(1).sum(0), layout.grid, samples)
+            _remember(running, summed / layout.shape[0], momentum)
+    return wrap(local, layout)
+
+
+@rule("group_norm")
+def group_norm(
+    function: Function,
+    input: Part,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> Part:
+    """With the statistics of each sample and group of channels over all parts."""
+    x, layout = unwrap(input), input.place
+    channels = layout.shape[1]
+    if channels % num_groups:
+        raise UsageError(
+            f"group_norm: expected channels that {num_groups} groups divide evenly, received {channels}; "
+            "choose another number of groups"
+        )
+    each = channels // num_groups
+    # Sizes are named, because of an empty part nothing can be inferred.
+    grouped = x.reshape(x.shape[0], num_groups, each, math.prod(x.shape[2:]))
+    whole = _population(input, range(2, x.dim()), (2, 3))
+    population = Population(whole.dims, whole.count * each, whole.grid, whole.axes)
+    scale, shift = (
+        None if one is None else whole_operand(one, layout).view(1, num_groups, each, 1)
+        for one in (weight, bias)
+    )
+    made, _, _ = normalised(grouped, population, eps, scale, shift)
+    return wrap(made.view(x.shape), layout)
+
+
+@rule("layer_norm")
+def layer_norm(
+    function: Function,
+    input: Part,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> Part:
+    """With the statistics of the last dimensions over all parts."""
+    x, layout = unwrap(input), input.place
+    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    if layout.shape[dims[0] :] != tuple(normalized_shape):
+        raise UsageError(
+            f"layer_norm: expected a tensor whose last dimensions are {tuple(normalized_shape)}, received "
+            f"{layout.shape}; the whole's shape counts"
+        )
+    population = _population(input, dims, dims)
+    scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
+    if not population.axes and not is_empty(layout):
+        return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
+    made, _, _ = normalised(x, population, eps, scale, shift)
+    return wrap(made, layout)
+
+
+@rule("rms_norm")
+def rms_norm(
+    function: Function,
+    input: Part,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> Part:
+    """With the mean square of the last dimensions over all parts."""
+    x, layout = unwrap(input), input.place
+    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    population = _population(input, dims, dims)
+    axes = population.axes
+    squares = total(x.square().sum(dims, keepdim=True), layout.grid, axes) / population.count
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+    made = x * torch.rsqrt(share(squares, layout.grid, axes) + small)
+    return wrap(made if weight is None else made * plain_aligned(weight, layout), layout)

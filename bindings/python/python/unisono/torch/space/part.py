@@ -1,0 +1,240 @@
+"""A tensor of which each rank has a part, and which answers as the whole would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from unisono.errors import UsageError
+from unisono.halo import GlobalArray, Grid
+from unisono.torch.space.layout import Layout, layout_of, spatial_split
+from unisono.torch.space.moves import move
+
+_plainly: Any = torch._C.DisableTorchFunctionSubclass
+
+
+class Part(torch.Tensor):
+    """This rank's part of a tensor that a grid divides in space.
+
+    It is a tensor whose shape is the whole's, and operations on it give what they would give on the whole:
+    `x.mean()` is the mean of all parts, and `F.conv2d(x, weight, padding=1)` looks at neighbours' elements.
+    Every rank of the grid makes the same calls. Operations without a rule for parts are refused by name.
+
+    Example:
+        >>> import torch, unisono as uni
+        >>> from unisono.torch import Part
+        >>> world = uni.init()
+        >>> grid = uni.Grid(h=1, w=-1)
+        >>> x = Part.of(torch.ones(1, 2, 6, 6), grid)
+        >>> y = torch.nn.functional.max_pool2d(x, 2) + 1
+        >>> y.shape, y.mean().item()
+        (torch.Size([1, 2, 3, 3]), 2.0)
+        >>> y.local.shape  # with two ranks along w, [1, 2, 3, 2] and [1, 2, 3, 1]
+        torch.Size([1, 2, 3, 3])
+    """
+
+    place: Layout
+    flat: int | None
+
+    @staticmethod
+    def of(whole: torch.Tensor, grid: Grid, split: Mapping[str, int] | None = None) -> Part:
+        """Takes this rank's part of a tensor that every rank has; no message is sent.
+
+        Args:
+            whole: The same tensor on every rank.
+            grid: The ranks.
+            split: The dimension that each axis divides; by default `w` the last, `h` and `d` before it, and
+                `data` the first. With ``{}`` every rank keeps everything.
+
+        Returns:
+            The part.
+        """
+        if split is None:
+            split = spatial_split(grid, whole.dim(), whole.dim() - 2)
+        layout = layout_of(grid, whole.shape, GlobalArray(whole.shape, grid, split).split)
+        return wrap(whole[layout.region], layout)
+
+    @staticmethod
+    def here(
+        local: torch.Tensor, shape: Sequence[int], grid: Grid, split: Mapping[str, int] | None = None
+    ) -> Part:
+        """Says that a tensor is this rank's part of a whole; no message is sent.
+
+        Args:
+            local: The part, as `unisono.GlobalArray` divides the whole.
+            shape: The whole's shape.
+            grid: The ranks.
+            split: As for `of`.
+
+        Returns:
+            The part.
+        """
+        if split is None:
+            split = spatial_split(grid, len(shape), len(shape) - 2)
+        layout = layout_of(grid, shape, GlobalArray(shape, grid, split).split)
+        if tuple(local.shape) != layout.local_shape:
+            raise UsageError(
+                f"rank {grid.rank}: Part: expected this rank's part of {tuple(shape)}, which is "
+                f"{_indices(layout.region)} of the shape {layout.local_shape}, received "
+                f"{tuple(local.shape)}; divide the tensor as unisono.GlobalArray does"
+            )
+        return wrap(local, layout)
+
+    @property
+    def local(self) -> torch.Tensor:
+        """This rank's elements, a plain tensor. Gradients go through it."""
+        return unwrap(self)
+
+    @property
+    def array(self) -> GlobalArray:
+        """Who has which part."""
+        return self.place.array
+
+    @property
+    def grid(self) -> Grid:
+        """The ranks."""
+        return self.place.grid
+
+    def gather(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The whole as a plain tensor on every rank. Every rank calls it; gradients go through it.
+
+        Args:
+            args: None; with arguments, it is `torch.gather`.
+            kwargs: None.
+
+        Returns:
+            The whole tensor.
+        """
+        return super().gather(*args, **kwargs) if args or kwargs else unwrap(gathered(self))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        shape = whole_shape(self)
+        return f"<unisono.torch.Part of {tuple(shape)}; here {_indices(self.place.region)}>\n{self.local!r}"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Finds the rule for an operation."""
+        from unisono.torch.space.rules import dispatch
+
+        return dispatch(func, tuple(args), kwargs or {})
+
+
+def wrap(local: torch.Tensor, layout: Layout, flat: int | None = None) -> Part:
+    """Makes a part.
+
+    Args:
+        local: This rank's elements.
+        layout: Where they are.
+        flat: The first of the dimensions that are seen as one, where the tensor was flattened: the last
+            dimension then has this rank's columns, in no order that the whole has.
+
+    Returns:
+        The part.
+    """
+    with _plainly():
+        part = local.as_subclass(Part)
+    part.place = layout
+    part.flat = flat
+    return part
+
+
+def unwrap(x: torch.Tensor) -> torch.Tensor:
+    """This rank's elements.
+
+    Args:
+        x: A part, or a plain tensor, which stays as it is.
+
+    Returns:
+        A plain tensor.
+    """
+    if not isinstance(x, Part):
+        return x
+    with _plainly():
+        return x.as_subclass(torch.Tensor)
+
+
+def whole_shape(x: torch.Tensor) -> torch.Size:
+    """The shape of the whole.
+
+    Args:
+        x: A part or a plain tensor.
+
+    Returns:
+        Its shape.
+    """
+    if not isinstance(x, Part):
+        return x.shape
+    shape = torch.Size(x.place.shape)
+    return shape if x.flat is None else torch.Size((*shape[: x.flat], shape[x.flat :].numel()))
+
+
+def bring(x: Part, layout: Layout) -> Part:
+    """The same tensor in another layout.
+
+    Args:
+        x: A part.
+        layout: Of the same shape.
+
+    Returns:
+        The part in that layout.
+    """
+    x = unflattened(x)
+    if x.place is layout:
+        return x
+    return wrap(move(unwrap(x), x.place, layout), layout)
+
+
+def gathered(x: Part, dims: Sequence[int] | None = None) -> Part:
+    """The same tensor, whole along some dimensions.
+
+    Args:
+        x: A part.
+        dims: The dimensions; by default all.
+
+    Returns:
+        The part; without dimensions left that are divided, it is the whole.
+    """
+    x = unflattened(x)
+    return bring(x, x.place.without(range(len(x.place.shape)) if dims is None else dims))
+
+
+def unflattened(x: Part) -> Part:
+    """A flattened tensor as ordinary rows, the same on every rank.
+
+    Args:
+        x: A part.
+
+    Returns:
+        The same tensor, with its columns in the whole's order.
+    """
+    if x.flat is None:
+        return x
+    layout = x.place
+    boxes = wrap(unwrap(x).reshape(layout.local_shape), layout)
+    whole = gathered(boxes, range(x.flat, len(layout.shape)))
+    shape = whole_shape(x)
+    kept = layout_of(layout.grid, shape, whole.place.split)
+    return wrap(unwrap(whole).reshape(kept.local_shape), kept)
+
+
+def spread(x: Part, spatial: int) -> Part:
+    """The same tensor, divided as the grid's axes divide by default.
+
+    Args:
+        x: A part.
+        spatial: How many dimensions, the last ones, are space.
+
+    Returns:
+        The part.
+    """
+    x = unflattened(x)
+    shape = x.place.shape
+    return bring(x, layout_of(x.grid, shape, spatial_split(x.grid, len(shape), spatial)))
+
+
+def _indices(region: Sequence[slice]) -> str:
+    return "[" + ", ".join(f"{one.start}:{one.stop}" for one in region) + "]"

@@ -1,0 +1,87 @@
+"""A walk through a module without data, which finds what has no rule before any message is sent."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.func import functional_call
+
+from unisono.errors import Error
+from unisono.halo import Grid
+from unisono.torch.space.dispatch import replaced
+from unisono.torch.space.inputs import Inputs
+from unisono.torch.space.part import Part, unwrap, wrap
+
+
+def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> None:
+    """Walks through the module on tensors that have shapes and no elements.
+
+    Args:
+        module: The module.
+        inputs: What it will be called with.
+        grid: The ranks.
+
+    Raises:
+        Error: What this package refuses, with the layer and the rank; other errors are left to the real pass.
+    """
+    state = {
+        name: one.detach().clone() if one.dim() == 0 else one.detach().to("meta")
+        for name, one in [*module.named_parameters(), *module.named_buffers()]
+    }
+    args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
+    before = torch.get_rng_state()
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            functional_call(module, state, args, kwargs)
+    except Error as error:
+        raise named(error, module, grid) from error
+    except Exception:
+        # What cannot be done without data, and mistakes that have nothing to do with parts.
+        return
+    finally:
+        if not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+
+
+def _empty(one: Part) -> Part:
+    return wrap(unwrap(one).detach().to("meta"), one.place, one.flat)
+
+
+def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
+    """The same error, with the layer in which it was raised.
+
+    Args:
+        error: The error.
+        module: The module.
+        grid: The ranks.
+
+    Returns:
+        A new error.
+    """
+    name, layer = where(error.__traceback__, module)
+    what = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
+    words = str(error)
+    prefix = f"rank {grid.rank}: "
+    return type(error)(f"{prefix}spatial: {what}: {words.removeprefix(prefix)}")
+
+
+def where(trace: TracebackType | None, module: torch.nn.Module) -> tuple[str, torch.nn.Module]:
+    """The innermost layer on the way to an error.
+
+    Args:
+        trace: The way.
+        module: The module.
+
+    Returns:
+        The layer's name and the layer.
+    """
+    names: dict[int, str] = {id(one): name for name, one in module.named_modules()}
+    found: tuple[str, torch.nn.Module] = "", module
+    while trace is not None:
+        one: Any = trace.tb_frame.f_locals.get("self")
+        if id(one) in names and isinstance(one, torch.nn.Module):
+            found = names[id(one)], one
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,150 @@
+"""Means and variances of elements that several ranks have, and the normalisation with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from unisono.halo import Grid
+from unisono.torch.space.moves import share, total
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Population:
+    """Over which elements statistics are taken."""
+
+    dims: tuple[int, ...]
+    """The dimensions."""
+    count: int
+    """How many elements there are on all ranks together, for each mean."""
+    grid: Grid
+    """The ranks."""
+    axes: tuple[str, ...]
+    """The axes along which ranks have other elements of the population."""
+
+
+def moments(x: torch.Tensor, population: Population) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and the variance.
+
+    Args:
+        x: This rank's elements.
+        population: What they belong to.
+
+    Returns:
+        Both, with the population's dimensions of size 1, for use on this rank's part.
+    """
+    dims, axes, grid = list(population.dims), population.axes, population.grid
+    x = x.float() if x.dtype in _HALF else x
+    if not axes and x.numel():
+        variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+        return mean, variance
+    here = math.prod(x.shape[dim] for dim in dims)
+    if here and x.numel():
+        own_variance, own_mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+    else:
+        own_mean = x.sum(dims, keepdim=True)
+        own_variance = own_mean
+    mean = share(total(own_mean * here, grid, axes) / population.count, grid, axes)
+    # Chan, Golub and LeVeque, 1979: around the common mean, so that nothing cancels.
+    squares = (own_variance + (own_mean - mean).square()) * here
+    return mean, share(total(squares, grid, axes) / population.count, grid, axes)
+
+
+class _Normalise(torch.autograd.Function):
+    """Keeps its input alone; the way back needs one sum over all ranks."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        mean: torch.Tensor,
+        inverse: torch.Tensor,
+        population: Population,
+        eps: float,
+    ) -> torch.Tensor:
+        context.save_for_backward(x, weight, mean, inverse)
+        context.population, context.eps = population, eps
+        context.bias_shape = None if bias is None else bias.shape
+        return scaled(x, inverse, mean, weight, bias)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        x, weight, mean, inverse = context.saved_tensors
+        population: Population = context.population
+        dims, grid, axes = list(population.dims), population.grid, population.axes
+        if torch.is_grad_enabled():
+            # To be differentiated again, the statistics must come from the input.
+            mean, variance = moments(x, population)
+            inverse = torch.rsqrt(variance + context.eps)
+        gradient = gradients[0].to(mean.dtype)
+        normal = (x.to(mean.dtype) - mean) * inverse
+        product = gradient * normal
+        needs = context.needs_input_grad
+        for_weight = product.sum_to_size(weight.shape).to(weight.dtype) if needs[1] else None
+        for_bias = gradient.sum_to_size(context.bias_shape) if needs[2] else None
+        for_x = None
+        if needs[0]:
+            if weight is not None:
+                gradient, product = gradient * weight, product * weight
+            sums = torch.stack([gradient.sum(dims, keepdim=True), product.sum(dims, keepdim=True)])
+            means = share(total(sums, grid, axes) / population.count, grid, axes)
+            for_x = (inverse * (gradient - means[0] - normal * means[1])).to(x.dtype)
+        return for_x, for_weight, for_bias, None, None, None, None
+
+
+def normalised(
+    x: torch.Tensor,
+    population: Population,
+    eps: float,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Elements with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        x: This rank's elements.
+        population: What they belong to.
+        eps: What is added to the variance.
+        weight: What they are scaled by, of a shape that is broadcast to theirs.
+        bias: What is added.
+
+    Returns:
+        The elements; and the mean and the variance, without a history.
+    """
+    with torch.no_grad():
+        mean, variance = moments(x, population)
+        inverse = torch.rsqrt(variance + eps)
+    made = _Normalise.apply(x, weight, bias, mean, inverse, population, eps)
+    return cast(torch.Tensor, made), mean, variance
+
+
+def scaled(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    mean: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """``(x - mean) * scale * weight + bias``, as one multiplication and one addition of each element.
+
+    Args:
+        x: The elements.
+        scale: What they are scaled by.
+        mean: What is subtracted.
+        weight: What they are scaled by besides.
+        bias: What is added.
+
+    Returns:
+        The result, of the type of `x`.
+    """
+    if weight is not None:
+        scale = scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return torch.addcmul(shift.to(x.dtype), x, scale.to(x.dtype))

@@ -1,0 +1,125 @@
+"""Samples that ranks divide in space: the same order everywhere, and parts that make up the whole."""
+
+import copy
+import sys
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, StackDataset
+
+import unisono as uni
+from unisono.torch import RegionDataset, SpatialSampler, spatial
+
+torch.set_num_threads(1)
+FOLDER = sys.argv[1]
+# A process that a loader spawns reads this file anew, and must not become a rank.
+if __name__ == "__main__":
+    world = uni.init()
+    N = world.size
+IMAGES, MASKS = f"{FOLDER}/images.npy", f"{FOLDER}/masks.npy"
+
+
+def grids():
+    """Space alone; and where the number of ranks allows it, samples too."""
+    yield uni.Grid(h=-1)
+    yield uni.Grid(h=1, w=-1)
+    if N % 2 == 0:
+        yield uni.Grid(data=2, h=-1)
+
+
+def orders():
+    """Ranks at the same place on `data` have the same order; together they have every sample once."""
+    for grid in grids():
+        replicas = grid.axes.get("data", 1)
+        epochs = []
+        for epoch, seed in [(0, 0), (1, 0), (0, 5)]:
+            sampler = SpatialSampler(range(12), grid, seed=seed)
+            sampler.set_epoch(epoch)
+            mine = list(sampler)
+            assert mine == list(sampler) and len(mine) == len(sampler) == 12 // replicas
+            everybody = uni.all_gather(np.array(mine))
+            for rank in range(N):
+                same = grid.coordinates_of(rank).get("data", 0) == grid.coordinates.get("data", 0)
+                assert (everybody[rank].tolist() == mine) == same
+            assert sorted({*everybody.ravel().tolist()}) == list(range(12))
+            epochs.append(mine)
+        assert epochs[0] != epochs[1] and epochs[0] != epochs[2]
+        assert (
+            list(SpatialSampler(range(5), grid, shuffle=False))[:2]
+            == list(range(5))[grid.coordinates.get("data", 0) :: replicas][:2]
+        )
+
+
+def loaders():
+    """What a loader gives is the whole's region, with or without processes that read ahead."""
+    images, masks = np.load(IMAGES), np.load(MASKS)
+    for grid in grids():
+        first = RegionDataset(IMAGES, grid, halo={[axis for axis in grid.axes if axis != "data"][-1]: 1})
+        second = RegionDataset(MASKS, grid)
+        dataset = StackDataset(first, second)
+        sampler = SpatialSampler(dataset, grid, seed=2)
+        batch = second.batch_array(4 * grid.axes.get("data", 1))
+        for workers, start in [(0, None), (2, "fork"), (1, "spawn")]:
+            # Starting afresh takes seconds: once is enough.
+            if start == "spawn" and (N != 2 or grid.axes != {"h": N}):
+                continue
+            options = {
+                "num_workers": workers,
+                "multiprocessing_context": start,
+                "timeout": 60 if workers else 0,
+            }
+            seen = []
+            for padded, mask in DataLoader(dataset, 4, sampler=sampler, **options):
+                assert batch.local_shape == (4, *mask.shape[1:])
+                assert tuple(padded.shape[1:]) == first.window.padded_shape
+                seen += list(zip(padded, mask, strict=True))
+            assert len(seen) == len(sampler)
+            for index, (padded, mask) in zip(sampler, seen, strict=True):
+                np.testing.assert_array_equal(mask, masks[index][second.array.region])
+                expected = first.window.forward(images[index][first.array.region])
+                np.testing.assert_array_equal(padded, expected)
+
+
+def training():
+    """Parts in space, and samples along `data`, give the gradients of one process with the whole batch."""
+    images = torch.from_numpy(np.load(IMAGES))
+    for grid in grids():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=2, padding=2), torch.nn.BatchNorm2d(4))
+        single = copy.deepcopy(net)
+        dataset = RegionDataset(IMAGES, grid)
+        loader = DataLoader(dataset, 2, sampler=SpatialSampler(dataset, shuffle=False))
+        output = spatial(net, grid)(next(iter(loader)))
+        output.pow(3).sum().backward()
+
+        replicas = grid.axes.get("data", 1)
+        batch = [index for first in range(replicas) for index in range(first, 2 * replicas, replicas)]
+        expected = single(images[batch])
+        expected.pow(3).sum().backward()
+        torch.testing.assert_close(output.gather(), expected, rtol=1e-5, atol=1e-5)
+        for ours, theirs in zip(net.parameters(), single.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def mistakes():
+    """Ranks that differ are told so, all of them."""
+    grid = uni.Grid(h=-1)
+    if N > 1:
+        try:
+            SpatialSampler(range(7), grid, seed=min(world.rank, 1))
+        except uni.UsageError as error:
+            assert "the same seed" in str(error) and f"rank {world.rank}:" in str(error)
+        else:
+            raise AssertionError("different seeds were taken")
+    try:
+        SpatialSampler(range(7))
+    except uni.UsageError as error:
+        assert "pass grid=" in str(error)
+    else:
+        raise AssertionError("no grid was taken")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        globals()[name]()
+        uni.barrier()

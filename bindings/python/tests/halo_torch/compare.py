@@ -1,0 +1,90 @@
+"""The same passes on one process and on the ranks of a grid, and how far they are apart."""
+
+import copy
+
+import torch
+
+import unisono as uni
+from unisono.torch import Part, spatial
+
+
+def weighted(out):
+    """A loss that every output element enters differently, the same on one process and on parts."""
+    pieces = out if isinstance(out, (list, tuple)) else [out]
+    value = 0.0
+    for one in pieces:
+        shape = tuple(one.shape)
+        count = torch.Size(shape).numel()
+        weights = torch.cos(torch.arange(count, dtype=one.dtype) * 1.7 + 0.3).view(shape)
+        value = value + (one * weights).sum() / count**0.5 + 0.1 * (one * one).mean()
+    return value
+
+
+def alone(module, whole, passes=1, seed=5):
+    """Outputs, gradients and statistics of one process."""
+    module = copy.deepcopy(module)
+    torch.manual_seed(seed)
+    x = whole.clone().requires_grad_()
+    for _ in range(passes):
+        out = module(x)
+        weighted(out).backward()
+    return summary(out, x.grad, module)
+
+
+def summary(out, gradient, module):
+    pieces = out if isinstance(out, (list, tuple)) else [out]
+    found = {f"output {place}": one.detach() for place, one in enumerate(pieces)}
+    found["input gradient"] = gradient
+    for name, one in module.named_parameters():
+        found[f"gradient of {name}"] = one.grad
+    for name, one in module.named_buffers():
+        found[f"buffer {name}"] = one
+    return found
+
+
+def apart(grid, module, whole, passes=1, overlap=False, seed=5):
+    """The same on the ranks of a grid; what is divided is put together again."""
+    module = copy.deepcopy(module)
+    model = spatial(module, grid, overlap=overlap)
+    if grid.rank == 0:
+        torch.manual_seed(seed)
+    grid.group.barrier()
+    part = Part.of(whole, grid)
+    x = part.local.clone().requires_grad_()
+    for _ in range(passes):
+        out = model(x)
+        weighted(out).backward()
+    pieces = out if isinstance(out, (list, tuple)) else [out]
+    for one in pieces:
+        assert isinstance(one, Part)
+        if one.array.split:
+            expected = uni.GlobalArray(one.shape, grid, one.array.split)
+            assert one.array.region == expected.region and tuple(one.local.shape) == expected.local_shape
+    pieces = [one.detach().gather() for one in pieces]
+    gradient = Part.here(x.grad, whole.shape, grid).gather()
+    return summary(pieces, gradient, module)
+
+
+def check(expected, found, tolerance):
+    """Fails where they are further apart than the tolerance, relative to the largest element."""
+    assert expected.keys() == found.keys()
+    for name, one in expected.items():
+        other = found[name]
+        assert (one is None) == (other is None), name
+        if one is None:
+            continue
+        assert one.shape == other.shape and one.dtype == other.dtype, (name, one.shape, other.shape)
+        if one.numel():
+            size = max(1.0, one.abs().max().item())
+            difference = (one - other).abs().max().item() / size
+            assert difference <= tolerance, f"{name}: {difference:.1e}"
+
+
+def compare(module, whole, grids, tolerance=1e-10, passes=1, overlap=False):
+    """Compares one process with some grids, whose ranks are threads."""
+    torch.set_num_threads(1)
+    expected = alone(module, whole, passes)
+    for axes in grids:
+        with uni.local_grid(**axes) as local:
+            for found in local.run(apart, module, whole, passes, overlap):
+                check(expected, found, tolerance)

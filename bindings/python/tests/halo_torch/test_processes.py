@@ -1,0 +1,15 @@
+"""Networks on ranks that are processes, and on ranks that die."""
+
+import pytest
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
+def test_networks_between_processes(run_program, ranks):
+    job = run_program(ranks, "network.py").check()
+    assert sorted(job.notes) == list(range(ranks))
+
+
+def test_a_rank_that_dies_is_named(run_program):
+    job = run_program(3, "lost.py")
+    assert job.status != 0
+    assert {rank: note for rank, note in job.notes.items()} == {0: "lost 1", 2: "lost 1"}, job.output

@@ -1,0 +1,149 @@
+//! Halos of PyTorch's tensors: next to Gloo, next to one rank, and how much memory a rank needs.
+
+use std::ffi::OsString;
+
+use super::Array;
+use crate::bench::HaloBench;
+use crate::bench::figures::{Figure, Target, Wanted, check_module, figures, lines, records};
+use crate::bench::ranks::{Row, gather_from, list};
+use crate::bench::size::Size;
+use crate::json::Json;
+use crate::launcher::Signals;
+use crate::run::python;
+
+/// The module of the Python package that a rank runs.
+const MODULE: &str = "unisono.bench.halo";
+
+/// Ranks that compute a stack of convolutions together.
+const TOGETHER: usize = 2;
+
+/// Ranks that divide an image of which one is too large for comfort.
+const MANY: usize = 4;
+
+/// A rank of these needs at most this part of the memory that one rank alone needs.
+const WANTED_MEMORY: f64 = 0.35;
+
+const WANTED: [Wanted; 7] = [
+    ("halos in place / Gloo", "gloo_halos", "ours", "gloo", Target::Faster(4.0)),
+    ("halos in place, small array / Gloo", "gloo_small", "ours", "gloo", Target::Faster(4.0)),
+    ("forward / Gloo", "gloo_forward", "ours", "gloo", Target::Faster(1.0)),
+    ("conv stack on 2 ranks / on one", "stack", "parts", "one", Target::Times(0.6)),
+    ("the same, halos behind work / on one", "stack", "overlapped", "one", Target::Times(0.6)),
+    ("its training step on 2 ranks / on one", "training", "parts", "one", Target::Open),
+    ("the same, halos behind work / on one", "training", "overlapped", "one", Target::Open),
+];
+
+/// What was measured.
+pub(super) struct Measured {
+    figures: Vec<Figure>,
+    memory: Option<Memory>,
+    side: usize,
+}
+
+/// Bytes of one rank alone, and of the largest of many: the most that the process has had.
+struct Memory {
+    alone: f64,
+    shared: f64,
+    /// The same without what it had before the image: the interpreter and the libraries.
+    alone_beyond: f64,
+    shared_beyond: f64,
+}
+
+impl Memory {
+    fn from(alone: &[Row], shared: &[Row]) -> Option<Memory> {
+        let find = |rows: &[Row], what: &str| rows.iter().find(|row| row.what == what).map(|row| row.minimum);
+        Some(Memory {
+            alone: find(alone, "peak")?,
+            shared: find(shared, "peak")?,
+            alone_beyond: find(alone, "beyond")?,
+            shared_beyond: find(shared, "beyond")?,
+        })
+    }
+
+    /// Of what the image takes, the part that a rank of many has.
+    fn share(&self) -> f64 {
+        self.shared_beyond / self.alone_beyond
+    }
+}
+
+/// Measures, or says on stderr why that is left out; ranks that fail are an exit status.
+pub(super) fn measure(
+    options: &HaloBench,
+    this_program: &[OsString],
+    signals: &mut Signals,
+) -> Result<Option<Measured>, i32> {
+    let Some(python) = python(this_program) else {
+        eprintln!("left out: halos of PyTorch's tensors need Python, but there is no python3 on PATH");
+        return Ok(None);
+    };
+    let program = [python.into_os_string(), "-m".into(), MODULE.into()];
+    if check_module(&program).is_err() {
+        eprintln!("left out: halos of PyTorch's tensors, see above");
+        return Ok(None);
+    }
+    let mut ranks = |count: usize, arguments: Vec<OsString>| {
+        let command = program.iter().cloned().chain(arguments).collect();
+        gather_from(command, count, this_program, signals)
+    };
+    let Array { shape, grid, halo, seconds } = &options.array;
+    let numbers = |numbers: &[usize]| list(numbers.iter().map(usize::to_string));
+    let measure = |what: &str, more: Vec<OsString>| {
+        let seconds = ["--seconds".into(), seconds.to_string().into()];
+        ["--measure".into(), what.into()].into_iter().chain(seconds).chain(more).collect::<Vec<OsString>>()
+    };
+    let side = |side: usize| vec!["--side".into(), side.to_string().into()];
+    let array: Vec<OsString> = vec![
+        "--shape".into(),
+        numbers(shape),
+        "--grid".into(),
+        numbers(grid),
+        "--halo".into(),
+        halo.to_string().into(),
+    ];
+    let mut rows = ranks(options.array.ranks(), measure("gloo", array))?;
+    rows.extend(ranks(TOGETHER, measure("stack", side(options.stack)))?);
+    let alone = ranks(1, measure("memory", side(options.image)))?;
+    let shared = ranks(MANY, measure("memory", side(options.image)))?;
+    let memory = Memory::from(&alone, &shared);
+    Ok(Some(Measured { figures: figures(&rows, &WANTED), memory, side: options.image }))
+}
+
+pub(super) fn table(measured: &Measured) -> String {
+    let mut text =
+        format!("with PyTorch, one thread each; in turns with the reference\n{}", lines(&measured.figures));
+    if let Some(memory) = &measured.memory {
+        let mebibytes = |bytes: f64| Size(((bytes / f64::from(1 << 20)).round() as usize) << 20);
+        let side = measured.side;
+        text += &format!(
+            "memory for a training step on {side} x {side}, beyond what the process has before: {} alone, at most {} on each \
+             of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
+             with the interpreter and the libraries: {} and {}: {:.2}\n",
+            mebibytes(memory.alone_beyond),
+            mebibytes(memory.shared_beyond),
+            memory.share(),
+            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            mebibytes(memory.alone),
+            mebibytes(memory.shared),
+            memory.shared / memory.alone,
+        );
+    }
+    text
+}
+
+pub(super) fn json(measured: &Measured) -> Vec<Json> {
+    let mut list = records(&measured.figures);
+    list.extend(measured.memory.as_ref().map(|memory| {
+        Json::Object(vec![
+            ("name", "memory of a rank".into()),
+            ("side", measured.side.into()),
+            ("ranks", MANY.into()),
+            ("bytes", memory.shared.into()),
+            ("reference_bytes", memory.alone.into()),
+            ("bytes_beyond_start", memory.shared_beyond.into()),
+            ("reference_bytes_beyond_start", memory.alone_beyond.into()),
+            ("share", memory.share().into()),
+            ("wanted_share", WANTED_MEMORY.into()),
+        ])
+    }));
+    list
+}
