@@ -13,6 +13,7 @@ mod rules;
 mod running;
 mod shape;
 mod threads;
+mod timeline;
 mod weight;
 
 pub use cost::Cost;
@@ -37,4 +38,5 @@ pub use running::{
     check_gradients, predict, train,
 };
 pub use shape::{Shape, Window};
+pub use timeline::{Activity, Timeline};
 pub use weight::{Spread, Weight};

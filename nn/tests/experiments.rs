@@ -80,7 +80,7 @@ model:
 ";
 
 fn run(experiment: &Experiment, out: &Path, resume: bool) -> unisono::Result<unisono_nn::Summary> {
-    train(experiment, &TrainOptions { out: out.into(), resume }, &mut ())
+    train(experiment, &TrainOptions { out: out.into(), resume, trace: None }, &mut ())
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// Where results go; runs/NAME without it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write where the time goes to this file, for chrome://tracing and Perfetto.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Show no progress.
     #[arg(long, short)]
     quiet: bool,
@@ -69,7 +72,7 @@ pub(crate) fn train(options: &Options) -> i32 {
 fn try_to_train(options: &Options) -> unisono::Result<()> {
     let experiment = Experiment::read(&options.file, &options.changes)?;
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
-    let settings = TrainOptions { out, resume: options.resume };
+    let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
     let summary = match options.quiet {
         true => unisono_nn::train(&experiment, &settings, &mut ())?,
         false => unisono_nn::train(&experiment, &settings, &mut bar::Bar::new())?,

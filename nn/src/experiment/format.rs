@@ -148,6 +148,18 @@ static MODELS: &[&Object] = &[
                     Default("true"),
                     "whether filters reconstruct what they filtered",
                 ),
+                field(
+                    "spot_check",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to look for the unit that knows each class best: spot_check.csv",
+                ),
+                field(
+                    "visualize",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to draw the inputs that excite these units most: stimuli.png",
+                ),
             ],
         ],
     },

@@ -125,6 +125,10 @@ pub enum ModelKind {
         sparsity: f64,
         /// Whether filters reconstruct what they filtered.
         tied_weights: bool,
+        /// Whether the unit that knows each class best is looked for.
+        spot_check: bool,
+        /// Whether the inputs that excite these units most are drawn.
+        visualize: bool,
     },
 }
 
@@ -299,6 +303,8 @@ fn model_kind(model: &Node) -> ModelKind {
             last_layer_epochs: number("last_layer_epochs") as usize,
             sparsity: number("sparsity"),
             tied_weights: model.get("tied_weights").and_then(Node::flag).unwrap_or(true),
+            spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
+            visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
         },
         Some("autoencoder") => ModelKind::Autoencoder,
         _ => ModelKind::Network,

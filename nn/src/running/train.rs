@@ -1,17 +1,18 @@
 //! A whole run: train, test, save, and continue where an interrupted one stood.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use unisono::Result;
 
 use super::checkpoint::{self, Progressed};
-use super::filters;
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
+use super::results;
 use super::trainer::{Progress, Trainer};
-use crate::data::encode_png;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
+use crate::timeline::Timeline;
 
 /// Where a run goes and whether it continues.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ pub struct TrainOptions {
     pub out: PathBuf,
     /// Whether to continue an interrupted run there.
     pub resume: bool,
+    /// Where to write a trace that Chrome and Perfetto show.
+    pub trace: Option<PathBuf>,
 }
 
 /// Someone who watches a run.
@@ -69,6 +72,8 @@ fn train_in<T: Number>(
         (done, trainer.steps) = (epochs, steps);
         folder.take_up(epochs, steps)?;
     }
+    let timeline = options.trace.as_ref().map(|_| Arc::new(Timeline::new(0)));
+    timeline.iter().for_each(|timeline| trainer.network.record(timeline.clone()));
     folder.begin(experiment)?;
     watch.begin(experiment, done, trainer.epochs());
     let mut saved = folder.checkpoint(done);
@@ -95,8 +100,9 @@ fn train_in<T: Number>(
     if trainer.epochs() == 0 {
         checkpoint::save(&mut trainer, &saved, Progressed { epochs: 0, steps: 0 })?;
     }
-    if let Some(picture) = filters::sheet(trainer.network.layers()) {
-        folder.write_picture("filters.png", &encode_png(&picture))?;
+    if let (Some(path), Some(timeline)) = (&options.trace, timeline) {
+        checkpoint::write_whole(path, timeline.trace().as_bytes())?;
     }
+    results::write(experiment, &mut trainer, &mut folder)?;
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
