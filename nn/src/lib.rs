@@ -22,7 +22,8 @@ pub use data::{
     read_npy, write_npy,
 };
 pub use experiment::{
-    Experiment, LayerKind, LayerSpec, ModelKind, Node, NodeValue, Place, Precision, schema,
+    Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
+    OwnLayer, Place, Precision, schema,
 };
 pub use initial::Initial;
 pub use layers::{

@@ -51,6 +51,7 @@ impl LayerSpec {
                 }
                 input
             }
+            LayerKind::Own(own) => own.output(self, input)?,
             _ => input,
         })
     }
@@ -123,6 +124,7 @@ impl LayerSpec {
                 let shift = self.vector("shift", input.maps, 0.0, Spread::Everywhere);
                 layers.push(Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon)));
             }
+            LayerKind::Own(own) => layers.push(own.build(self, input, seed)?),
             LayerKind::Activation => {
                 layers.push(Box::new(ActivationLayer::new(name, input, self.activation)));
                 return Ok(layers);

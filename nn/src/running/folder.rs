@@ -9,7 +9,7 @@ use super::curve::{svg, thinned};
 use super::events::Events;
 use super::metrics::{EpochMetrics, HEADER};
 use crate::data::{Picture, encode_png};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Extensions};
 
 /// Settings that may differ when a run goes on.
 const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep"];
@@ -25,8 +25,8 @@ pub(super) struct Folder {
 }
 
 /// The settings that must stay the same, as text.
-fn fixed(text: &str, file: &str) -> Result<String> {
-    let mut experiment = Experiment::parse(file, text, &[])?;
+fn fixed(text: &str, file: &str, extensions: &Extensions) -> Result<String> {
+    let mut experiment = Experiment::parse_with(file, text, &[], extensions)?;
     if let crate::experiment::NodeValue::Map(entries) = &mut experiment.resolved.value {
         entries.retain(|(key, _)| !MAY_CHANGE.contains(&key.as_str()));
     }
@@ -63,6 +63,7 @@ impl Folder {
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
         let name = settings.display().to_string();
+        let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
         let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
         if let Some((old, new)) = old.lines().zip(new.lines()).find(|(old, new)| old != new) {
             let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
