@@ -4,6 +4,7 @@ use unisono::Result;
 
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
+use crate::data::DataSet;
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
     LocalContrast, LocalFilter, Pool, Pooling,
@@ -139,6 +140,13 @@ impl LayerSpec {
 }
 
 impl Experiment {
+    /// Loads its data set, all of it.
+    pub fn data(&self) -> Result<DataSet> {
+        let data = self.resolved.get("data").unwrap_or(&self.resolved);
+        let place = &data.get("folder").unwrap_or(data).place;
+        DataSet::load(&self.source, self.seed).map_err(|error| place.locate(error))
+    }
+
     /// Checks that every layer fits the one below it, and the last one the targets.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];

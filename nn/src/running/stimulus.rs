@@ -32,7 +32,8 @@ fn scale<T: Number>(values: &mut [T], length: f64) {
     }
 }
 
-/// Climbs along the derivative on the sphere of inputs of this length, and takes smaller steps where that leads down.
+/// Climbs along the derivative on the sphere of inputs of this length, in larger steps while that leads up and in smaller
+/// ones where it leads down.
 pub(super) fn stimulus<T: Number>(
     network: &mut Network<T>,
     layers: usize,
@@ -41,6 +42,9 @@ pub(super) fn stimulus<T: Number>(
 ) -> Vec<f64> {
     let mut input: Vec<T> =
         (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
+    scale(&mut input, length);
+    // Places that the unit does not see have no slope: beginning with the slope leaves them out.
+    input = excitement(network, layers, unit, &input).1;
     scale(&mut input, length);
     let (mut best, mut slope) = excitement(network, layers, unit, &input);
     let mut step = length / 2.0;
@@ -52,6 +56,7 @@ pub(super) fn stimulus<T: Number>(
         let (value, next) = excitement(network, layers, unit, &ahead);
         if value > best {
             (best, slope, input) = (value, next, ahead);
+            step *= 1.5;
         } else {
             step /= 2.0;
         }

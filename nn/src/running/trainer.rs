@@ -62,7 +62,7 @@ pub(super) fn largest<T: Number>(values: &[T]) -> usize {
 
 /// The data set of an experiment, with the percentage that it asks for.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = DataSet::load(&experiment.source, experiment.seed)?;
+    let mut data = experiment.data()?;
     if experiment.sample < 100.0 {
         data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
         data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
@@ -94,7 +94,8 @@ impl<T: Number> Trainer<T> {
             targets: Vec::new(),
         };
         if let Some(path) = &experiment.initial_weights {
-            super::checkpoint::load_initial(&mut trainer, path)?;
+            let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
+            super::checkpoint::load_initial(&mut trainer, path).map_err(|error| place.locate(error))?;
         }
         Ok(trainer)
     }
