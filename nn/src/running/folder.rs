@@ -10,7 +10,7 @@ use super::metrics::{EpochMetrics, HEADER};
 use crate::experiment::Experiment;
 
 /// Settings that may differ when a run goes on.
-const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep"];
+const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
 
 pub(super) struct Folder {
     path: PathBuf,
