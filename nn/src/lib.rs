@@ -2,6 +2,7 @@
 
 mod cost;
 mod data;
+mod distributed;
 mod experiment;
 mod initial;
 mod layers;
@@ -21,6 +22,7 @@ pub use data::{
     Array, Arrays, DataSet, Inputs, Picture, Source, Split, Targets, Values, decode_png, encode_png,
     read_npy, write_npy,
 };
+pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{
     Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
     OwnLayer, Place, Precision, schema,
@@ -36,8 +38,8 @@ pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
     EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check_gradients, predict, train,
+    check_gradients, predict, train, train_on,
 };
 pub use shape::{Shape, Window};
 pub use timeline::{Activity, Timeline};
-pub use weight::{Spread, Weight};
+pub use weight::{Cut, Spread, Weight};

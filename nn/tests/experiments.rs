@@ -116,10 +116,9 @@ fn twins_are_the_same_experiment() {
         ("cifar10_distarray_numpy_mlp.yaml", "cifar10_numpy_mlp.yaml"),
     ] {
         let text = |name: &str| {
-            let mut text =
-                Experiment::read(&shipped(name), &changes(&["name=twin"])).expect(name).resolved_text();
-            text = text.replace("../experiments/", "");
-            text
+            let same = changes(&["name=twin", "distributed=data"]);
+            let text = Experiment::read(&shipped(name), &same).expect(name).resolved_text();
+            text.replace("../experiments/", "")
         };
         assert_eq!(text(spread), text(serial));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use unisono_nn::{EpochMetrics, Experiment, Progress, Watch};
 
 pub(super) struct Bar {
@@ -15,7 +15,7 @@ pub(super) struct Bar {
 
 impl Bar {
     pub(super) fn new() -> Bar {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        let bar = ProgressBar::with_draw_target(None, super::terminal::target());
         let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} batches  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bar { bar, loss: None, started: Instant::now(), samples: 0 }

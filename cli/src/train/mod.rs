@@ -1,12 +1,16 @@
 //! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
+mod processes;
+mod terminal;
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use unisono::Kind;
+use processes::Processes;
+use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
 #[derive(Args)]
@@ -16,6 +20,8 @@ pub(crate) struct Options {
     /// Change a setting: epochs=3, model.layers.0.maps=16.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
+    #[command(flatten)]
+    spread: Spread,
     /// Continue an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
@@ -28,6 +34,47 @@ pub(crate) struct Options {
     /// Show no progress.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// How a run is spread over processes.
+#[derive(Args)]
+struct Spread {
+    /// How many processes to start; as many as the grid has without it.
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::positive)]
+    ranks: Option<usize>,
+    /// How many processes along each axis: data=2,h=2,w=2.
+    #[arg(long, value_name = "AXES")]
+    grid: Option<String>,
+    /// What is divided: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
+    #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector"])]
+    mode: Option<String>,
+}
+
+impl Spread {
+    /// The experiment as these options change it.
+    fn read(&self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
+        let mut changes = changes.to_vec();
+        // The axes say the mode where nothing else does.
+        let axes = |names: &[&str]| {
+            let grid = self.grid.as_deref().unwrap_or_default();
+            grid.split(',').any(|axis| names.contains(&axis.split('=').next().unwrap_or_default().trim()))
+        };
+        let mode = match &self.mode {
+            Some(mode) => Some(mode.as_str()),
+            None if axes(&["h", "w"]) => Some("halo"),
+            None if axes(&["v"]) => Some("vector"),
+            None if self.grid.is_some() => Some("data"),
+            None => None,
+        };
+        if let Some(mode) = mode {
+            changes.push(format!("distributed={mode}"));
+        }
+        if let (Some(mode), Some(grid)) = (mode, &self.grid) {
+            changes.pop();
+            changes.push(format!("distributed={{type: {mode}, grid: '{grid}'}}"));
+        }
+        Experiment::read(file, &changes)
+    }
 }
 
 #[derive(Args)]
@@ -56,29 +103,56 @@ pub(crate) struct PredictOptions {
 /// Prints what went wrong; 2 where the user can mend it, 1 where the machine failed.
 pub(crate) fn failed(error: &unisono::Error) -> i32 {
     eprintln!("unisono: {error}");
+    status(error)
+}
+
+fn status(error: &unisono::Error) -> i32 {
     match error.kind() {
         Kind::Usage | Kind::Io | Kind::Unsupported => 2,
         _ => 1,
     }
 }
 
-pub(crate) fn train(options: &Options) -> i32 {
-    match try_to_train(options) {
-        Ok(()) => 0,
-        Err(error) => failed(&error),
+/// Trains here, or in processes that are started with the same arguments.
+pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let found = options
+        .spread
+        .read(&options.file, &options.changes)
+        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
+    match found {
+        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Here(world), experiment)) => train_here(options, &world, &experiment),
+        Err(error) => failed_together(&error),
     }
 }
 
-fn try_to_train(options: &Options) -> unisono::Result<()> {
-    let experiment = Experiment::read(&options.file, &options.changes)?;
+/// What every process finds wrong, the first one says.
+fn failed_together(error: &unisono::Error) -> i32 {
+    let first = ["UNISONO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .is_none_or(|rank| rank == "0");
+    if first { failed(error) } else { status(error) }
+}
+
+fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 {
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
     let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
-    let summary = match options.quiet {
-        true => unisono_nn::train(&experiment, &settings, &mut ())?,
-        false => unisono_nn::train(&experiment, &settings, &mut bar::Bar::new())?,
+    let shows = !options.quiet && world.rank() == 0;
+    let result = match shows {
+        false => unisono_nn::train_on(world.group(), experiment, &settings, &mut ()),
+        true => unisono_nn::train_on(world.group(), experiment, &settings, &mut bar::Bar::new()),
     };
-    println!("{}", summary.out.display());
-    Ok(())
+    match result {
+        Ok(summary) => {
+            if world.rank() == 0 {
+                println!("{}", summary.out.display());
+            }
+            0
+        }
+        Err(failure) if failure.own => failed(&failure.error),
+        Err(failure) => status(&failure.error),
+    }
 }
 
 pub(crate) fn check_gradients(options: &GradientOptions) -> i32 {

@@ -43,11 +43,29 @@ pub(super) static EXPERIMENT: Object = Object {
             Optional,
             "a .safetensors or .npz file with weights named layer/weights",
         ),
+        field("distributed", Kind::OneOf(SPREADS), Optional, "how the model is spread over many processes"),
         field("test_every", Kind::Whole(1), Default("1"), "epochs between two tests"),
         field("save_every", Kind::Whole(1), Default("1"), "epochs between two checkpoints"),
         field("keep", Kind::Whole(1), Default("2"), "how many checkpoints stay"),
     ]],
 };
+
+const GRID: &[Field] = &[field(
+    "grid",
+    Kind::Text,
+    Optional,
+    "how many processes along each axis, such as data=2,h=2,w=2; as even as possible without it",
+)];
+
+static SPREADS: &[&Object] = &[
+    &Object { name: "data", about: "each process has some samples of a batch", fields: &[GRID] },
+    &Object {
+        name: "halo",
+        about: "processes have parts of the rows and columns of each sample",
+        fields: &[GRID],
+    },
+    &Object { name: "vector", about: "processes have parts of the inputs of each layer", fields: &[GRID] },
+];
 
 const SAMPLES: &[Field] = &[
     field("sample", Kind::Number, Default("100"), "percent of the samples, chosen by the seed"),

@@ -109,7 +109,9 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
             self.inverse = self.running_variance.iter().map(inverse).collect();
         }
         let (maps, area) = (self.shape.maps, self.shape.area());
-        for (chunk, (output, input)) in outputs.chunks_mut(area).zip(inputs.chunks(area)).enumerate() {
+        for (chunk, (output, input)) in
+            outputs.chunks_mut(area.max(1)).zip(inputs.chunks(area.max(1))).enumerate()
+        {
             let map = chunk % maps;
             let slope = self.scale.values[map] * self.inverse[map];
             let offset = self.shift.values[map] - slope * self.mean[map];
@@ -135,7 +137,7 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
         pass.sums.sum(&mut shifts);
         pass.sums.sum(&mut scales);
         if let Some(input_error) = input_error {
-            for (chunk, result) in input_error.chunks_mut(area).enumerate() {
+            for (chunk, result) in input_error.chunks_mut(area.max(1)).enumerate() {
                 let map = chunk % maps;
                 let slope = self.scale.values[map] * self.inverse[map];
                 for (place, result) in result.iter_mut().enumerate() {

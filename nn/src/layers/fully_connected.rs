@@ -28,7 +28,7 @@ impl<T: Number> FullyConnected<T> {
         weights: Weight<T>,
         bias: Option<Weight<T>>,
     ) -> FullyConnected<T> {
-        let outputs = weights.values.len() / input.size();
+        let outputs = weights.shape[0];
         assert_eq!(outputs * input.size(), weights.values.len(), "a row of weights for each output");
         assert!(bias.as_ref().is_none_or(|bias| bias.values.len() == outputs));
         FullyConnected { name: name.into(), input, output: Shape::flat(outputs), weights, bias }
@@ -82,6 +82,16 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
     ) {
         let (width, height) = (self.input.size(), self.output.size());
         let batch = pass.batch;
+        if let Some(bias) = &mut self.bias {
+            bias.gradient.fill(T::ZERO);
+            for sample in error.chunks(height) {
+                bias.gradient.iter_mut().zip(sample).for_each(|(gradient, error)| *gradient += *error);
+            }
+        }
+        // Where this rank has no inputs, it has no weights.
+        if width == 0 {
+            return;
+        }
         // Threads take rows of the weights, so that every element is one sum over the batch.
         threads::samples(pass.threads, &mut self.weights.gradient, width, |first, gradient| {
             let rows = gradient.len() / width;
@@ -92,12 +102,6 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 (inputs, Form::new(batch, width)),
             );
         });
-        if let Some(bias) = &mut self.bias {
-            bias.gradient.fill(T::ZERO);
-            for sample in error.chunks(height) {
-                bias.gradient.iter_mut().zip(sample).for_each(|(gradient, error)| *gradient += *error);
-            }
-        }
         if let Some(input_error) = input_error {
             let weights = &self.weights.values;
             threads::samples(pass.threads, input_error, width, |first, input_error| {

@@ -20,6 +20,51 @@ pub struct LocalFilter<T> {
     unit_rows: bool,
 }
 
+/// A part of an image, and the same with what lies around it.
+pub(crate) trait Halo<T> {
+    /// The part of each sample with its halo.
+    fn see(&mut self, batch: usize, part: &[T]) -> Vec<T>;
+    /// The adjoint: what was found for halos goes back to where it belongs and is summed.
+    fn give_back(&mut self, batch: usize, padded: &[T], part: &mut [T]);
+}
+
+/// Local filters as pretraining sees them: they filter, and reconstruct what they filtered.
+pub struct Filtering<'a, T> {
+    /// The filters of this rank; none where it has no places.
+    pub(crate) filter: Option<&'a mut LocalFilter<T>>,
+    /// What a distributed run needs around its part.
+    pub(crate) halo: Option<&'a mut dyn Halo<T>>,
+}
+
+impl<T: Number> Filtering<'_, T> {
+    /// What the filters see of a part.
+    pub(crate) fn see(&mut self, batch: usize, part: &[T]) -> Vec<T> {
+        match &mut self.halo {
+            Some(halo) => halo.see(batch, part),
+            None => part.to_vec(),
+        }
+    }
+
+    /// What outputs of the filters say about the inputs.
+    pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) {
+        let mut padded = Vec::new();
+        let halo = self.halo.as_deref_mut();
+        if let Some(filter) = &self.filter {
+            let images: &mut [T] = match halo.is_some() {
+                true => {
+                    padded.resize(pass.batch * filter.columns.input.size(), T::ZERO);
+                    &mut padded
+                }
+                false => part,
+            };
+            filter.reconstruct(pass, outputs, images);
+        }
+        if let Some(halo) = halo {
+            halo.give_back(pass.batch, &padded, part);
+        }
+    }
+}
+
 impl<T: Number> LocalFilter<T> {
     /// From its window and its weights. With `unit_rows`, each filter has length one, from the start and after updates.
     ///
@@ -84,12 +129,15 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// The gradient of the weights for these inputs and errors of the outputs.
-    pub(crate) fn correlate(&mut self, threads: usize, inputs: &[T], error: &[T]) {
+    pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
         let mut gradient = std::mem::take(&mut self.weights.gradient);
         gradient.fill(T::ZERO);
         let (size, height) = (self.columns.input.size(), self.columns.height());
         let count = inputs.len() / size;
-        threads::sums(threads, count, &mut gradient, |samples, gradient| {
+        threads::sums(pass.threads, count, &mut gradient, |samples, gradient| {
+            if samples.is_empty() {
+                return;
+            }
             let columns = self.gathered(&inputs[samples.start * size..samples.end * size]);
             let error = &error[samples.start * self.output.size()..];
             for place in 0..self.output.area() {
@@ -118,11 +166,14 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// Each output times its filter, summed where windows overlap: the error of the inputs, or a reconstruction of them.
-    pub(crate) fn reconstruct(&self, threads: usize, outputs: &[T], images: &mut [T]) {
+    pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) {
         let (size, height) = (self.columns.input.size(), self.columns.height());
         let length = self.columns.length();
-        threads::samples(threads, images, size, |first, images| {
+        threads::samples(pass.threads, images, size, |first, images| {
             let count = images.len() / size;
+            if count == 0 {
+                return;
+            }
             let outputs = &outputs[first * self.output.size()..];
             let mut columns = vec![T::ZERO; count * length];
             for place in 0..self.output.area() {
@@ -163,6 +214,9 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
         let layer = &*self;
         threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
             let count = outputs.len() / layer.output.size();
+            if count == 0 {
+                return;
+            }
             let columns = layer.gathered(&inputs[first * size..(first + count) * size]);
             for place in 0..layer.output.area() {
                 multiply(
@@ -183,9 +237,9 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
         error: &[T],
         input_error: Option<&mut [T]>,
     ) {
-        self.correlate(pass.threads, inputs, error);
+        self.correlate(pass, inputs, error);
         if let Some(input_error) = input_error {
-            self.reconstruct(pass.threads, error, input_error);
+            self.reconstruct(pass, error, input_error);
         }
     }
 
@@ -197,7 +251,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
         self.normalize();
     }
 
-    fn as_local_filter(&mut self) -> Option<&mut LocalFilter<T>> {
-        Some(self)
+    fn filtering(&mut self) -> Option<Filtering<'_, T>> {
+        Some(Filtering { filter: Some(self), halo: None })
     }
 }

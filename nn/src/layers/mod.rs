@@ -20,11 +20,13 @@ mod tests;
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};
 pub use batch_norm::BatchNorm;
+pub(crate) use contrast::Around;
 pub use contrast::LocalContrast;
 pub use convolution::Convolution;
 pub use dropout::Dropout;
 pub use fully_connected::FullyConnected;
-pub use local::LocalFilter;
+pub(crate) use local::Halo;
+pub use local::{Filtering, LocalFilter};
 pub use pooling::{Pool, Pooling};
 pub use response::CrossMapResponse;
 
@@ -60,8 +62,10 @@ impl<T> Sums<T> for Alone {
 /// What all layers know while a batch passes.
 #[derive(Clone, Copy)]
 pub struct Pass<'a, T> {
-    /// How many samples the batch has.
+    /// How many samples this rank has of the batch.
     pub batch: usize,
+    /// The number of the first of them in the whole batch.
+    pub first: usize,
     /// Whether the network learns: dropout drops, batch normalisation takes the batch's own statistics.
     pub training: bool,
     /// The number of this batch since training began, for random numbers.
@@ -75,7 +79,7 @@ pub struct Pass<'a, T> {
 impl<T: Number> Pass<'_, T> {
     /// A pass of a single process with one thread.
     pub fn alone(batch: usize, training: bool, step: u64) -> Pass<'static, T> {
-        Pass { batch, training, step, threads: 1, sums: &Alone }
+        Pass { batch, first: 0, training, step, threads: 1, sums: &Alone }
     }
 }
 
@@ -120,7 +124,7 @@ pub trait Layer<T: Number>: Send {
     }
 
     /// Itself, where the layer is local filtering: pretraining needs more of it than a pass.
-    fn as_local_filter(&mut self) -> Option<&mut LocalFilter<T>> {
+    fn filtering(&mut self) -> Option<Filtering<'_, T>> {
         None
     }
 

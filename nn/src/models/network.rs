@@ -114,9 +114,12 @@ impl<T: Number> Network<T> {
         &self.outputs[layer]
     }
 
-    /// The cost of the last pass.
+    /// The cost of the last pass, summed over its samples.
     pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> f64 {
-        self.cost.value(&self.outputs[self.layers.len() - 1], targets, pass.batch)
+        match pass.batch {
+            0 => 0.0,
+            batch => self.cost.value(&self.outputs[self.layers.len() - 1], targets, batch) * batch as f64,
+        }
     }
 
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
@@ -126,7 +129,7 @@ impl<T: Number> Network<T> {
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
         error.resize(outputs.len(), T::ZERO);
-        let width = outputs.len() / pass.batch.max(1);
+        let width = self.layers[above - 1].output().size();
         self.cost.error(outputs, targets, self.joined, count, width, error);
         above -= usize::from(self.joined);
         // Below the lowest layer that learns, nobody needs an error.

@@ -14,13 +14,17 @@ impl<T: Number> Pretraining<T> {
         inputs: &[T],
     ) -> Vec<T> {
         let place = self.filters[0];
-        let seen = network.fprop_through(pass, inputs, place).to_vec();
-        let filter = network.layers()[place].as_local_filter().expect("a group begins with local filtering");
-        let mut filtered = vec![T::ZERO; pass.batch * filter.output().size()];
-        filter.fprop(pass, &seen, &mut filtered);
-        let mut images = vec![T::ZERO; seen.len()];
-        with_weights(filter, self.decoders.first_mut(), |filter| {
-            filter.reconstruct(pass.threads, &filtered, &mut images);
+        let inputs = network.fprop_through(pass, inputs, place).to_vec();
+        let layer = &mut network.layers()[place];
+        let mut filtered = vec![T::ZERO; pass.batch * layer.output().size()];
+        let mut filtering = layer.filtering().expect("a group begins with local filtering");
+        let seen = filtering.see(pass.batch, &inputs);
+        if let Some(filter) = &mut filtering.filter {
+            filter.fprop(pass, &seen, &mut filtered);
+        }
+        let mut images = vec![T::ZERO; inputs.len()];
+        with_weights(&mut filtering, self.decoders.first_mut(), |filtering| {
+            filtering.reconstruct(pass, &filtered, &mut images);
         });
         images
     }

@@ -12,7 +12,7 @@ use crate::data::{Picture, encode_png};
 use crate::experiment::{Experiment, Extensions};
 
 /// Settings that may differ when a run goes on.
-const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep"];
+const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
 
 pub(super) struct Folder {
     path: PathBuf,

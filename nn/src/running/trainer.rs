@@ -1,16 +1,20 @@
 //! Training: epochs of batches, in an order that depends on the seed and the epoch alone.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use unisono::{Error, Result};
 
 use super::metrics::EpochMetrics;
-use crate::data::{DataSet, Split};
+use crate::data::{DataSet, Split, Targets};
+use crate::distributed::{Company, Held, build};
 use crate::experiment::{Experiment, ModelKind};
-use crate::layers::{Alone, Pass};
+use crate::layers::{Alone, Pass, Sums};
 use crate::models::{Network, Phase, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
+use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
 #[derive(Debug, Clone, Copy)]
@@ -42,17 +46,28 @@ pub struct Trainer<T> {
     pub(super) steps: u64,
     inputs: Vec<T>,
     targets: Vec<T>,
+    /// The places of a sample that are this rank's, where it has not all of them.
+    part: Option<Vec<usize>>,
+    /// The other ranks, where there are any.
+    pub(super) company: Option<Arc<Company>>,
 }
 
-/// How many samples were put into a wrong class, where they have classes.
-fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> Option<usize> {
+/// What a batch cost, summed over its samples.
+#[derive(Debug, Clone, Copy, Default)]
+struct Costs {
+    loss: f64,
+    sparsity: f64,
+    wrong: f64,
+}
+
+/// How many samples were put into a wrong class; none where they have no classes.
+fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
     let width = outputs.len() / chosen.len().max(1);
-    let mut wrong = 0;
-    for (sample, outputs) in chosen.iter().zip(outputs.chunks(width.max(1))) {
-        let class = split.class(*sample)? as usize;
-        wrong += usize::from(largest(outputs) != class);
-    }
-    Some(wrong)
+    let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
+    let is_wrong = |(sample, outputs): &(&usize, &[T])| {
+        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
+    };
+    samples.filter(is_wrong).count() as f64
 }
 
 /// The place of the first largest number.
@@ -78,10 +93,31 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
+        Trainer::among(experiment, None)
+    }
+
+    /// The same for one rank of several.
+    pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         // A file that cannot work is refused before its data is read, where its shapes are known without it.
-        let data = load_data(experiment)?;
-        let mut network = experiment.network(data.shape, data.outputs)?;
-        let pretraining = experiment.pretraining(&mut network)?;
+        let mut data = load_data(experiment)?;
+        let (mut network, held) = match &company {
+            None => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
+            Some(company) => {
+                let built = build(experiment, company, data.shape, data.outputs)?;
+                (built.network, built.input)
+            }
+        };
+        let pretraining = experiment.pretraining(&mut network, data.shape)?;
+        let mut part = None;
+        if let (Some(company), Held::Patch(_) | Held::Slice(_)) = (&company, held) {
+            let places = held.indices(company);
+            // An autoencoder's targets are whole samples; everything else needs a part of each.
+            if experiment.model != ModelKind::Autoencoder {
+                data.train = data.train.part(&places);
+                data.test = data.test.part(&places);
+            }
+            part = Some(places);
+        }
         let phases = experiment.phases();
         let mut trainer = Trainer {
             network,
@@ -92,6 +128,8 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            part,
+            company,
         };
         if let Some(path) = &experiment.initial_weights {
             let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
@@ -105,52 +143,93 @@ impl<T: Number> Trainer<T> {
         &self.data
     }
 
+    /// Whether this rank has a part of each sample and of the model.
+    pub(super) fn is_divided(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| company.team.group.size() > 1)
+    }
+
+    /// From here on, notes on a timeline what layers and calls between ranks take.
+    pub(super) fn record(&mut self) -> Arc<Timeline> {
+        let rank = self.company.as_ref().map_or(0, |company| company.world.group.rank());
+        let timeline = Arc::new(Timeline::new(rank));
+        self.network.record(timeline.clone());
+        self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
+        timeline
+    }
+
     /// How many epochs all phases have.
     pub fn epochs(&self) -> usize {
         self.phases.len()
     }
 
-    fn pass(&self, batch: usize, training: bool) -> Pass<'static, T> {
-        Pass { batch, training, step: self.steps, threads: self.experiment.threads, sums: &Alone }
+    fn pass(&self, own: &Range<usize>, training: bool) -> Pass<'static, T> {
+        let (batch, first, threads) = (own.len(), own.start, self.experiment.threads);
+        Pass { batch, first, training, step: self.steps, threads, sums: &Alone }
+    }
+
+    /// Which samples of a batch are this rank's.
+    fn own(&self, batch: usize) -> Range<usize> {
+        self.company.as_ref().map_or(0..batch, |company| company.own(batch))
+    }
+
+    /// Whether mistakes are counted.
+    fn has_classes(&self, split: &Split) -> bool {
+        self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
+    }
+
+    /// The sums over all samples; `parts` where ranks that share samples know the costs of their parts alone.
+    fn total(&self, costs: Costs, parts: bool) -> Result<Costs> {
+        let Some(company) = &self.company else { return Ok(costs) };
+        let mut sums = [costs.loss, costs.sparsity, costs.wrong];
+        Sums::sum(if parts { &company.world } else { &company.data }, &mut sums);
+        company.faults.check()?;
+        Ok(Costs { loss: sums[0], sparsity: sums[1], wrong: sums[2] })
     }
 
     /// Fills the buffers with a batch.
     fn fill(&mut self, split: &Split, chosen: &[usize]) {
-        let (width, outputs) = (self.data.shape.size(), self.network.output().size());
+        let (width, outputs) = (self.network.input().size(), self.network.output().size());
         let copies_input = self.experiment.model == ModelKind::Autoencoder;
         self.inputs.resize(chosen.len() * width, T::ZERO);
         self.targets.resize(chosen.len() * outputs, T::ZERO);
         if copies_input {
-            split.fill(chosen, &mut self.inputs, &mut []);
-            self.targets.copy_from_slice(&self.inputs);
+            split.fill(chosen, &mut self.targets, &mut []);
+            match &self.part {
+                None => self.inputs.copy_from_slice(&self.targets),
+                Some(places) => {
+                    let samples = self.targets.chunks(outputs).zip(self.inputs.chunks_mut(width.max(1)));
+                    for (whole, part) in samples {
+                        part.iter_mut().zip(places).for_each(|(part, place)| *part = whole[*place]);
+                    }
+                }
+            }
         } else {
             split.fill(chosen, &mut self.inputs, &mut self.targets);
         }
     }
 
-    /// Learns from one batch in a phase; its cost, the sparsity in it, and the mistakes.
-    fn learn(
-        &mut self,
-        split: &Split,
-        chosen: &[usize],
-        phase: Phase,
-        epoch: usize,
-    ) -> (f64, Option<f64>, Option<usize>) {
-        self.fill(split, chosen);
-        let pass = self.pass(chosen.len(), true);
+    /// Learns from one batch in a phase; what it cost.
+    fn learn(&mut self, split: &Split, chosen: &[usize], phase: Phase, epoch: usize) -> Result<Costs> {
+        let (own, count) = (self.own(chosen.len()), chosen.len());
+        self.fill(split, &chosen[own.clone()]);
+        let pass = self.pass(&own, true);
+        let company = self.company.as_deref();
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
             let cost =
-                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, chosen.len()));
-            return (cost.reconstruction + cost.sparsity, Some(cost.sparsity), None);
+                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count), company);
+            let loss = cost.reconstruction + cost.sparsity;
+            return self.total(Costs { loss, sparsity: cost.sparsity, wrong: 0.0 }, true);
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
-        let classes = self.experiment.model != ModelKind::Autoencoder;
         let outputs = self.network.fprop(&pass, &self.inputs);
-        let wrong = if classes { mistakes(outputs, split, chosen) } else { None };
+        let wrong = mistakes(outputs, split, &chosen[own]);
         let loss = self.network.value(&pass, &self.targets);
-        self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), lowest);
+        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+        if let Some(company) = company {
+            company.sum_gradients(&mut self.network, lowest);
+        }
         self.network.update(epoch, lowest);
-        (loss, None, wrong)
+        self.total(Costs { loss, wrong, sparsity: 0.0 }, false)
     }
 
     /// Trains one epoch and tests after it.
@@ -162,7 +241,7 @@ impl<T: Number> Trainer<T> {
         let last = epoch + 1 == self.phases.len();
         let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
         if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
-            (metrics.test_loss, metrics.test_error) = self.test();
+            (metrics.test_loss, metrics.test_error) = self.test()?;
         }
         Ok(metrics)
     }
@@ -186,9 +265,11 @@ impl<T: Number> Trainer<T> {
             false => (0..train.count).collect(),
         };
         let batches = train.count.div_ceil(self.experiment.batch_size);
-        let (mut loss, mut sparsity, mut wrong) = (0.0, None, Some(0));
+        let pretrains = matches!(phase, Phase::Pretrain { .. });
+        let mut total = Costs::default();
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
-            let (batch_loss, sparse, mistakes) = self.learn(train, chosen, phase, epoch_of_phase);
+            let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
+            let batch_loss = costs.loss / chosen.len() as f64;
             if !batch_loss.is_finite() {
                 return Err(Error::usage(
                     format!("train epoch {} batch {}", epoch + 1, batch + 1),
@@ -198,10 +279,9 @@ impl<T: Number> Trainer<T> {
                 ));
             }
             self.steps += 1;
-            let share = chosen.len() as f64 / train.count as f64;
-            loss += batch_loss * share;
-            sparsity = sparse.map(|sparse| sparsity.unwrap_or(0.0) + sparse * share);
-            wrong = wrong.zip(mistakes).map(|(wrong, more)| wrong + more);
+            total.loss += costs.loss;
+            total.sparsity += costs.sparsity;
+            total.wrong += costs.wrong;
             watch(Progress {
                 epoch,
                 epochs: self.phases.len(),
@@ -213,40 +293,41 @@ impl<T: Number> Trainer<T> {
             });
         }
         let seconds = started.elapsed().as_secs_f64();
+        let count = train.count as f64;
         Ok(EpochMetrics {
             epoch: epoch + 1,
             phase: phase.name(),
             steps: self.steps,
-            loss,
-            sparsity,
-            train_error: wrong.map(|wrong| 100.0 * wrong as f64 / train.count as f64),
+            loss: total.loss / count,
+            sparsity: pretrains.then_some(total.sparsity / count),
+            train_error: (!pretrains && self.has_classes(train)).then_some(100.0 * total.wrong / count),
             test_loss: None,
             test_error: None,
             seconds,
-            samples_per_second: train.count as f64 / seconds.max(1e-9),
+            samples_per_second: count / seconds.max(1e-9),
         })
     }
 
     /// The mean cost and the percentage of mistakes on the test samples, where there are any.
-    pub fn test(&mut self) -> (Option<f64>, Option<f64>) {
+    pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
         let test = std::mem::replace(&mut self.data.test, Split::empty());
         let all: Vec<usize> = (0..test.count).collect();
-        let (mut loss, mut wrong) = (0.0, Some(0));
+        let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
-            self.fill(&test, chosen);
-            let pass = self.pass(chosen.len(), false);
+            let own = self.own(chosen.len());
+            self.fill(&test, &chosen[own.clone()]);
+            let pass = self.pass(&own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            let classes = self.experiment.model != ModelKind::Autoencoder;
-            let more = if classes { mistakes(outputs, &test, chosen) } else { None };
-            wrong = wrong.zip(more).map(|(wrong, more)| wrong + more);
-            loss += self.network.value(&pass, &self.targets) * chosen.len() as f64;
+            costs.wrong += mistakes(outputs, &test, &chosen[own]);
+            costs.loss += self.network.value(&pass, &self.targets);
         }
-        let count = test.count as f64;
+        let (count, has_classes) = (test.count as f64, self.has_classes(&test));
         self.data.test = test;
         if count == 0.0 {
-            return (None, None);
+            return Ok((None, None));
         }
-        (Some(loss / count), wrong.map(|wrong| 100.0 * wrong as f64 / count))
+        let costs = self.total(costs, false)?;
+        Ok((Some(costs.loss / count), has_classes.then_some(100.0 * costs.wrong / count)))
     }
 
     /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
@@ -255,7 +336,7 @@ impl<T: Number> Trainer<T> {
         let all: Vec<usize> = (0..test.count).collect();
         for chosen in all.chunks(self.experiment.batch_size) {
             self.fill(&test, chosen);
-            let pass = self.pass(chosen.len(), false);
+            let pass = self.pass(&(0..chosen.len()), false);
             let outputs = self.network.fprop(&pass, &self.inputs);
             let width = outputs.len() / chosen.len();
             for (sample, outputs) in chosen.iter().zip(outputs.chunks(width)) {
@@ -271,9 +352,9 @@ impl<T: Number> Trainer<T> {
         let chosen: Vec<usize> = (0..count.min(train.count)).collect();
         self.fill(&train, &chosen);
         self.data.train = train;
-        let pass = self.pass(chosen.len(), true);
+        let pass = self.pass(&(0..chosen.len()), true);
         self.network.fprop(&pass, &self.inputs);
-        let loss = self.network.value(&pass, &self.targets);
+        let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
         self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
         loss
     }
