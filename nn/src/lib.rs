@@ -38,7 +38,7 @@ pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
     EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check_gradients, predict, train, train_on,
+    check_gradients, predict, train, train_in_world, train_on,
 };
 pub use shape::{Shape, Window};
 pub use timeline::{Activity, Timeline};

@@ -19,5 +19,5 @@ mod trainer;
 pub use gradients::{GradientCheck, check_gradients};
 pub use metrics::EpochMetrics;
 pub use predict::{Prediction, predict};
-pub use train::{Summary, TrainOptions, Watch, train, train_on};
+pub use train::{Summary, TrainOptions, Watch, train, train_in_world, train_on};
 pub use trainer::{Progress, Trainer};

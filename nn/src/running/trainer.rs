@@ -8,7 +8,7 @@ use unisono::{Error, Result};
 
 use super::metrics::EpochMetrics;
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::{Company, Held, build};
+use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
 use crate::layers::{Alone, Pass, Sums};
 use crate::models::{Network, Phase, Pretraining};
@@ -36,7 +36,7 @@ pub struct Progress {
 }
 
 /// A model, its data, and how far it has come.
-pub struct Trainer<T> {
+pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
     pub(super) pretraining: Option<Pretraining<T>>,
@@ -50,6 +50,8 @@ pub struct Trainer<T> {
     part: Option<Vec<usize>>,
     /// The other ranks, where there are any.
     pub(super) company: Option<Arc<Company>>,
+    /// The weights that all ranks share, where they share them through a table.
+    pub(super) shared: Option<Shared<T>>,
 }
 
 /// What a batch cost, summed over its samples.
@@ -68,6 +70,13 @@ fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
         split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
     };
     samples.filter(is_wrong).count() as f64
+}
+
+/// A cost that is no number.
+fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
+    let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
+    let advice = "lower the learning rate, or begin with smaller weights";
+    Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
 }
 
 /// The place of the first largest number.
@@ -101,11 +110,12 @@ impl<T: Number> Trainer<T> {
         // A file that cannot work is refused before its data is read, where its shapes are known without it.
         let mut data = load_data(experiment)?;
         let (mut network, held) = match &company {
-            None => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
-            Some(company) => {
+            // Workers that share a table compute by themselves.
+            Some(company) if company.mode != Mode::Table => {
                 let built = build(experiment, company, data.shape, data.outputs)?;
                 (built.network, built.input)
             }
+            _ => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
         };
         let pretraining = experiment.pretraining(&mut network, data.shape)?;
         let mut part = None;
@@ -130,6 +140,7 @@ impl<T: Number> Trainer<T> {
             targets: Vec::new(),
             part,
             company,
+            shared: None,
         };
         if let Some(path) = &experiment.initial_weights {
             let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
@@ -154,6 +165,7 @@ impl<T: Number> Trainer<T> {
         let timeline = Arc::new(Timeline::new(rank));
         self.network.record(timeline.clone());
         self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
+        self.shared.iter_mut().for_each(|shared| shared.record(timeline.clone()));
         timeline
     }
 
@@ -221,15 +233,33 @@ impl<T: Number> Trainer<T> {
             return self.total(Costs { loss, sparsity: cost.sparsity, wrong: 0.0 }, true);
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
-        let outputs = self.network.fprop(&pass, &self.inputs);
-        let wrong = mistakes(outputs, split, &chosen[own]);
-        let loss = self.network.value(&pass, &self.targets);
-        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
-        if let Some(company) = company {
-            company.sum_gradients(&mut self.network, lowest);
+        if let Some(shared) = &mut self.shared {
+            shared.take(&mut self.network)?;
+        }
+        let (mut loss, mut wrong) = (0.0, 0.0);
+        if own.is_empty() && self.shared.is_some() {
+            // A worker without samples adds nothing to a round, but takes part in it.
+            let weights = self.network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
+            weights.for_each(|weight| weight.gradient.fill(T::ZERO));
+        } else {
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            wrong = mistakes(outputs, split, &chosen[own]);
+            loss = self.network.value(&pass, &self.targets);
+            self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+        }
+        match (&self.shared, company) {
+            (Some(shared), _) => shared.enlarge(&mut self.network, lowest),
+            (None, Some(company)) => company.sum_gradients(&mut self.network, lowest),
+            (None, None) => {}
         }
         self.network.update(epoch, lowest);
-        self.total(Costs { loss, wrong, sparsity: 0.0 }, false)
+        let costs = Costs { loss, wrong, sparsity: 0.0 };
+        if let Some(shared) = &mut self.shared {
+            shared.give(&mut self.network)?;
+            // Nobody waits for the others' costs; they are summed when the epoch ends.
+            return Ok(costs);
+        }
+        self.total(costs, false)
     }
 
     /// Trains one epoch and tests after it.
@@ -269,14 +299,13 @@ impl<T: Number> Trainer<T> {
         let mut total = Costs::default();
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
             let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
-            let batch_loss = costs.loss / chosen.len() as f64;
-            if !batch_loss.is_finite() {
-                return Err(Error::usage(
-                    format!("train epoch {} batch {}", epoch + 1, batch + 1),
-                    "a finite cost",
-                    batch_loss.to_string(),
-                    "lower the learning rate, or begin with smaller weights",
-                ));
+            // Of a shared table's workers, each knows the costs of its own samples.
+            let counted =
+                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+            let batch_loss = costs.loss / counted as f64;
+            // Workers that share a table find out together, at the end of the epoch.
+            if !batch_loss.is_finite() && self.shared.is_none() {
+                return Err(diverged(epoch, Some(batch), batch_loss));
             }
             self.steps += 1;
             total.loss += costs.loss;
@@ -291,6 +320,13 @@ impl<T: Number> Trainer<T> {
                 samples: chosen.len(),
                 loss: batch_loss,
             });
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.settle(&mut self.network)?;
+            total = self.total(total, false)?;
+            if !total.loss.is_finite() {
+                return Err(diverged(epoch, None, total.loss));
+            }
         }
         let seconds = started.elapsed().as_secs_f64();
         let count = train.count as f64;
