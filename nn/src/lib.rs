@@ -3,6 +3,7 @@
 mod cost;
 mod data;
 mod distributed;
+mod exact;
 mod experiment;
 mod initial;
 mod layers;

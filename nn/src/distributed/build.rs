@@ -131,7 +131,7 @@ impl<T: Number> Builder<'_, T> {
         let sums = self.company.data.clone();
         Ok(match spec.kind {
             LayerKind::BatchNorm { .. } => {
-                self.push(Tower::new(layer, (shape, output), None, sums), Held::Whole(output))
+                self.push(Tower::new(layer, (shape, output), None, (sums.clone(), sums)), Held::Whole(output))
             }
             _ => {
                 self.layers.push(layer);
@@ -181,7 +181,16 @@ impl<T: Number> Builder<'_, T> {
         let idle = |input: Shape, weights: Vec<Weight<T>>| -> Box<dyn Layer<T>> {
             let reach = crate::layers::Reach::Place;
             let filters = matches!(spec.kind, LayerKind::Local { .. });
-            Box::new(Idle { name: spec.name.clone(), input, output: own_output, reach, weights, filters })
+            let windows = !matches!(spec.kind, LayerKind::Response { .. });
+            Box::new(Idle {
+                name: spec.name.clone(),
+                input,
+                output: own_output,
+                reach,
+                weights,
+                windows,
+                filters,
+            })
         };
         let inner: Box<dyn Layer<T>> = match &spec.kind {
             LayerKind::Convolution { maps, window } => {
@@ -229,6 +238,10 @@ impl<T: Number> Builder<'_, T> {
             LayerKind::Dropout { keep } => return self.dropout(spec, *keep, held),
             LayerKind::Activation | LayerKind::FullyConnected { .. } => unreachable!("these come first"),
         };
-        self.push(Tower::new(inner, (own, own_output), halos, company.world.clone()), held)
+        // Filters of a place of their own are learned from other samples, all others from other places too.
+        let gradients =
+            if matches!(spec.kind, LayerKind::Local { .. }) { &company.data } else { &company.world };
+        let sums = (company.world.clone(), gradients.clone());
+        self.push(Tower::new(inner, (own, own_output), halos, sums), held)
     }
 }

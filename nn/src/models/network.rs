@@ -1,6 +1,7 @@
 //! A network: layers one after the other, and a cost at the end.
 
 use crate::cost::Cost;
+use crate::exact;
 use crate::layers::{Layer, Pass};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -88,12 +89,12 @@ impl<T: Number> Network<T> {
         &self.outputs[layer]
     }
 
-    /// The cost of the last pass, summed over its samples.
+    /// The cost of the last pass, summed over the samples of all ranks.
     pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> f64 {
-        match pass.batch {
-            0 => 0.0,
-            batch => self.cost.value(&self.outputs[self.layers.len() - 1], targets, batch) * batch as f64,
-        }
+        let (outputs, width) = (&self.outputs[self.layers.len() - 1], self.output().size());
+        let samples = outputs.chunks(width).zip(targets.chunks(width));
+        let costs = samples.map(|(outputs, targets)| self.cost.sample(outputs, targets));
+        exact::sum(pass, pass.gradients, costs)
     }
 
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
