@@ -36,8 +36,8 @@ pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
-    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check_gradients, predict, train, train_on,
+    Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
+    check, check_gradients, predict, train, train_on,
 };
 pub use shape::{Shape, Window};
 pub use weight::{Cut, Spread, Weight};

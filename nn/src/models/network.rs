@@ -100,6 +100,19 @@ impl<T: Number> Network<T> {
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
     /// whole batch.
     pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
+        self.bprop_watched(pass, inputs, targets, count, lowest, &mut |_, _| {});
+    }
+
+    /// The same; `watch` sees the error of the outputs of each layer on the way.
+    pub(crate) fn bprop_watched(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        targets: &[T],
+        count: usize,
+        lowest: usize,
+        watch: &mut dyn FnMut(usize, &[T]),
+    ) {
         let mut above = self.layers.len();
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
@@ -114,6 +127,7 @@ impl<T: Number> Network<T> {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
             next.resize(inputs.len(), T::ZERO);
             let wanted = (index > floor).then_some(&mut next[..]);
+            watch(index, error);
             self.layers[index].bprop(pass, inputs, &self.outputs[index], error, wanted);
             std::mem::swap(error, next);
         }

@@ -14,6 +14,7 @@ use crate::layers::Pass;
 use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
+use crate::shape::Shape;
 
 /// Where an epoch stands, for those who watch.
 #[derive(Debug, Clone, Copy)]
@@ -89,8 +90,27 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     Ok(data)
 }
 
+/// The first samples of a split, with their targets.
+pub(super) fn batch_of<T: Number>(
+    split: &Split,
+    experiment: &Experiment,
+    shape: Shape,
+    outputs: usize,
+    count: usize,
+) -> (Vec<T>, Vec<T>) {
+    let chosen: Vec<usize> = (0..count).collect();
+    let mut inputs = vec![T::ZERO; count * shape.size()];
+    if experiment.model == ModelKind::Autoencoder {
+        split.fill(&chosen, &mut inputs, &mut []);
+        return (inputs.clone(), inputs);
+    }
+    let mut targets = vec![T::ZERO; count * outputs];
+    split.fill(&chosen, &mut inputs, &mut targets);
+    (inputs, targets)
+}
+
 /// What layers know while this rank's samples of a batch pass.
-fn pass<'a, T: Number>(
+pub(super) fn pass<'a, T: Number>(
     company: Option<&'a Company>,
     experiment: &Experiment,
     step: u64,
