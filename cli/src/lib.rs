@@ -26,6 +26,8 @@ enum Command {
     Run(run::Options),
     /// Train the model of an experiment file.
     Train(train::Options),
+    /// Compare an experiment on many processes with one process, layer by layer.
+    Check(train::CheckOptions),
     /// Check the gradients of an experiment against finite differences.
     Grad(train::GradientOptions),
     /// Predict the test samples of an experiment with a checkpoint of it.
@@ -67,6 +69,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     match parsed.command {
         Command::Run(options) => run::run(options, &this_program),
         Command::Train(options) => train::train(&options, &arguments, &this_program),
+        Command::Check(options) => train::check(&options, &arguments, &this_program),
         Command::Grad(options) => train::check_gradients(&options),
         Command::Predict(options) => train::predict(&options),
         Command::Schema => train::schema(),

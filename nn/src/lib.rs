@@ -3,6 +3,7 @@
 mod cost;
 mod data;
 mod distributed;
+mod exact;
 mod experiment;
 mod initial;
 mod layers;
@@ -37,8 +38,8 @@ pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
-    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check_gradients, predict, train, train_in_world, train_on,
+    Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
+    check, check_gradients, predict, train, train_in_world, train_on,
 };
 pub use shape::{Shape, Window};
 pub use timeline::{Activity, Timeline};

@@ -275,3 +275,44 @@ fn what_cannot_work_ends_everywhere_with_one_voice_and_writes_nothing() {
     let voices = failures.iter().filter(|result| result.as_ref().is_err_and(|failure| failure.own)).count();
     assert_eq!((failures.iter().filter(|result| result.is_err()).count(), voices), (3, 1));
 }
+
+/// Asserts that every bit of curves and checkpoints is the same on all grids.
+fn assert_bits(name: &str, text: &str, settings: &[&str], grids: &[&str]) {
+    let folder = Folder::new(name);
+    let mut settings: Vec<String> = settings.iter().map(|setting| setting.to_string()).collect();
+    settings.push("deterministic=true".into());
+    let one = single(text, &settings, &folder.0.join("single"));
+    let bytes = |summary: &Summary| std::fs::read(&summary.checkpoint).expect("it was saved");
+    let curve = |summary: &Summary| -> Vec<_> {
+        let bits = |row: &unisono_nn::EpochMetrics| {
+            (row.loss.to_bits(), row.sparsity.map(f64::to_bits), row.test_loss.map(f64::to_bits))
+        };
+        summary.metrics.iter().map(bits).collect()
+    };
+    for grid in grids {
+        let other = spread(text, &settings, grid, &folder.0.join(grid), false);
+        assert_same(&format!("{name} {grid}"), &one, &other, 0.0);
+        assert!(bytes(&one) == bytes(&other), "{name} {grid}: other bits");
+        assert_eq!(curve(&one), curve(&other), "{name} {grid}");
+    }
+    // The same experiment, up to rounding.
+    settings.pop();
+    let free = single(text, &settings, &folder.0.join("free"));
+    let distance = if settings.iter().any(|setting| setting == "precision=f32") { 1e-4 } else { 1e-9 };
+    assert_same(&format!("{name} without"), &one, &free, distance);
+}
+
+#[test]
+fn deterministic_runs_have_the_same_bits_on_every_grid() {
+    let grids =
+        ["data=2", "h=1,w=2", "h=2,w=2", "data=2,h=3,w=1", "h=2,w=3", "h=3,w=3", "data=9", "h=13,w=1"];
+    assert_bits("bits", CONVNET, &["precision=f32", "epochs=1"], &grids);
+    assert_bits("bits-double", CONVNET, &["epochs=1"], &["h=2,w=3", "data=3,h=1,w=2"]);
+    assert_bits("bits-vector", PERCEPTRON, &["precision=f32"], &["v=2", "v=4", "data=3,v=2", "data=9"]);
+    assert_bits(
+        "bits-sparse",
+        SPARSE,
+        &["precision=f32"],
+        &["h=2,w=2", "h=3,w=3", "data=2,h=3,w=1", "h=9,w=1"],
+    );
+}

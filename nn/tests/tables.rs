@@ -103,12 +103,12 @@ fn workers_at_their_own_pace_learn_too() {
     {
         for workers in [2, 4] {
             let kind = format!("distributed.consistency={consistency}");
-            let rule = format!("rule={{type: {rule}, rate: 0.01}}");
-            let experiment = read(&[&kind, &rule, "epochs=6", "model.layers.2.keep=1"]);
+            let rule = format!("rule={{type: {rule}, rate: 0.02}}");
+            let experiment = read(&[&kind, &rule, "epochs=12", "model.layers.2.keep=1"]);
             let out = folder.0.join(format!("{consistency}-{workers}-{}", rule.len()));
             let losses: Vec<f64> =
                 together(workers, &experiment, &out, false).metrics.iter().map(|row| row.loss).collect();
-            assert!(losses[5] < 0.9 * losses[0], "{consistency} on {workers}: {losses:?}");
+            assert!(losses[11] < 0.9 * losses[0], "{consistency} on {workers}: {losses:?}");
         }
     }
 }
@@ -142,11 +142,9 @@ fn what_cannot_be_shared_is_refused() {
     let run = |world: &unisono::World| train_in_world(world, &experiment, &options(&out, false), &mut ());
     let error = spawn_worlds(2, run).remove(0).expect_err("no such word").error.to_string();
     assert!(error.contains("table.yaml:8") && error.contains("sometimes"), "{error}");
-    let experiment = read(&[
-        "rule={type: gradient_descent, rate: 1e38}",
-        "precision=f32",
-        "distributed.consistency=async",
-    ]);
+    let steep = "rule={type: gradient_descent, rate: 1e38}";
+    let cost = "model.cost=sum_of_squares";
+    let experiment = read(&[steep, cost, "precision=f32", "distributed.consistency=async"]);
     let run = |world: &unisono::World| train_in_world(world, &experiment, &options(&out, false), &mut ());
     for failure in spawn_worlds(2, run) {
         assert_eq!(failure.expect_err("it diverges").error.kind(), unisono::Kind::Usage);

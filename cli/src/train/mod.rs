@@ -1,6 +1,7 @@
 //! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
+mod compare;
 mod processes;
 mod terminal;
 
@@ -81,6 +82,17 @@ impl Spread {
 }
 
 #[derive(Args)]
+pub(crate) struct CheckOptions {
+    /// The experiment.
+    file: PathBuf,
+    /// Change a setting.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    #[command(flatten)]
+    spread: Spread,
+}
+
+#[derive(Args)]
 pub(crate) struct GradientOptions {
     /// The experiment.
     file: PathBuf,
@@ -125,6 +137,19 @@ pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[O
     match found {
         Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
         Ok((Processes::Here(world), experiment)) => train_here(options, &world, &experiment),
+        Err(error) => failed_together(&error),
+    }
+}
+
+/// Compares here, or in processes that are started with the same arguments.
+pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let found = options
+        .spread
+        .read(&options.file, &options.changes)
+        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
+    match found {
+        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Here(world), experiment)) => compare::here(&world, &experiment),
         Err(error) => failed_together(&error),
     }
 }

@@ -49,6 +49,12 @@ pub(crate) fn build<T: Number>(
     targets: usize,
 ) -> Result<Built<T>> {
     let shapes = experiment.shapes(shape, targets)?;
+    let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
+    if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
+        let what = format!("layer `{}`", own.name);
+        let expected = "layers of this crate alone where many processes are to give the same bits";
+        return Err(own.place.error(&what, expected, "a layer of a program's own", "remove `deterministic`"));
+    }
     let input = input(company, shape);
     let mut builder = Builder { company, seed: experiment.seed, layers: Vec::new(), held: Vec::new() };
     let mut held = input;
@@ -132,7 +138,7 @@ impl<T: Number> Builder<'_, T> {
         let sums = self.company.data.clone();
         Ok(match spec.kind {
             LayerKind::BatchNorm { .. } | LayerKind::Own(_) => {
-                self.push(Tower::new(layer, (shape, output), None, sums), Held::Whole(output))
+                self.push(Tower::new(layer, (shape, output), None, (sums.clone(), sums)), Held::Whole(output))
             }
             _ => {
                 self.layers.push(layer);
@@ -182,9 +188,10 @@ impl<T: Number> Builder<'_, T> {
             };
             if pairs.map(same).all(|same| same) {
                 let shapes = (held.own(company), Held::Patch(output).own(company));
-                return Ok(
-                    self.push(Tower::new(part, shapes, None, company.world.clone()), Held::Patch(output))
-                );
+                return Ok(self.push(
+                    Tower::new(part, shapes, None, (company.world.clone(), company.world.clone())),
+                    Held::Patch(output),
+                ));
             }
         }
         self.gather(&spec.name, held);
@@ -209,7 +216,16 @@ impl<T: Number> Builder<'_, T> {
         let idle = |input: Shape, weights: Vec<Weight<T>>| -> Box<dyn Layer<T>> {
             let reach = crate::layers::Reach::Place;
             let filters = matches!(spec.kind, LayerKind::Local { .. });
-            Box::new(Idle { name: spec.name.clone(), input, output: own_output, reach, weights, filters })
+            let windows = !matches!(spec.kind, LayerKind::Response { .. });
+            Box::new(Idle {
+                name: spec.name.clone(),
+                input,
+                output: own_output,
+                reach,
+                weights,
+                windows,
+                filters,
+            })
         };
         let inner: Box<dyn Layer<T>> = match &spec.kind {
             LayerKind::Convolution { maps, window } => {
@@ -259,6 +275,10 @@ impl<T: Number> Builder<'_, T> {
                 unreachable!("these come first")
             }
         };
-        self.push(Tower::new(inner, (own, own_output), halos, company.world.clone()), held)
+        // Filters of a place of their own are learned from other samples, all others from other places too.
+        let gradients =
+            if matches!(spec.kind, LayerKind::Local { .. }) { &company.data } else { &company.world };
+        let sums = (company.world.clone(), gradients.clone());
+        self.push(Tower::new(inner, (own, own_output), halos, sums), held)
     }
 }

@@ -1,15 +1,17 @@
 //! Halos of batches: this rank's part of every sample, with what its outputs need around it.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use unisono::halo::{
     Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Partition, Plan, Window as Along,
 };
-use unisono::{Group, Result};
+use unisono::{DType, Group, Result};
 
 use super::company::Company;
 use super::faults::Faults;
-use crate::layers::{Around, Halo, Pool};
+use super::held::Held;
+use crate::layers::{Around, Halo, Pool, Seam};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
@@ -22,6 +24,9 @@ pub(crate) struct Halos {
     edges: Edges,
     faults: Faults,
     exchanges: BTreeMap<usize, Exchange>,
+    /// The same in pieces of exact sums.
+    seams: Mutex<BTreeMap<usize, Exchange>>,
+    own: Shape,
     /// The shape of this rank's part with its halo.
     pub(crate) padded: Shape,
     /// Whether every rank has all that it needs, and nothing else.
@@ -77,19 +82,25 @@ impl Halos {
             edges: Edges::both(boundary),
             faults: company.faults.clone(),
             exchanges: BTreeMap::new(),
+            seams: Mutex::default(),
+            own: Held::Patch(shape).own(company),
             padded: Shape::new(shape.maps, padded[0], padded[1]),
             is_trivial: same_rows && same_columns,
         }
     }
 
+    fn make(&self, batch: usize, options: ExchangeOptions) -> Result<Exchange> {
+        let shape = [batch, self.shape.maps, self.shape.rows, self.shape.columns];
+        let layout = Layout::new(&self.grid, &shape, &[("h", 2), ("w", 3)])?;
+        let windows = [Along::IDENTITY, Along::IDENTITY, self.windows[0], self.windows[1]];
+        let edges = [Edges::default(), Edges::default(), self.edges, self.edges];
+        let plan = Plan::window(&layout, &windows, &edges, None, self.group.rank())?;
+        Exchange::new(&self.group, plan, options)
+    }
+
     fn exchange<T: Number>(&mut self, batch: usize) -> Result<&mut Exchange> {
         if !self.exchanges.contains_key(&batch) {
-            let shape = [batch, self.shape.maps, self.shape.rows, self.shape.columns];
-            let layout = Layout::new(&self.grid, &shape, &[("h", 2), ("w", 3)])?;
-            let windows = [Along::IDENTITY, Along::IDENTITY, self.windows[0], self.windows[1]];
-            let edges = [Edges::default(), Edges::default(), self.edges, self.edges];
-            let plan = Plan::window(&layout, &windows, &edges, None, self.group.rank())?;
-            let exchange = Exchange::new(&self.group, plan, ExchangeOptions::of(T::DTYPE))?;
+            let exchange = self.make(batch, ExchangeOptions::of(T::DTYPE))?;
             self.exchanges.insert(batch, exchange);
         }
         Ok(self.exchanges.get_mut(&batch).expect("it was just made"))
@@ -121,6 +132,33 @@ impl<T: Number> Halo<T> for Halos {
 
     fn give_back(&mut self, batch: usize, padded: &[T], part: &mut [T]) {
         self.adjoint(batch, padded, part);
+    }
+
+    fn seam(&self) -> &dyn Seam {
+        self
+    }
+}
+
+impl Seam for Halos {
+    fn give_back(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let own = self.own.size();
+        let mut parts = vec![vec![0.0; batch * own]; padded.len()];
+        if batch == 0 {
+            return parts;
+        }
+        let mut seams = self.seams.lock().unwrap_or_else(PoisonError::into_inner);
+        self.faults.guard(|| {
+            if !seams.contains_key(&batch) {
+                let options = ExchangeOptions { fields: padded.len(), ..ExchangeOptions::of(DType::F64) };
+                seams.insert(batch, self.make(batch, options)?);
+            }
+            let seam = seams.get_mut(&batch).expect("it was just made");
+            let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
+            let mut parts: Vec<&mut [u8]> =
+                parts.iter_mut().map(|field| bytemuck::cast_slice_mut(field)).collect();
+            seam.adjoint_fields(&padded, &mut parts)
+        });
+        parts
     }
 }
 

@@ -29,6 +29,10 @@ impl Sharing {
             let expected = "another mode for a sparse_autoencoder, whose filters keep length one";
             return Err(node.place.error("distributed", expected, "table", "use halo or data"));
         }
+        if experiment.deterministic {
+            let expected = "another mode for a deterministic run";
+            return Err(node.place.error("distributed", expected, "table", "use data, halo or vector"));
+        }
         let text = node.get("consistency").and_then(Node::text).unwrap_or("async");
         let consistency = match Consistency::parse(text) {
             Ok(Consistency::Average) | Err(_) => {
@@ -43,7 +47,7 @@ impl Sharing {
 
     /// Puts the weights of worker 0 into a table. All workers call it.
     pub(crate) fn share<T: Number>(&self, network: &mut Network<T>) -> Result<Shared<T>> {
-        let taken: Vec<T> = weights(network, 0).flat_map(|weight| weight.values.iter().copied()).collect();
+        let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
         let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
         let table = ArrayTable::create(&self.tables, taken.len(), Some(&taken), options)?;
@@ -61,8 +65,8 @@ pub(crate) struct Shared<T: Number> {
     timeline: Option<Arc<Timeline>>,
 }
 
-fn weights<T: Number>(network: &mut Network<T>, lowest: usize) -> impl Iterator<Item = &mut Weight<T>> {
-    network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights())
+fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {
+    network.layers().iter_mut().flat_map(|layer| layer.weights())
 }
 
 impl<T: Number> Shared<T> {
@@ -76,7 +80,7 @@ impl<T: Number> Shared<T> {
         let timeline = self.timeline.as_deref();
         Timeline::within(timeline, Activity::Communication, "get", || self.table.get(&mut self.taken))?;
         let mut rest = &self.taken[..];
-        for weight in weights(network, 0) {
+        for weight in weights(network) {
             let (own, after) = rest.split_at(weight.values.len());
             weight.values.copy_from_slice(own);
             rest = after;
@@ -86,9 +90,9 @@ impl<T: Number> Shared<T> {
     }
 
     /// Makes gradients that are a worker's share of the whole batch's as large as those of a batch of its own.
-    pub(crate) fn enlarge(&self, network: &mut Network<T>, lowest: usize) {
+    pub(crate) fn enlarge(&self, network: &mut Network<T>) {
         let workers = T::of(self.tables.workers() as f64);
-        for weight in weights(network, lowest) {
+        for weight in weights(network) {
             weight.gradient.iter_mut().for_each(|gradient| *gradient *= workers);
         }
     }
@@ -100,7 +104,7 @@ impl<T: Number> Shared<T> {
     pub(crate) fn give(&mut self, network: &mut Network<T>) -> Result<()> {
         let share = T::of(1.0 / self.tables.workers() as f64);
         let mut change = Vec::with_capacity(self.taken.len());
-        for weight in weights(network, 0) {
+        for weight in weights(network) {
             let before = &self.taken[change.len()..];
             change.extend(weight.values.iter().zip(before).map(|(after, before)| (*after - *before) * share));
         }

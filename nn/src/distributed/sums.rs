@@ -20,4 +20,14 @@ impl<T: Number> Sums<T> for Over {
             self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
         }
     }
+
+    fn add(&self, values: &mut [f64]) {
+        Sums::<f64>::sum(self, values);
+    }
+
+    fn largest(&self, values: &mut [f64]) {
+        if self.group.size() > 1 && !values.is_empty() {
+            self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Max));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::halos::Halos;
 use super::sums::Over;
+use crate::exact::Exact;
 use crate::layers::{Activation, Filtering, Halo, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -14,6 +15,7 @@ pub(crate) struct Tower<T> {
     output: Shape,
     halos: Option<Halos>,
     sums: Over,
+    gradients: Over,
     padded: Vec<T>,
     padded_error: Vec<T>,
 }
@@ -24,10 +26,10 @@ impl<T: Number> Tower<T> {
         inner: Box<dyn Layer<T>>,
         (input, output): (Shape, Shape),
         halos: Option<Halos>,
-        sums: Over,
+        (sums, gradients): (Over, Over),
     ) -> Tower<T> {
         let halos = halos.filter(|halos| !halos.is_trivial);
-        Tower { inner, input, output, halos, sums, padded: Vec::new(), padded_error: Vec::new() }
+        Tower { inner, input, output, halos, sums, gradients, padded: Vec::new(), padded_error: Vec::new() }
     }
 }
 
@@ -68,10 +70,14 @@ impl<T: Number> Layer<T> for Tower<T> {
         error: &[T],
         input_error: Option<&mut [T]>,
     ) {
-        let pass = Pass { sums: &self.sums, ..*pass };
+        let pass = Pass { sums: &self.sums, gradients: &self.gradients, ..*pass };
         let Some(halos) = &mut self.halos else {
             return self.inner.bprop(&pass, inputs, outputs, error, input_error);
         };
+        if pass.exact {
+            let pass = Pass { seam: Some(&*halos), ..pass };
+            return self.inner.bprop(&pass, &self.padded, outputs, error, input_error);
+        }
         let wanted = input_error.is_some();
         self.padded_error.resize(self.padded.len(), T::ZERO);
         let padded_error = wanted.then_some(&mut self.padded_error[..]);
@@ -110,6 +116,8 @@ pub(crate) struct Idle<T> {
     pub(crate) output: Shape,
     pub(crate) reach: Reach,
     pub(crate) weights: Vec<Weight<T>>,
+    /// Whether it stands for a layer with a window.
+    pub(crate) windows: bool,
     /// Whether it stands for local filters.
     pub(crate) filters: bool,
 }
@@ -133,10 +141,19 @@ impl<T: Number> Layer<T> for Idle<T> {
 
     fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) {}
 
-    fn bprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
-        self.weights.iter_mut().for_each(|weight| weight.gradient.fill(T::ZERO));
-        if let Some(input_error) = input_error {
-            input_error.fill(T::ZERO);
+    fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
+        // The others form exact sums now; this rank adds nothing to them.
+        let nothing = |length: usize| Exact::new(pass, length, [0.0, 1.0]);
+        for weight in &mut self.weights {
+            match pass.exact {
+                true => nothing(weight.values.len()).total(pass.gradients, &mut weight.gradient),
+                false => weight.gradient.fill(T::ZERO),
+            }
+        }
+        match input_error {
+            Some(input_error) if pass.exact && self.windows => pass.settle(nothing(0), input_error),
+            Some(input_error) => input_error.fill(T::ZERO),
+            None => {}
         }
     }
 

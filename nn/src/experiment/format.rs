@@ -21,6 +21,12 @@ pub(super) static EXPERIMENT: Object = Object {
             "the numbers that layers compute in",
         ),
         field("threads", Kind::Whole(1), Default("1"), "threads that a process computes with"),
+        field(
+            "deterministic",
+            Kind::Flag,
+            Default("false"),
+            "whether all results have the same bits on any number of processes; slower",
+        ),
         field("epochs", Kind::Whole(0), Required, "how often the model sees all samples"),
         field("batch_size", Kind::Whole(1), Required, "samples between two updates"),
         field("data", Kind::OneOf(DATA), Required, "the data set"),

@@ -157,6 +157,8 @@ pub struct Experiment {
     pub precision: Precision,
     /// Threads of a process.
     pub threads: usize,
+    /// Whether the bits of results do not depend on the number of processes.
+    pub deterministic: bool,
     /// Epochs of training, beside pretraining.
     pub epochs: usize,
     /// Samples between two updates.
@@ -280,6 +282,7 @@ impl Experiment {
                 _ => Precision::Single,
             },
             threads: whole("threads"),
+            deterministic: key("deterministic").flag().unwrap_or(false),
             epochs: whole("epochs"),
             batch_size: whole("batch_size"),
             source: source(data, extensions)?,

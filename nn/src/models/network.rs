@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cost::Cost;
+use crate::exact;
 use crate::layers::{Layer, Pass};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -114,17 +115,30 @@ impl<T: Number> Network<T> {
         &self.outputs[layer]
     }
 
-    /// The cost of the last pass, summed over its samples.
+    /// The cost of the last pass, summed over the samples of all ranks.
     pub fn value(&self, pass: &Pass<'_, T>, targets: &[T]) -> f64 {
-        match pass.batch {
-            0 => 0.0,
-            batch => self.cost.value(&self.outputs[self.layers.len() - 1], targets, batch) * batch as f64,
-        }
+        let (outputs, width) = (&self.outputs[self.layers.len() - 1], self.output().size());
+        let samples = outputs.chunks(width).zip(targets.chunks(width));
+        let costs = samples.map(|(outputs, targets)| self.cost.sample(outputs, targets));
+        exact::sum(pass, pass.gradients, costs)
     }
 
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
     /// whole batch.
     pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
+        self.bprop_watched(pass, inputs, targets, count, lowest, &mut |_, _| {});
+    }
+
+    /// The same; `watch` sees the error of the outputs of each layer on the way.
+    pub(crate) fn bprop_watched(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        targets: &[T],
+        count: usize,
+        lowest: usize,
+        watch: &mut dyn FnMut(usize, &[T]),
+    ) {
         let mut above = self.layers.len();
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
@@ -139,6 +153,7 @@ impl<T: Number> Network<T> {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
             next.resize(inputs.len(), T::ZERO);
             let wanted = (index > floor).then_some(&mut next[..]);
+            watch(index, error);
             let layer = &mut self.layers[index];
             let work =
                 |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, &self.outputs[index], error, wanted);

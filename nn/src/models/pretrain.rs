@@ -4,8 +4,8 @@
 //! filtering, L2 pooling and local contrast normalisation.
 
 use super::Network;
-use crate::distributed::Company;
-use crate::layers::{Filtering, Layer, Pass, Sums};
+use crate::exact::{self, Exact};
+use crate::layers::{Filtering, Layer, Pass};
 use crate::number::Number;
 use crate::rules::Rule;
 use crate::weight::Weight;
@@ -23,7 +23,7 @@ pub struct Pretraining<T> {
     pub decoders: Vec<Weight<T>>,
 }
 
-/// What a batch cost, summed over the samples that this rank has.
+/// What a batch cost, summed over the samples of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PretrainCost {
     /// ½·Σ(r − x)².
@@ -61,7 +61,6 @@ impl<T: Number> Pretraining<T> {
         pass: &Pass<'_, T>,
         inputs: &[T],
         (group, epoch, count): (usize, usize, usize),
-        company: Option<&Company>,
     ) -> PretrainCost {
         let place = self.filters[group];
         let inputs = network.fprop_through(pass, inputs, place).to_vec();
@@ -80,10 +79,13 @@ impl<T: Number> Pretraining<T> {
         let learn = |filtering: &mut Filtering<'_, T>, seen: &[T], error: &[T], rule: &Rule| {
             if let Some(filter) = &mut filtering.filter {
                 filter.correlate(pass, seen, error);
-                if let Some(company) = company {
-                    company.data.sum(&mut filter.weight().gradient);
+                if !pass.exact {
+                    pass.gradients.sum(&mut filter.weight().gradient);
                 }
                 filter.update_with(rule, epoch);
+            } else if pass.exact {
+                // The others form exact sums now; this rank adds nothing to them.
+                Exact::new(pass, 0, [0.0, 1.0]).total(pass.gradients, &mut []);
             }
         };
         let seen = filtering.see(pass.batch, &inputs);
@@ -97,7 +99,7 @@ impl<T: Number> Pretraining<T> {
             filtering.reconstruct(pass, &filtered, &mut error);
         });
         error.iter_mut().zip(&inputs).for_each(|(error, input)| *error -= *input);
-        let squares: f64 = error.iter().map(|error| error.double().powi(2)).sum();
+        let squares = exact::sum(pass, pass.all, error.iter().map(|error| error.double().powi(2)));
         error.iter_mut().for_each(|error| *error *= share);
 
         // The error of the filtered numbers, from the reconstruction and from the sparsity.
@@ -113,7 +115,7 @@ impl<T: Number> Pretraining<T> {
         filtered_error.iter_mut().zip(&sparse_error).for_each(|(error, sparse)| *error += *sparse);
         learn(&mut filtering, &seen, &filtered_error, &self.rule);
 
-        let units: f64 = pooled.iter().map(|unit| unit.double()).sum();
+        let units = exact::sum(pass, pass.all, pooled.iter().map(|unit| unit.double()));
         PretrainCost { reconstruction: 0.5 * squares, sparsity: self.sparsity * units }
     }
 }

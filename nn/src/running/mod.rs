@@ -1,5 +1,6 @@
 //! Runs: training from a file to a folder of results, checks of gradients, predictions.
 
+mod check;
 mod checkpoint;
 mod curve;
 mod events;
@@ -16,6 +17,7 @@ mod tensors;
 mod train;
 mod trainer;
 
+pub use check::{Comparison, check};
 pub use gradients::{GradientCheck, check_gradients};
 pub use metrics::EpochMetrics;
 pub use predict::{Prediction, predict};

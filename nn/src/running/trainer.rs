@@ -10,10 +10,11 @@ use super::metrics::EpochMetrics;
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
-use crate::layers::{Alone, Pass, Sums};
-use crate::models::{Network, Phase, Pretraining};
+use crate::layers::{Pass, Sums};
+use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
+use crate::shape::Shape;
 use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
@@ -99,6 +100,44 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     Ok(data)
 }
 
+/// The first samples of a split, with their targets.
+pub(super) fn batch_of<T: Number>(
+    split: &Split,
+    experiment: &Experiment,
+    shape: Shape,
+    outputs: usize,
+    count: usize,
+) -> (Vec<T>, Vec<T>) {
+    let chosen: Vec<usize> = (0..count).collect();
+    let mut inputs = vec![T::ZERO; count * shape.size()];
+    if experiment.model == ModelKind::Autoencoder {
+        split.fill(&chosen, &mut inputs, &mut []);
+        return (inputs.clone(), inputs);
+    }
+    let mut targets = vec![T::ZERO; count * outputs];
+    split.fill(&chosen, &mut inputs, &mut targets);
+    (inputs, targets)
+}
+
+/// What layers know while this rank's samples of a batch pass.
+pub(super) fn pass<'a, T: Number>(
+    company: Option<&'a Company>,
+    experiment: &Experiment,
+    step: u64,
+    own: &Range<usize>,
+    training: bool,
+) -> Pass<'a, T> {
+    let (threads, exact) = (experiment.threads, experiment.deterministic);
+    let alone = Pass::alone(own.len(), training, step);
+    match company {
+        None => Pass { threads, exact, ..alone },
+        Some(company) => {
+            let (gradients, all) = (&company.data, &company.world);
+            Pass { first: own.start, threads, exact, gradients, all, ..alone }
+        }
+    }
+}
+
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
@@ -174,11 +213,6 @@ impl<T: Number> Trainer<T> {
         self.phases.len()
     }
 
-    fn pass(&self, own: &Range<usize>, training: bool) -> Pass<'static, T> {
-        let (batch, first, threads) = (own.len(), own.start, self.experiment.threads);
-        Pass { batch, first, training, step: self.steps, threads, sums: &Alone }
-    }
-
     /// Which samples of a batch are this rank's.
     fn own(&self, batch: usize) -> Range<usize> {
         self.company.as_ref().map_or(0..batch, |company| company.own(batch))
@@ -189,13 +223,9 @@ impl<T: Number> Trainer<T> {
         self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
     }
 
-    /// The sums over all samples; `parts` where ranks that share samples know the costs of their parts alone.
-    fn total(&self, costs: Costs, parts: bool) -> Result<Costs> {
-        let Some(company) = &self.company else { return Ok(costs) };
-        let mut sums = [costs.loss, costs.sparsity, costs.wrong];
-        Sums::sum(if parts { &company.world } else { &company.data }, &mut sums);
-        company.faults.check()?;
-        Ok(Costs { loss: sums[0], sparsity: sums[1], wrong: sums[2] })
+    /// Fails if something went wrong between ranks.
+    fn check(&self) -> Result<()> {
+        self.company.as_ref().map_or(Ok(()), |company| company.faults.check())
     }
 
     /// Fills the buffers with a batch.
@@ -222,44 +252,67 @@ impl<T: Number> Trainer<T> {
 
     /// Learns from one batch in a phase; what it cost.
     fn learn(&mut self, split: &Split, chosen: &[usize], phase: Phase, epoch: usize) -> Result<Costs> {
+        if self.shared.is_some() {
+            return self.learn_shared(split, chosen, epoch);
+        }
         let (own, count) = (self.own(chosen.len()), chosen.len());
         self.fill(split, &chosen[own.clone()]);
-        let pass = self.pass(&own, true);
-        let company = self.company.as_deref();
+        let company = self.company.clone();
+        let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
-            let cost =
-                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count), company);
-            let loss = cost.reconstruction + cost.sparsity;
-            return self.total(Costs { loss, sparsity: cost.sparsity, wrong: 0.0 }, true);
+            let PretrainCost { reconstruction, sparsity } =
+                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
+            self.check()?;
+            return Ok(Costs { loss: reconstruction + sparsity, sparsity, wrong: 0.0 });
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
-        if let Some(shared) = &mut self.shared {
-            shared.take(&mut self.network)?;
+        let outputs = self.network.fprop(&pass, &self.inputs);
+        let mut wrong = [mistakes(outputs, split, &chosen[own])];
+        pass.gradients.add(&mut wrong);
+        let loss = self.network.value(&pass, &self.targets);
+        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+        if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
+            company.sum_gradients(&mut self.network, lowest);
         }
-        let (mut loss, mut wrong) = (0.0, 0.0);
-        if own.is_empty() && self.shared.is_some() {
+        self.check()?;
+        self.network.update(epoch, lowest);
+        Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
+    }
+
+    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
+        let own = self.own(chosen.len());
+        self.fill(split, &chosen[own.clone()]);
+        // Nobody waits for others: all sums are this rank's own.
+        let alone = pass(None, &self.experiment, self.steps, &own, true);
+        let pass = Pass { first: own.start, ..alone };
+        let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
+        shared.take(&mut self.network)?;
+        let mut costs = Costs::default();
+        if own.is_empty() {
             // A worker without samples adds nothing to a round, but takes part in it.
-            let weights = self.network.layers()[lowest..].iter_mut().flat_map(|layer| layer.weights());
+            let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
             weights.for_each(|weight| weight.gradient.fill(T::ZERO));
         } else {
             let outputs = self.network.fprop(&pass, &self.inputs);
-            wrong = mistakes(outputs, split, &chosen[own]);
-            loss = self.network.value(&pass, &self.targets);
-            self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+            costs.wrong = mistakes(outputs, split, &chosen[own]);
+            costs.loss = self.network.value(&pass, &self.targets);
+            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
         }
-        match (&self.shared, company) {
-            (Some(shared), _) => shared.enlarge(&mut self.network, lowest),
-            (None, Some(company)) => company.sum_gradients(&mut self.network, lowest),
-            (None, None) => {}
-        }
-        self.network.update(epoch, lowest);
-        let costs = Costs { loss, wrong, sparsity: 0.0 };
-        if let Some(shared) = &mut self.shared {
-            shared.give(&mut self.network)?;
-            // Nobody waits for the others' costs; they are summed when the epoch ends.
-            return Ok(costs);
-        }
-        self.total(costs, false)
+        shared.enlarge(&mut self.network);
+        self.network.update(epoch, 0);
+        shared.give(&mut self.network)?;
+        Ok(costs)
+    }
+
+    /// Brings the workers of a table together when an epoch ends; what all of them saw.
+    fn settle(&mut self, costs: Costs) -> Result<Costs> {
+        let (Some(shared), Some(company)) = (&mut self.shared, &self.company) else { return Ok(costs) };
+        shared.settle(&mut self.network)?;
+        let mut sums = [costs.loss, costs.wrong];
+        Sums::<T>::add(&company.data, &mut sums);
+        company.faults.check()?;
+        Ok(Costs { loss: sums[0], wrong: sums[1], sparsity: 0.0 })
     }
 
     /// Trains one epoch and tests after it.
@@ -321,12 +374,9 @@ impl<T: Number> Trainer<T> {
                 loss: batch_loss,
             });
         }
-        if let Some(shared) = &mut self.shared {
-            shared.settle(&mut self.network)?;
-            total = self.total(total, false)?;
-            if !total.loss.is_finite() {
-                return Err(diverged(epoch, None, total.loss));
-            }
+        total = self.settle(total)?;
+        if !total.loss.is_finite() {
+            return Err(diverged(epoch, None, total.loss));
         }
         let seconds = started.elapsed().as_secs_f64();
         let count = train.count as f64;
@@ -348,13 +398,16 @@ impl<T: Number> Trainer<T> {
     pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
         let test = std::mem::replace(&mut self.data.test, Split::empty());
         let all: Vec<usize> = (0..test.count).collect();
+        let company = self.company.clone();
         let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
             let own = self.own(chosen.len());
             self.fill(&test, &chosen[own.clone()]);
-            let pass = self.pass(&own, false);
+            let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            costs.wrong += mistakes(outputs, &test, &chosen[own]);
+            let mut wrong = [mistakes(outputs, &test, &chosen[own])];
+            pass.gradients.add(&mut wrong);
+            costs.wrong += wrong[0];
             costs.loss += self.network.value(&pass, &self.targets);
         }
         let (count, has_classes) = (test.count as f64, self.has_classes(&test));
@@ -362,7 +415,7 @@ impl<T: Number> Trainer<T> {
         if count == 0.0 {
             return Ok((None, None));
         }
-        let costs = self.total(costs, false)?;
+        self.check()?;
         Ok((Some(costs.loss / count), has_classes.then_some(100.0 * costs.wrong / count)))
     }
 
@@ -372,7 +425,7 @@ impl<T: Number> Trainer<T> {
         let all: Vec<usize> = (0..test.count).collect();
         for chosen in all.chunks(self.experiment.batch_size) {
             self.fill(&test, chosen);
-            let pass = self.pass(&(0..chosen.len()), false);
+            let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), false);
             let outputs = self.network.fprop(&pass, &self.inputs);
             let width = outputs.len() / chosen.len();
             for (sample, outputs) in chosen.iter().zip(outputs.chunks(width)) {
@@ -388,7 +441,7 @@ impl<T: Number> Trainer<T> {
         let chosen: Vec<usize> = (0..count.min(train.count)).collect();
         self.fill(&train, &chosen);
         self.data.train = train;
-        let pass = self.pass(&(0..chosen.len()), true);
+        let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), true);
         self.network.fprop(&pass, &self.inputs);
         let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
         self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
