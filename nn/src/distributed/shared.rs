@@ -1,15 +1,13 @@
 //! Weights in a table that all workers share: each takes them, learns from its own samples, and gives back what changed.
 
-use std::sync::Arc;
-
 use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{Result, World};
 
 use super::arrangement::{Arrangement, Mode};
+use super::faults::Faults;
 use crate::experiment::{Experiment, ModelKind, Node};
 use crate::models::Network;
 use crate::number::Number;
-use crate::timeline::{Activity, Timeline};
 use crate::weight::Weight;
 
 /// What a run needs to share weights.
@@ -46,12 +44,12 @@ impl Sharing {
     }
 
     /// Puts the weights of worker 0 into a table. All workers call it.
-    pub(crate) fn share<T: Number>(&self, network: &mut Network<T>) -> Result<Shared<T>> {
+    pub(crate) fn share<T: Number>(&self, network: &mut Network<T>, faults: Faults) -> Result<Shared<T>> {
         let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
         let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
         let table = ArrayTable::create(&self.tables, taken.len(), Some(&taken), options)?;
-        Ok(Shared { tables: self.tables.clone(), table, consistency, taken, timeline: None })
+        Ok(Shared { tables: self.tables.clone(), table, consistency, taken, faults })
     }
 }
 
@@ -62,7 +60,7 @@ pub(crate) struct Shared<T: Number> {
     consistency: Consistency,
     /// What this worker took last.
     taken: Vec<T>,
-    timeline: Option<Arc<Timeline>>,
+    faults: Faults,
 }
 
 fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {
@@ -70,15 +68,9 @@ fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Wei
 }
 
 impl<T: Number> Shared<T> {
-    /// From now on, notes gets and adds on a timeline.
-    pub(crate) fn record(&mut self, timeline: Arc<Timeline>) {
-        self.timeline = Some(timeline);
-    }
-
     /// Takes the weights as they are in the table.
     pub(crate) fn take(&mut self, network: &mut Network<T>) -> Result<()> {
-        let timeline = self.timeline.as_deref();
-        Timeline::within(timeline, Activity::Communication, "get", || self.table.get(&mut self.taken))?;
+        self.faults.timed("get", || self.table.get(&mut self.taken))?;
         let mut rest = &self.taken[..];
         for weight in weights(network) {
             let (own, after) = rest.split_at(weight.values.len());
@@ -108,8 +100,7 @@ impl<T: Number> Shared<T> {
             let before = &self.taken[change.len()..];
             change.extend(weight.values.iter().zip(before).map(|(after, before)| (*after - *before) * share));
         }
-        let timeline = self.timeline.as_deref();
-        Timeline::within(timeline, Activity::Communication, "add", || {
+        self.faults.timed("add", || {
             self.table.add(&change)?;
             if let Consistency::Ssp { .. } = self.consistency {
                 self.table.tick()?;
@@ -120,7 +111,7 @@ impl<T: Number> Shared<T> {
 
     /// Waits until everything that anybody gave is in the table, and takes it. All workers call it.
     pub(crate) fn settle(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.tables.barrier()?;
+        self.faults.timed("barrier", || self.tables.barrier())?;
         self.take(network)
     }
 }

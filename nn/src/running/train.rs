@@ -166,7 +166,8 @@ fn train_in<T: Number>(
     let mut folder = Folder::new(&options.out);
     let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
-    let shared = sharing.map(|sharing| sharing.share(&mut trainer.network)).transpose();
+    let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
+    let shared = sharing.zip(all).map(share).transpose();
     trainer.shared = agree(all, shared)?;
     let timeline = options.trace.as_ref().map(|_| trainer.record());
     agree(all, if leads { folder.begin(experiment) } else { Ok(()) })?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono::{Error, Result};
 
@@ -32,6 +32,8 @@ pub struct Progress {
     pub batches: usize,
     /// Samples of the last batch.
     pub samples: usize,
+    /// The share of this epoch's time that went into calls between ranks, where there are several.
+    pub communication: Option<f64>,
     /// The cost of the last batch.
     pub loss: f64,
 }
@@ -193,6 +195,12 @@ impl<T: Number> Trainer<T> {
         &self.data
     }
 
+    /// The share of the time since some moment that went into calls between ranks.
+    fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
+        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
+    }
+
     /// Whether this rank has a part of each sample and of the model.
     pub(super) fn is_divided(&self) -> bool {
         self.company.as_ref().is_some_and(|company| company.team.group.size() > 1)
@@ -204,7 +212,6 @@ impl<T: Number> Trainer<T> {
         let timeline = Arc::new(Timeline::new(rank));
         self.network.record(timeline.clone());
         self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
-        self.shared.iter_mut().for_each(|shared| shared.record(timeline.clone()));
         timeline
     }
 
@@ -336,6 +343,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
+        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
         let phase = self.phases[epoch];
         // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
         let same = |other: &&Phase| match (phase, other) {
@@ -371,6 +379,7 @@ impl<T: Number> Trainer<T> {
                 batch: batch + 1,
                 batches,
                 samples: chosen.len(),
+                communication: self.communication(started, spent),
                 loss: batch_loss,
             });
         }
@@ -379,6 +388,7 @@ impl<T: Number> Trainer<T> {
             return Err(diverged(epoch, None, total.loss));
         }
         let seconds = started.elapsed().as_secs_f64();
+        let communication = self.communication(started, spent);
         let count = train.count as f64;
         Ok(EpochMetrics {
             epoch: epoch + 1,
@@ -390,6 +400,7 @@ impl<T: Number> Trainer<T> {
             test_loss: None,
             test_error: None,
             seconds,
+            communication,
             samples_per_second: count / seconds.max(1e-9),
         })
     }
