@@ -26,6 +26,8 @@ enum Command {
     Run(run::Options),
     /// Train the model of an experiment file.
     Train(train::Options),
+    /// Compare an experiment on many processes with one process, layer by layer.
+    Check(train::CheckOptions),
     /// Check the gradients of an experiment against finite differences.
     Grad(train::GradientOptions),
     /// Predict the test samples of an experiment with a checkpoint of it.
@@ -56,7 +58,7 @@ enum Command {
 /// ```
 pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     let name = OsString::from("unisono");
-    let parsed = match Arguments::try_parse_from(std::iter::once(name).chain(arguments)) {
+    let parsed = match Arguments::try_parse_from(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(parsed) => parsed,
         Err(error) => {
             // Fails only when nobody reads; then there is nobody to tell.
@@ -66,7 +68,8 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     };
     match parsed.command {
         Command::Run(options) => run::run(options, &this_program),
-        Command::Train(options) => train::train(&options),
+        Command::Train(options) => train::train(&options, &arguments, &this_program),
+        Command::Check(options) => train::check(&options, &arguments, &this_program),
         Command::Grad(options) => train::check_gradients(&options),
         Command::Predict(options) => train::predict(&options),
         Command::Schema => train::schema(),

@@ -25,22 +25,24 @@ const MARGIN: f64 = f32::EPSILON as f64;
 impl Cost {
     /// The mean over `batch` samples, summed in double precision.
     pub fn value<T: Number>(self, outputs: &[T], targets: &[T], batch: usize) -> f64 {
+        let width = outputs.len() / batch;
+        let samples = outputs.chunks(width).zip(targets.chunks(width));
+        samples.map(|(outputs, targets)| self.sample(outputs, targets)).sum::<f64>() / batch as f64
+    }
+
+    /// What one sample costs.
+    pub(crate) fn sample<T: Number>(self, outputs: &[T], targets: &[T]) -> f64 {
         let pairs = outputs.iter().zip(targets).map(|(output, target)| (output.double(), target.double()));
-        let sum: f64 = match self {
+        match self {
             Cost::CrossEntropy => pairs
                 .map(|(output, target)| {
                     let output = output.clamp(MARGIN, 1.0 - MARGIN);
                     -target * output.ln() - (1.0 - target) * (1.0 - output).ln()
                 })
                 .sum(),
-            Cost::SoftmaxCrossEntropy => {
-                let width = outputs.len() / batch;
-                let samples = outputs.chunks(width).zip(targets.chunks(width));
-                samples.map(|(outputs, targets)| softmax_cross_entropy(outputs, targets)).sum()
-            }
+            Cost::SoftmaxCrossEntropy => softmax_cross_entropy(outputs, targets),
             Cost::SumOfSquares => pairs.map(|(output, target)| 0.5 * (output - target).powi(2)).sum(),
-        };
-        sum / batch as f64
+        }
     }
 
     /// Whether this cost after this activation has the plain derivative y − t by what goes into the activation.

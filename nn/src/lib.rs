@@ -2,6 +2,8 @@
 
 mod cost;
 mod data;
+mod distributed;
+mod exact;
 mod experiment;
 mod initial;
 mod layers;
@@ -13,6 +15,7 @@ mod rules;
 mod running;
 mod shape;
 mod threads;
+mod timeline;
 mod weight;
 
 pub use cost::Cost;
@@ -20,8 +23,10 @@ pub use data::{
     Array, Arrays, DataSet, Inputs, Picture, Source, Split, Targets, Values, decode_png, encode_png,
     read_npy, write_npy,
 };
+pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{
-    Experiment, LayerKind, LayerSpec, ModelKind, Node, NodeValue, Place, Precision, schema,
+    Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
+    OwnLayer, Place, Precision, schema,
 };
 pub use initial::Initial;
 pub use layers::{
@@ -33,8 +38,9 @@ pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
-    EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check_gradients, predict, train,
+    Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
+    check, check_gradients, predict, train, train_in_world, train_on,
 };
 pub use shape::{Shape, Window};
-pub use weight::{Spread, Weight};
+pub use timeline::{Activity, Timeline};
+pub use weight::{Cut, Spread, Weight};

@@ -1,6 +1,6 @@
 //! The two number types that networks compute in: `f32` and `f64`.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
@@ -11,10 +11,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 /// assert_eq!(f32::of(0.5).square_root().double(), f64::from(0.5_f32.sqrt()));
 /// ```
 pub trait Number:
-    bytemuck::Pod
-    + Send
-    + Sync
-    + Debug
+    unisono::tables::TableElement
     + Display
     + Default
     + PartialOrd

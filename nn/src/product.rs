@@ -52,11 +52,21 @@ pub(crate) enum Into {
     Add,
 }
 
+/// How the terms of an element are added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As is fastest for the sizes of the matrices.
+    Free,
+    /// One after the other, so that an element does not depend on the other rows and columns.
+    Fixed,
+}
+
 /// `result = left · right`, or `result += left · right`.
 ///
 /// # Panics
 /// When the sizes do not fit together or a matrix is larger than its slice.
 pub(crate) fn multiply<T: Number>(
+    order: Order,
     into: Into,
     (result, result_form): (&mut [T], Form),
     (left, left_form): (&[T], Form),
@@ -69,6 +79,9 @@ pub(crate) fn multiply<T: Number>(
     assert!(result_form.row_stride.min(result_form.column_stride) > 0 || result_form.extent() <= 1);
     if result_form.is_empty() {
         return;
+    }
+    if order == Order::Fixed {
+        return multiply_in_order(into, (result, result_form), (left, left_form), (right, right_form));
     }
     let add = into == Into::Add;
     // SAFETY: all three extents lie inside their slices (checked above), the result is borrowed alone, and T is
@@ -98,6 +111,33 @@ pub(crate) fn multiply<T: Number>(
     }
 }
 
+fn multiply_in_order<T: Number>(
+    into: Into,
+    (result, to): (&mut [T], Form),
+    (left, left_form): (&[T], Form),
+    (right, right_form): (&[T], Form),
+) {
+    for row in 0..to.rows {
+        let start = row * to.row_stride;
+        if into == Into::Replace {
+            (0..to.columns).for_each(|column| result[start + column * to.column_stride] = T::ZERO);
+        }
+        for inner in 0..left_form.columns {
+            let factor = left[row * left_form.row_stride + inner * left_form.column_stride];
+            let from = inner * right_form.row_stride;
+            if to.column_stride == 1 && right_form.column_stride == 1 {
+                let terms = result[start..][..to.columns].iter_mut().zip(&right[from..]);
+                terms.for_each(|(result, value)| *result += factor * *value);
+                continue;
+            }
+            for column in 0..to.columns {
+                let value = right[from + column * right_form.column_stride];
+                result[start + column * to.column_stride] += factor * value;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,24 +153,19 @@ mod tests {
             let left: Vec<f64> = (0..m * k).map(|i| (i % 7) as f64 - 3.0).collect();
             let right: Vec<f64> = (0..k * n).map(|i| (i % 5) as f64 - 2.0).collect();
             let expected = naive(&left, &right, m, k, n);
-            let mut result = vec![1.0; m * n];
-            multiply(
-                Into::Replace,
-                (&mut result, Form::new(m, n)),
-                (&left, Form::new(m, k)),
-                (&right, Form::new(k, n)),
-            );
-            assert_eq!(result, expected);
-            // (right' · left')' is the same product.
-            let mut turned = vec![1.0; m * n];
-            let (left_form, right_form) = (Form::new(m, k).transposed(), Form::new(k, n).transposed());
-            multiply(
-                Into::Add,
-                (&mut turned, Form::new(m, n).transposed()),
-                (&right, right_form),
-                (&left, left_form),
-            );
-            assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
+            for order in [Order::Free, Order::Fixed] {
+                let mut result = vec![1.0; m * n];
+                let (left_form, right_form) = (Form::new(m, k), Form::new(k, n));
+                let to = (&mut result[..], Form::new(m, n));
+                multiply(order, Into::Replace, to, (&left, left_form), (&right, right_form));
+                assert_eq!(result, expected);
+                // (right' · left')' is the same product.
+                let mut turned = vec![1.0; m * n];
+                let to = (&mut turned[..], Form::new(m, n).transposed());
+                let (left_form, right_form) = (left_form.transposed(), right_form.transposed());
+                multiply(order, Into::Add, to, (&right, right_form), (&left, left_form));
+                assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
+            }
         }
     }
 
@@ -138,6 +173,7 @@ mod tests {
     #[should_panic(expected = "fits its slice")]
     fn a_result_that_is_too_small_is_refused() {
         multiply(
+            Order::Free,
             Into::Replace,
             (&mut [0.0_f32; 3], Form::new(2, 2)),
             (&[0.0; 4], Form::new(2, 2)),

@@ -14,6 +14,44 @@ pub enum Spread {
     Split,
 }
 
+/// Which elements of a whole weight a rank has: some indices of one of its axes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The indices that are here.
+    pub kept: Vec<usize>,
+    /// How many the whole has.
+    pub length: usize,
+    /// How many numbers each index stands for; those of all indices before it repeat.
+    pub inner: usize,
+}
+
+impl Cut {
+    /// Calls `each` for every run of numbers: where it begins here and in the whole.
+    fn runs(&self, whole: usize, mut each: impl FnMut(usize, usize)) {
+        let mut own = 0;
+        for before in 0..whole / (self.length * self.inner).max(1) {
+            for index in &self.kept {
+                each(own, (before * self.length + index) * self.inner);
+                own += self.inner;
+            }
+        }
+    }
+
+    /// The numbers of a whole that are here.
+    pub fn take<T: Copy>(&self, whole: &[T]) -> Vec<T> {
+        let mut own = Vec::new();
+        self.runs(whole.len(), |_, at| own.extend_from_slice(&whole[at..at + self.inner]));
+        own
+    }
+
+    /// Puts the numbers that are here into their places in a whole.
+    pub fn put<T: Copy>(&self, own: &[T], whole: &mut [T]) {
+        self.runs(whole.len(), |from, to| {
+            whole[to..to + self.inner].copy_from_slice(&own[from..from + self.inner]);
+        });
+    }
+}
+
 /// Some numbers that a layer learns.
 ///
 /// ```
@@ -38,6 +76,8 @@ pub struct Weight<T> {
     pub rule: Rule,
     /// How ranks share it.
     pub spread: Spread,
+    /// Which part of it is here, where not all of it is; the shape is that of the whole.
+    pub cut: Option<Cut>,
     /// What the rule remembers; empty before the first update.
     pub state: Vec<Vec<T>>,
     /// How many updates it has seen.
@@ -55,7 +95,21 @@ impl<T: Number> Weight<T> {
     ) -> Weight<T> {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let gradient = vec![T::ZERO; values.len()];
-        Weight { name, shape, values, gradient, rule, spread, state: Vec::new(), steps: 0 }
+        Weight { name, shape, values, gradient, rule, spread, cut: None, state: Vec::new(), steps: 0 }
+    }
+
+    /// Keeps a part of a weight that has not learned yet.
+    #[must_use]
+    pub fn part(mut self, cut: Cut) -> Weight<T> {
+        self.values = cut.take(&self.values);
+        self.gradient = vec![T::ZERO; self.values.len()];
+        self.cut = Some(cut);
+        self
+    }
+
+    /// How many numbers the whole has.
+    pub fn size(&self) -> usize {
+        self.shape.iter().product()
     }
 
     /// Follows the gradient once, with the rates of an epoch.

@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use crate::launcher::{self, Plan, Signals};
 use output::Output;
 pub(crate) use program::python;
+pub(crate) use summary::summary;
 
 /// What the launcher answers when it is itself the problem.
 const FAILURE: i32 = 1;
@@ -84,7 +85,7 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
     let status = match launcher::launch(&plan, &mut output, &mut signals) {
         Ok(outcome) => {
             if !options.quiet {
-                output.note(summary::summary(&outcome, plan.timeout, |rank| output.last_lines(rank)));
+                output.note(summary(&outcome, plan.timeout, |rank| output.last_lines(rank)));
             }
             outcome.exit_status()
         }

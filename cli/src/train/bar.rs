@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use unisono_nn::{EpochMetrics, Experiment, Progress, Watch};
 
 pub(super) struct Bar {
@@ -15,7 +15,7 @@ pub(super) struct Bar {
 
 impl Bar {
     pub(super) fn new() -> Bar {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        let bar = ProgressBar::with_draw_target(None, super::terminal::target());
         let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} batches  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bar { bar, loss: None, started: Instant::now(), samples: 0 }
@@ -45,7 +45,10 @@ impl Watch for Bar {
         let loss = self.loss.map_or(progress.loss, |mean| 0.9 * mean + 0.1 * progress.loss);
         self.loss = Some(loss);
         let speed = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
-        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s"));
+        let waits = progress
+            .communication
+            .map_or(String::new(), |share| format!("  {:.0} % communication", share * 100.0));
+        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s{waits}"));
         self.bar.set_position(progress.batch as u64);
     }
 
@@ -57,7 +60,7 @@ impl Watch for Bar {
             value.map_or(String::new(), |value| format!("  {name} {value:.4}"))
         };
         let line = format!(
-            "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s",
+            "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s{}",
             metrics.epoch,
             metrics.phase,
             metrics.loss,
@@ -66,6 +69,7 @@ impl Watch for Bar {
             number("test loss", metrics.test_loss),
             percent("test error", metrics.test_error),
             metrics.samples_per_second,
+            percent("communication", metrics.communication.map(|share| share * 100.0)),
         );
         if self.bar.is_hidden() {
             eprintln!("{line}");

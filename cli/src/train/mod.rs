@@ -1,12 +1,17 @@
 //! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
+mod compare;
+mod processes;
+mod terminal;
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use unisono::Kind;
+use processes::Processes;
+use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
 #[derive(Args)]
@@ -16,15 +21,75 @@ pub(crate) struct Options {
     /// Change a setting: epochs=3, model.layers.0.maps=16.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
+    #[command(flatten)]
+    spread: Spread,
     /// Continue an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
     /// Where results go; runs/NAME without it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write where the time goes to this file, for chrome://tracing and Perfetto.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Show no progress.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// How a run is spread over processes.
+#[derive(Args)]
+struct Spread {
+    /// How many processes to start; as many as the grid has without it.
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::positive)]
+    ranks: Option<usize>,
+    /// How many processes along each axis: data=2,h=2,w=2.
+    #[arg(long, value_name = "AXES")]
+    grid: Option<String>,
+    /// What is divided: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
+    /// weights that processes share through a table (table).
+    #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector", "table"])]
+    mode: Option<String>,
+    /// How far processes that share a table may drift apart: async, ssp:3, bsp.
+    #[arg(long, value_name = "CONSISTENCY")]
+    consistency: Option<String>,
+}
+
+impl Spread {
+    /// The experiment as these options change it.
+    fn read(&self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
+        let mut changes = changes.to_vec();
+        // The axes say the mode where nothing else does.
+        let axes = |names: &[&str]| {
+            let grid = self.grid.as_deref().unwrap_or_default();
+            grid.split(',').any(|axis| names.contains(&axis.split('=').next().unwrap_or_default().trim()))
+        };
+        let mode = match &self.mode {
+            Some(mode) => Some(mode.as_str()),
+            None if self.consistency.is_some() => Some("table"),
+            None if axes(&["h", "w"]) => Some("halo"),
+            None if axes(&["v"]) => Some("vector"),
+            None if self.grid.is_some() => Some("data"),
+            None => None,
+        };
+        if let Some(mode) = mode {
+            let more = [("grid", &self.grid), ("consistency", &self.consistency)];
+            let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", value.as_ref()?)));
+            changes.push(format!("distributed={{type: {mode}{}}}", more.collect::<String>()));
+        }
+        Experiment::read(file, &changes)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct CheckOptions {
+    /// The experiment.
+    file: PathBuf,
+    /// Change a setting.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    #[command(flatten)]
+    spread: Spread,
 }
 
 #[derive(Args)]
@@ -53,29 +118,69 @@ pub(crate) struct PredictOptions {
 /// Prints what went wrong; 2 where the user can mend it, 1 where the machine failed.
 pub(crate) fn failed(error: &unisono::Error) -> i32 {
     eprintln!("unisono: {error}");
+    status(error)
+}
+
+fn status(error: &unisono::Error) -> i32 {
     match error.kind() {
         Kind::Usage | Kind::Io | Kind::Unsupported => 2,
         _ => 1,
     }
 }
 
-pub(crate) fn train(options: &Options) -> i32 {
-    match try_to_train(options) {
-        Ok(()) => 0,
-        Err(error) => failed(&error),
+/// Trains here, or in processes that are started with the same arguments.
+pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let found = options
+        .spread
+        .read(&options.file, &options.changes)
+        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
+    match found {
+        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Here(world), experiment)) => train_here(options, &world, &experiment),
+        Err(error) => failed_together(&error),
     }
 }
 
-fn try_to_train(options: &Options) -> unisono::Result<()> {
-    let experiment = Experiment::read(&options.file, &options.changes)?;
+/// Compares here, or in processes that are started with the same arguments.
+pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let found = options
+        .spread
+        .read(&options.file, &options.changes)
+        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
+    match found {
+        Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Here(world), experiment)) => compare::here(&world, &experiment),
+        Err(error) => failed_together(&error),
+    }
+}
+
+/// What every process finds wrong, the first one says.
+fn failed_together(error: &unisono::Error) -> i32 {
+    let first = ["UNISONO_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok())
+        .is_none_or(|rank| rank == "0");
+    if first { failed(error) } else { status(error) }
+}
+
+fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 {
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
-    let settings = TrainOptions { out, resume: options.resume };
-    let summary = match options.quiet {
-        true => unisono_nn::train(&experiment, &settings, &mut ())?,
-        false => unisono_nn::train(&experiment, &settings, &mut bar::Bar::new())?,
+    let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
+    let shows = !options.quiet && world.rank() == 0;
+    let result = match shows {
+        false => unisono_nn::train_in_world(world, experiment, &settings, &mut ()),
+        true => unisono_nn::train_in_world(world, experiment, &settings, &mut bar::Bar::new()),
     };
-    println!("{}", summary.out.display());
-    Ok(())
+    match result {
+        Ok(summary) => {
+            if world.rank() == 0 {
+                println!("{}", summary.out.display());
+            }
+            0
+        }
+        Err(failure) if failure.own => failed(&failure.error),
+        Err(failure) => status(&failure.error),
+    }
 }
 
 pub(crate) fn check_gradients(options: &GradientOptions) -> i32 {

@@ -87,6 +87,21 @@ impl Split {
         self.choose(&chosen)
     }
 
+    /// A part of each sample: the numbers at these places of it.
+    #[must_use]
+    pub fn part(&self, places: &[usize]) -> Split {
+        fn pick<V: Copy>(values: &[V], count: usize, places: &[usize]) -> Vec<V> {
+            let samples = values.chunks((values.len() / count.max(1)).max(1));
+            samples.flat_map(|sample| places.iter().map(|place| sample[*place])).collect()
+        }
+        let inputs = match &self.inputs {
+            Inputs::Bytes(values) => Inputs::Bytes(pick(values, self.count, places)),
+            Inputs::Singles(values) => Inputs::Singles(pick(values, self.count, places)),
+            Inputs::Doubles(values) => Inputs::Doubles(pick(values, self.count, places)),
+        };
+        Split { count: self.count, inputs, targets: self.targets.clone() }
+    }
+
     /// The samples of these numbers.
     #[must_use]
     pub fn choose(&self, chosen: &[usize]) -> Split {

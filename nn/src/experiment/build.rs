@@ -4,6 +4,7 @@ use unisono::Result;
 
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
+use crate::data::DataSet;
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
     LocalContrast, LocalFilter, Pool, Pooling,
@@ -51,6 +52,7 @@ impl LayerSpec {
                 }
                 input
             }
+            LayerKind::Own(own) => own.output(self, input)?,
             _ => input,
         })
     }
@@ -71,7 +73,13 @@ impl LayerSpec {
     }
 
     /// Its first weights, in full.
-    fn weight<T: Number>(&self, seed: u64, name: &'static str, input: Shape, output: Shape) -> Weight<T> {
+    pub(crate) fn weight<T: Number>(
+        &self,
+        seed: u64,
+        name: &'static str,
+        input: Shape,
+        output: Shape,
+    ) -> Weight<T> {
         let shape = self.weight_shape(input, output).expect("the layer has weights");
         // For local filters each place is an output of its own.
         let axes = if matches!(self.kind, LayerKind::Local { .. }) { 3 } else { 1 };
@@ -85,7 +93,13 @@ impl LayerSpec {
     }
 
     /// A weight of one number for each output map, which does not decay.
-    fn vector<T: Number>(&self, name: &'static str, size: usize, value: f64, spread: Spread) -> Weight<T> {
+    pub(crate) fn vector<T: Number>(
+        &self,
+        name: &'static str,
+        size: usize,
+        value: f64,
+        spread: Spread,
+    ) -> Weight<T> {
         let rule = Rule { decay: 0.0, ..self.rule.clone() };
         Weight::new(name, vec![size], vec![T::of(value); size], rule, spread)
     }
@@ -123,6 +137,7 @@ impl LayerSpec {
                 let shift = self.vector("shift", input.maps, 0.0, Spread::Everywhere);
                 layers.push(Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon)));
             }
+            LayerKind::Own(own) => layers.push(own.build(self, input, seed)?),
             LayerKind::Activation => {
                 layers.push(Box::new(ActivationLayer::new(name, input, self.activation)));
                 return Ok(layers);
@@ -137,6 +152,13 @@ impl LayerSpec {
 }
 
 impl Experiment {
+    /// Loads its data set, all of it.
+    pub fn data(&self) -> Result<DataSet> {
+        let data = self.resolved.get("data").unwrap_or(&self.resolved);
+        let place = &data.get("folder").unwrap_or(data).place;
+        DataSet::load(&self.source, self.seed).map_err(|error| place.locate(error))
+    }
+
     /// Checks that every layer fits the one below it, and the last one the targets.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];
@@ -173,7 +195,11 @@ impl Experiment {
     }
 
     /// How the groups of a sparse autoencoder are pretrained; nothing for other models.
-    pub fn pretraining<T: Number>(&self, network: &mut Network<T>) -> Result<Option<Pretraining<T>>> {
+    pub fn pretraining<T: Number>(
+        &self,
+        network: &mut Network<T>,
+        input: Shape,
+    ) -> Result<Option<Pretraining<T>>> {
         let ModelKind::SparseAutoencoder { sparsity, pretrain_rate, tied_weights, .. } = self.model else {
             return Ok(None);
         };
@@ -190,19 +216,24 @@ impl Experiment {
                 return Err(pair[0].place.error(&what, expected, format!("`{}`", pair[1].name), "add it"));
             }
         }
-        let mut place = 0;
+        let mut shape = input;
         for spec in &self.layers {
-            if matches!(spec.kind, LayerKind::Local { .. }) {
-                pretraining.filters.push(place);
-                if !tied_weights {
-                    let layer = &network.layers()[place];
-                    let (input, output) = (layer.input(), layer.output());
-                    pretraining.decoders.push(spec.weight(self.seed, "decoder", input, output));
-                }
+            let (input, output) = (shape, spec.output(shape)?);
+            shape = output;
+            if !matches!(spec.kind, LayerKind::Local { .. }) {
+                continue;
             }
-            let own =
-                usize::from(spec.activation != Activation::Identity && spec.kind != LayerKind::Activation);
-            place += 1 + own;
+            let place = network.layers().iter().position(|layer| layer.name() == spec.name);
+            let place = place.expect("every layer of the file is in the network");
+            pretraining.filters.push(place);
+            if !tied_weights {
+                let decoder: Weight<T> = spec.weight(self.seed, "decoder", input, output);
+                let cut = network.layers()[place].weights()[0].cut.clone();
+                pretraining.decoders.push(match cut {
+                    Some(cut) => decoder.part(cut),
+                    None => decoder,
+                });
+            }
         }
         if pretraining.filters.is_empty() {
             let expected = "groups that begin with a `local` layer";

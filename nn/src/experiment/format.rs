@@ -21,6 +21,12 @@ pub(super) static EXPERIMENT: Object = Object {
             "the numbers that layers compute in",
         ),
         field("threads", Kind::Whole(1), Default("1"), "threads that a process computes with"),
+        field(
+            "deterministic",
+            Kind::Flag,
+            Default("false"),
+            "whether all results have the same bits on any number of processes; slower",
+        ),
         field("epochs", Kind::Whole(0), Required, "how often the model sees all samples"),
         field("batch_size", Kind::Whole(1), Required, "samples between two updates"),
         field("data", Kind::OneOf(DATA), Required, "the data set"),
@@ -43,16 +49,54 @@ pub(super) static EXPERIMENT: Object = Object {
             Optional,
             "a .safetensors or .npz file with weights named layer/weights",
         ),
+        field("distributed", Kind::OneOf(SPREADS), Optional, "how the model is spread over many processes"),
         field("test_every", Kind::Whole(1), Default("1"), "epochs between two tests"),
         field("save_every", Kind::Whole(1), Default("1"), "epochs between two checkpoints"),
         field("keep", Kind::Whole(1), Default("2"), "how many checkpoints stay"),
     ]],
 };
 
+const GRID: &[Field] = &[field(
+    "grid",
+    Kind::Text,
+    Optional,
+    "how many processes along each axis, such as data=2,h=2,w=2; as even as possible without it",
+)];
+
+static SPREADS: &[&Object] = &[
+    &Object { name: "data", about: "each process has some samples of a batch", fields: &[GRID] },
+    &Object {
+        name: "halo",
+        about: "processes have parts of the rows and columns of each sample",
+        fields: &[GRID],
+    },
+    &Object { name: "vector", about: "processes have parts of the inputs of each layer", fields: &[GRID] },
+    &Object {
+        name: "table",
+        about: "each process has some samples of a batch, and shares weights through a table",
+        fields: &[
+            GRID,
+            &[field(
+                "consistency",
+                Kind::Text,
+                Default("async"),
+                "how far processes may drift apart: async, ssp:3 (three batches), bsp (not at all)",
+            )],
+        ],
+    },
+];
+
 const SAMPLES: &[Field] = &[
     field("sample", Kind::Number, Default("100"), "percent of the samples, chosen by the seed"),
     field("shuffle", Kind::Flag, Default("true"), "whether each epoch has an order of its own"),
 ];
+
+const DOWNLOAD: &[Field] = &[field(
+    "download",
+    Kind::Flag,
+    Default("false"),
+    "whether what the folder lacks is downloaded; into the user's cache without a folder",
+)];
 
 static DATA: &[&Object] = &[
     &Object {
@@ -65,13 +109,18 @@ static DATA: &[&Object] = &[
                 Optional,
                 "where the four idx files are; a small sample without it",
             )],
+            DOWNLOAD,
             SAMPLES,
         ],
     },
     &Object {
         name: "cifar10",
         about: "colour pictures of ten classes, 3 × 32 × 32",
-        fields: &[&[field("folder", Kind::Text, Required, "where the binary batches are")], SAMPLES],
+        fields: &[
+            &[field("folder", Kind::Text, Optional, "where the binary batches are")],
+            DOWNLOAD,
+            SAMPLES,
+        ],
     },
     &Object { name: "iris", about: "Fisher's 150 flowers", fields: &[SAMPLES] },
     &Object {
@@ -106,6 +155,16 @@ static DATA: &[&Object] = &[
             SAMPLES,
         ],
     },
+    &Object {
+        name: "own",
+        about: "a data set that a program added to those of this crate",
+        fields: &[OWN, SAMPLES],
+    },
+];
+
+const OWN: &[Field] = &[
+    field("kind", Kind::Text, Required, "the name under which the program added it"),
+    field("settings", Kind::Any, Optional, "whatever it wants to know"),
 ];
 
 static ANY_LAYER: Kind = Kind::OneOf(LAYERS);
@@ -147,6 +206,18 @@ static MODELS: &[&Object] = &[
                     Kind::Flag,
                     Default("true"),
                     "whether filters reconstruct what they filtered",
+                ),
+                field(
+                    "spot_check",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to look for the unit that knows each class best: spot_check.csv",
+                ),
+                field(
+                    "visualize",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to draw the inputs that excite these units most: stimuli.png",
                 ),
             ],
         ],
@@ -266,6 +337,11 @@ static LAYERS: &[&Object] = &[
                 field("slope", Kind::Number, Default("0.01"), "the slope of `leaky` below zero"),
             ],
         ],
+    },
+    &Object {
+        name: "own",
+        about: "a layer that a program added to those of this crate",
+        fields: &[NAME, OWN, ACTIVATION, LEARNS],
     },
 ];
 

@@ -1,6 +1,7 @@
 //! Batch normalisation: each map has mean 0 and deviation 1 over a batch, then a learned scale and shift.
 
 use super::{Layer, Pass, Reach};
+use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -61,17 +62,34 @@ impl<T: Number> BatchNorm<T> {
         sums
     }
 
+    /// The same over all ranks.
+    fn totals(&self, pass: &Pass<'_, T>, length: usize, each: impl Fn(usize, usize) -> T) -> Vec<T> {
+        let (maps, area) = (self.shape.maps, self.shape.area().max(1));
+        if !pass.exact {
+            let mut sums = self.sums(pass, length, each);
+            pass.sums.sum(&mut sums);
+            return sums;
+        }
+        let terms: Vec<T> = (0..length).map(|index| each(index / area % maps, index)).collect();
+        let mut sums = Exact::new(pass, maps, [largest(&terms), 1.0]);
+        terms.iter().enumerate().for_each(|(index, term)| sums.add(index / area % maps, term.double()));
+        let mut totals = vec![T::ZERO; maps];
+        sums.total(pass.sums, &mut totals);
+        let mut count = [(pass.batch * self.shape.area()) as f64];
+        pass.sums.add(&mut count);
+        totals.push(T::of(count[0]));
+        totals
+    }
+
     fn learn_statistics(&mut self, pass: &Pass<'_, T>, inputs: &[T]) {
         let maps = self.shape.maps;
-        let mut sums = self.sums(pass, inputs.len(), |_, index| inputs[index]);
-        pass.sums.sum(&mut sums);
+        let sums = self.totals(pass, inputs.len(), |_, index| inputs[index]);
         self.count = sums[maps];
         self.mean = sums[..maps].iter().map(|sum| *sum / self.count).collect();
-        let mut squares = self.sums(pass, inputs.len(), |map, index| {
+        let squares = self.totals(pass, inputs.len(), |map, index| {
             let distance = inputs[index] - self.mean[map];
             distance * distance
         });
-        pass.sums.sum(&mut squares);
         let (kept, fresh, epsilon) = (T::of(self.kept), T::of(1.0 - self.kept), T::of(self.epsilon));
         for (map, square) in squares[..maps].iter().enumerate() {
             let variance = *square / self.count;
@@ -109,7 +127,9 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
             self.inverse = self.running_variance.iter().map(inverse).collect();
         }
         let (maps, area) = (self.shape.maps, self.shape.area());
-        for (chunk, (output, input)) in outputs.chunks_mut(area).zip(inputs.chunks(area)).enumerate() {
+        for (chunk, (output, input)) in
+            outputs.chunks_mut(area.max(1)).zip(inputs.chunks(area.max(1))).enumerate()
+        {
             let map = chunk % maps;
             let slope = self.scale.values[map] * self.inverse[map];
             let offset = self.shift.values[map] - slope * self.mean[map];
@@ -126,16 +146,21 @@ impl<T: Number> Layer<T> for BatchNorm<T> {
         input_error: Option<&mut [T]>,
     ) {
         let (maps, area) = (self.shape.maps, self.shape.area());
-        let normal = |map: usize, index: usize| (inputs[index] - self.mean[map]) * self.inverse[map];
-        let mut shifts = self.sums(pass, error.len(), |_, index| error[index]);
-        let mut scales = self.sums(pass, error.len(), |map, index| error[index] * normal(map, index));
-        // Gradients of weights are summed over ranks with all others, so these stay this rank's own.
-        self.shift.gradient.copy_from_slice(&shifts[..maps]);
-        self.scale.gradient.copy_from_slice(&scales[..maps]);
-        pass.sums.sum(&mut shifts);
-        pass.sums.sum(&mut scales);
+        let (mean, inverse) = (self.mean.clone(), self.inverse.clone());
+        let normal = |map: usize, index: usize| (inputs[index] - mean[map]) * inverse[map];
+        let shift = |_: usize, index: usize| error[index];
+        let scale = |map: usize, index: usize| error[index] * normal(map, index);
+        let (shifts, scales) = (self.totals(pass, error.len(), shift), self.totals(pass, error.len(), scale));
+        // Gradients of weights are summed over ranks with all others, so these stay this rank's own, unless they are exact.
+        let own = |totals: &[T], each: &dyn Fn(usize, usize) -> T| match pass.exact {
+            true => totals.to_vec(),
+            false => self.sums(pass, error.len(), each),
+        };
+        let (own_shifts, own_scales) = (own(&shifts, &shift), own(&scales, &scale));
+        self.shift.gradient.copy_from_slice(&own_shifts[..maps]);
+        self.scale.gradient.copy_from_slice(&own_scales[..maps]);
         if let Some(input_error) = input_error {
-            for (chunk, result) in input_error.chunks_mut(area).enumerate() {
+            for (chunk, result) in input_error.chunks_mut(area.max(1)).enumerate() {
                 let map = chunk % maps;
                 let slope = self.scale.values[map] * self.inverse[map];
                 for (place, result) in result.iter_mut().enumerate() {

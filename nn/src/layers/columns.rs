@@ -1,5 +1,6 @@
 //! What every window of an image sees, laid out for a matrix product, and back.
 
+use crate::exact::Exact;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
@@ -94,6 +95,16 @@ impl Columns {
                 seen.zip(&columns[from..][..length]).for_each(|(image, column)| *image += *column);
             });
         }
+    }
+
+    /// The same, exactly.
+    pub(super) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut Exact, first: usize) {
+        let step = self.window.stride[1];
+        self.runs(|from, to, length| {
+            for (index, column) in columns[from..][..length].iter().enumerate() {
+                sums.add(first + to + index * step, column.double());
+            }
+        });
     }
 }
 

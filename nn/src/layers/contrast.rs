@@ -17,6 +17,7 @@ pub struct LocalContrast<T> {
     shape: Shape,
     window: Window,
     gaussian: Vec<T>,
+    around: Box<dyn Around<T>>,
     differences: Vec<T>,
     deviations: Vec<T>,
 }
@@ -47,30 +48,92 @@ impl<T: Number> LocalContrast<T> {
             shape,
             window,
             gaussian: gaussian(kernel, shape.maps),
+            around: Box::new(Zeros { shape, padding: window.padding }),
             differences: Vec::new(),
             deviations: Vec::new(),
         }
     }
 
-    /// result += g ∗ map. The window is symmetric, so this is its own adjoint.
-    fn blur(&self, map: &[T], result: &mut [T]) {
-        let (rows, columns) = (self.shape.rows, self.shape.columns);
+    /// The same with the neighbours' numbers around this rank's part, instead of zeros.
+    #[must_use]
+    pub(crate) fn with(mut self, around: Box<dyn Around<T>>) -> LocalContrast<T> {
+        self.around = around;
+        self
+    }
+
+    /// g ∗ map for one map of each sample. The window is symmetric, so this is its own adjoint.
+    fn blur(&mut self, pass: &Pass<'_, T>, maps: &[T]) -> Vec<T> {
+        let Shape { rows, columns, .. } = self.shape;
         let [above, left] = self.window.padding;
-        for (index, weight) in self.gaussian.iter().enumerate() {
-            let (down, right) = (index / self.window.kernel[1], index % self.window.kernel[1]);
-            // The outputs for which this place of the window lies on the map.
-            let (first, end) =
-                (left.saturating_sub(right), (columns + left).saturating_sub(right).min(columns));
-            for row in above.saturating_sub(down)..(rows + above).saturating_sub(down).min(rows) {
-                if first >= end {
-                    continue;
+        let wide = columns + 2 * left;
+        let size = (rows + 2 * above) * wide;
+        let padded = self.around.pad(pass.batch, maps);
+        let mut result = vec![T::ZERO; maps.len()];
+        let (gaussian, width) = (&self.gaussian, self.window.kernel[1]);
+        threads::samples(pass.threads, &mut result, rows * columns, |first, result| {
+            for (sample, map) in result.chunks_mut((rows * columns).max(1)).enumerate() {
+                let padded = &padded[(first + sample) * size..][..size];
+                for (index, weight) in gaussian.iter().enumerate() {
+                    let start = index / width * wide + index % width;
+                    for (row, result) in map.chunks_mut(columns).enumerate() {
+                        let seen = &padded[start + row * wide..][..columns];
+                        result.iter_mut().zip(seen).for_each(|(result, seen)| *result += *weight * *seen);
+                    }
                 }
-                let source = (row + down - above) * columns + first + right - left;
-                let seen = &map[source..][..end - first];
-                let result = &mut result[row * columns + first..row * columns + end];
-                result.iter_mut().zip(seen).for_each(|(result, seen)| *result += *weight * *seen);
+            }
+        });
+        result
+    }
+
+    /// For each place of each sample, the sum over the maps of a function of the index.
+    fn over_maps(&self, pass: &Pass<'_, T>, each: impl Fn(usize) -> T) -> Vec<T> {
+        let area = self.shape.area();
+        let mut sums = vec![T::ZERO; pass.batch * area];
+        for (sample, sums) in sums.chunks_mut(area.max(1)).enumerate() {
+            for map in sample * self.shape.maps..(sample + 1) * self.shape.maps {
+                sums.iter_mut().enumerate().for_each(|(place, sum)| *sum += each(map * area + place));
             }
         }
+        sums
+    }
+
+    /// Replaces each number by a function of itself, its index, and the number of its place in one map of its sample.
+    fn by_place(&self, values: &mut [T], places: &[T], each: impl Fn(T, usize, T) -> T) {
+        let area = self.shape.area().max(1);
+        for (map, values) in values.chunks_mut(area).enumerate() {
+            let places = &places[map / self.shape.maps * area..][..area];
+            for (place, (value, other)) in values.iter_mut().zip(places).enumerate() {
+                *value = each(*value, map * area + place, *other);
+            }
+        }
+    }
+}
+
+/// Maps with what lies around them: zeros, or in a part of an image what the neighbours have.
+pub(crate) trait Around<T>: Send + std::fmt::Debug {
+    /// One map of each sample, padded on all sides.
+    fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T>;
+}
+
+/// Zeros around whole maps.
+#[derive(Debug)]
+struct Zeros {
+    shape: Shape,
+    padding: [usize; 2],
+}
+
+impl<T: Number> Around<T> for Zeros {
+    fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
+        let [above, left] = self.padding;
+        let wide = self.shape.columns + 2 * left;
+        let size = (self.shape.rows + 2 * above) * wide;
+        let mut padded = vec![T::ZERO; batch * size];
+        for (padded, map) in padded.chunks_mut(size).zip(maps.chunks(self.shape.area())) {
+            for (row, values) in map.chunks(self.shape.columns).enumerate() {
+                padded[(row + above) * wide + left..][..self.shape.columns].copy_from_slice(values);
+            }
+        }
+        padded
     }
 }
 
@@ -92,46 +155,21 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        let (size, area) = (self.shape.size(), self.shape.area());
-        let (mut differences, mut deviations) =
-            (std::mem::take(&mut self.differences), std::mem::take(&mut self.deviations));
-        differences.resize(inputs.len(), T::ZERO);
-        deviations.resize(pass.batch * area, T::ZERO);
-        let layer = &*self;
-        threads::samples(pass.threads, &mut differences, size, |first, differences| {
-            let mut mean = vec![T::ZERO; area];
-            for (sample, difference) in differences.chunks_mut(size).enumerate() {
-                let image = &inputs[(first + sample) * size..][..size];
-                mean.fill(T::ZERO);
-                image.chunks(area).for_each(|map| layer.blur(map, &mut mean));
-                for (difference, map) in difference.chunks_mut(area).zip(image.chunks(area)) {
-                    let values = difference.iter_mut().zip(map).zip(&mean);
-                    values.for_each(|((difference, x), mean)| *difference = *x - *mean);
-                }
-            }
-        });
-        threads::samples(pass.threads, &mut deviations, area, |first, deviations| {
-            let mut squares = vec![T::ZERO; area];
-            for (sample, deviation) in deviations.chunks_mut(area).enumerate() {
-                deviation.fill(T::ZERO);
-                for map in differences[(first + sample) * size..][..size].chunks(area) {
-                    squares.iter_mut().zip(map).for_each(|(square, value)| *square = *value * *value);
-                    layer.blur(&squares, deviation);
-                }
-                for value in deviation {
-                    let root = value.square_root();
-                    *value = if root > T::EPSILON * T::of(64.0) { root } else { T::ONE };
-                }
-            }
-        });
-        for (index, (output, difference)) in
-            outputs.chunks_mut(area).zip(differences.chunks(area)).enumerate()
-        {
-            let deviation = &deviations[index / self.shape.maps * area..][..area];
-            let values = output.iter_mut().zip(difference).zip(deviation);
-            values.for_each(|((output, difference), deviation)| *output = *difference / *deviation);
+        let sums = self.over_maps(pass, |index| inputs[index]);
+        let mean = self.blur(pass, &sums);
+        let mut differences = std::mem::take(&mut self.differences);
+        differences.clear();
+        differences.extend_from_slice(inputs);
+        self.by_place(&mut differences, &mean, |x, _, mean| x - mean);
+        let squares = self.over_maps(pass, |index| differences[index] * differences[index]);
+        self.deviations = self.blur(pass, &squares);
+        for value in &mut self.deviations {
+            let root = value.square_root();
+            *value = if root > T::EPSILON * T::of(64.0) { root } else { T::ONE };
         }
-        (self.differences, self.deviations) = (differences, deviations);
+        outputs.copy_from_slice(&differences);
+        self.by_place(outputs, &self.deviations, |difference, _, deviation| difference / deviation);
+        self.differences = differences;
     }
 
     fn bprop(
@@ -143,38 +181,18 @@ impl<T: Number> Layer<T> for LocalContrast<T> {
         input_error: Option<&mut [T]>,
     ) {
         let Some(input_error) = input_error else { return };
-        let (size, area) = (self.shape.size(), self.shape.area());
-        let layer = &*self;
-        threads::samples(pass.threads, input_error, size, |first, input_error| {
-            let (mut along, mut spread) = (vec![T::ZERO; area], vec![T::ZERO; area]);
-            for (sample, result) in input_error.chunks_mut(size).enumerate() {
-                let place = (first + sample) * size;
-                let (error, outputs) = (&error[place..][..size], &outputs[place..][..size]);
-                let differences = &layer.differences[place..][..size];
-                let deviations = &layer.deviations[(first + sample) * area..][..area];
-                // Σ δ·S / D³ over the maps, for the derivative of D.
-                along.fill(T::ZERO);
-                for (error, output) in error.chunks(area).zip(outputs.chunks(area)) {
-                    let values = along.iter_mut().zip(error).zip(output);
-                    values.for_each(|((along, error), output)| *along += *error * *output);
-                }
-                along.iter_mut().zip(deviations).for_each(|(along, d)| *along /= *d * *d);
-                spread.fill(T::ZERO);
-                layer.blur(&along, &mut spread);
-                // δ/D − S·(g∗along), which is the error of S; along is then its sum over the maps.
-                along.fill(T::ZERO);
-                for (index, result) in result.iter_mut().enumerate() {
-                    let place = index % area;
-                    *result = error[index] / deviations[place] - differences[index] * spread[place];
-                    along[place] += *result;
-                }
-                spread.fill(T::ZERO);
-                layer.blur(&along, &mut spread);
-                for map in result.chunks_mut(area) {
-                    map.iter_mut().zip(&spread).for_each(|(result, spread)| *result -= *spread);
-                }
-            }
-        });
+        // Σ δ·S / D³ over the maps, for the derivative of D.
+        let mut along = self.over_maps(pass, |index| error[index] * outputs[index]);
+        along.iter_mut().zip(&self.deviations).for_each(|(along, d)| *along /= *d * *d);
+        let spread = self.blur(pass, &along);
+        // δ/D − S·(g∗along), which is the error of S.
+        input_error.copy_from_slice(error);
+        self.by_place(input_error, &self.deviations, |error, _, deviation| error / deviation);
+        let differences = &self.differences;
+        self.by_place(input_error, &spread, |error, index, spread| error - differences[index] * spread);
+        let sums = self.over_maps(pass, |index| input_error[index]);
+        let spread = self.blur(pass, &sums);
+        self.by_place(input_error, &spread, |error, _, spread| error - spread);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::columns::{Columns, apart};
 use super::{Layer, Pass, Reach};
+use crate::exact::{Exact, largest};
 use crate::number::Number;
-use crate::product::{Form, Into, multiply};
+use crate::product::{Form, Into, Order, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
@@ -65,6 +66,7 @@ impl<T: Number> Convolution<T> {
             for (sample, image) in input_error.chunks_mut(input.size()).enumerate() {
                 back.gather(&error[(first + sample) * size..][..size], &mut columns);
                 multiply(
+                    Order::Free,
                     Into::Replace,
                     (image, Form::new(input.maps, input.area())),
                     (&turned, Form::new(input.maps, back.height())),
@@ -72,6 +74,54 @@ impl<T: Number> Convolution<T> {
                 );
             }
         });
+    }
+}
+
+impl<T: Number> Convolution<T> {
+    fn bprop_exactly(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let (form, maps) = (self.columns, self.output.maps);
+        let (size, area, height) = (form.input.size(), self.output.area(), form.height());
+        let most = largest(error);
+        let mut sums = Exact::new(pass, maps * height, [most, largest(inputs)]);
+        let mut columns = vec![T::ZERO; form.length()];
+        for (image, error) in inputs.chunks(size).zip(error.chunks(maps * area)) {
+            form.gather(image, &mut columns);
+            for (map, error) in error.chunks(area).enumerate() {
+                for (row, seen) in columns.chunks(form.stride()).enumerate() {
+                    sums.add_dot(map * height + row, error, &seen[..area]);
+                }
+            }
+        }
+        sums.total(pass.gradients, &mut self.weights.gradient);
+        if let Some(bias) = &mut self.bias {
+            let mut sums = Exact::new(pass, maps, [most, 1.0]);
+            for (index, map) in error.chunks(area).enumerate() {
+                map.iter().for_each(|error| sums.add(index % maps, error.double()));
+            }
+            sums.total(pass.gradients, &mut bias.gradient);
+        }
+        let Some(input_error) = input_error else { return };
+        let mut all = vec![T::ZERO; pass.batch * form.length()];
+        for (columns, error) in all.chunks_mut(form.length()).zip(error.chunks(maps * area)) {
+            multiply(
+                Order::Fixed,
+                Into::Replace,
+                (columns, Form::new(height, area).strided(form.stride(), 1)),
+                (&self.weights.values, Form::new(maps, height).transposed()),
+                (error, Form::new(maps, area)),
+            );
+        }
+        let mut sums = Exact::new(pass, pass.batch * size, [largest(&all), 1.0]);
+        for (sample, columns) in all.chunks(form.length()).enumerate() {
+            form.scatter_exactly(columns, &mut sums, sample * size);
+        }
+        pass.settle(sums, input_error);
     }
 }
 
@@ -95,7 +145,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let (form, maps) = (self.columns, self.output.maps);
         let (size, area) = (form.input.size(), self.output.area());
-        let (weights, bias) = (&self.weights.values, self.bias.as_ref());
+        let (weights, bias, order) = (&self.weights.values, self.bias.as_ref(), pass.order());
         threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
             let mut columns = vec![T::ZERO; form.length()];
             for (sample, output) in outputs.chunks_mut(maps * area).enumerate() {
@@ -108,6 +158,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
                     None => Into::Replace,
                 };
                 multiply(
+                    order,
                     into,
                     (output, Form::new(maps, area)),
                     (weights, Form::new(maps, form.height())),
@@ -125,6 +176,9 @@ impl<T: Number> Layer<T> for Convolution<T> {
         error: &[T],
         input_error: Option<&mut [T]>,
     ) {
+        if pass.exact {
+            return self.bprop_exactly(pass, inputs, error, input_error);
+        }
         let (form, maps) = (self.columns, self.output.maps);
         let (size, area) = (form.input.size(), self.output.area());
         self.weights.gradient.fill(T::ZERO);
@@ -137,6 +191,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
                     row[..area].copy_from_slice(&error[(sample * maps + map) * area..][..area]);
                 }
                 multiply(
+                    Order::Free,
                     Into::Add,
                     (gradient, Form::new(maps, form.height())),
                     (&spaced, Form::new(maps, area).strided(apart(area), 1)),
@@ -159,6 +214,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
             let mut columns = vec![T::ZERO; form.length()];
             for (sample, image) in input_error.chunks_mut(size).enumerate() {
                 multiply(
+                    Order::Free,
                     Into::Replace,
                     (&mut columns, Form::new(form.height(), area).strided(form.stride(), 1)),
                     (weights, Form::new(maps, form.height()).transposed()),

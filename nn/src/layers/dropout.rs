@@ -14,6 +14,8 @@ pub struct Dropout {
     shape: Shape,
     keep: f64,
     stream: Stream,
+    /// For a part of a sample, where its numbers are in the whole, and how many the whole has.
+    places: Option<(Vec<usize>, usize)>,
 }
 
 impl Dropout {
@@ -21,7 +23,14 @@ impl Dropout {
     pub fn new(name: impl Into<String>, shape: Shape, keep: f64, seed: u64) -> Dropout {
         let name = name.into();
         let stream = Stream::new(seed, &format!("{name}/dropout"));
-        Dropout { name, shape, keep, stream }
+        Dropout { name, shape, keep, stream, places: None }
+    }
+
+    /// Drops of a part of a sample what would be dropped of the whole.
+    #[must_use]
+    pub fn at(mut self, places: Vec<usize>, whole: usize) -> Dropout {
+        self.places = Some((places, whole));
+        self
     }
 
     fn apply<T: Number>(&self, pass: &Pass<'_, T>, from: &[T], to: &mut [T]) {
@@ -29,7 +38,13 @@ impl Dropout {
             return to.copy_from_slice(from);
         }
         let (stream, scale) = (self.stream.branch(pass.step), T::of(1.0 / self.keep));
+        let size = self.shape.size();
         for (index, (from, to)) in from.iter().zip(to).enumerate() {
+            let (sample, place) = (pass.first + index / size, index % size);
+            let index = match &self.places {
+                Some((places, whole)) => sample * whole + places[place],
+                None => sample * size + place,
+            };
             *to = if stream.uniform(index as u64) < self.keep { *from * scale } else { T::ZERO };
         }
     }

@@ -20,15 +20,19 @@ mod tests;
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};
 pub use batch_norm::BatchNorm;
+pub(crate) use contrast::Around;
 pub use contrast::LocalContrast;
 pub use convolution::Convolution;
 pub use dropout::Dropout;
 pub use fully_connected::FullyConnected;
-pub use local::LocalFilter;
+pub(crate) use local::Halo;
+pub use local::{Filtering, LocalFilter};
 pub use pooling::{Pool, Pooling};
 pub use response::CrossMapResponse;
 
+use crate::exact::Exact;
 use crate::number::Number;
+use crate::product::Order;
 use crate::shape::{Shape, Window};
 use crate::weight::Weight;
 
@@ -43,10 +47,20 @@ pub enum Reach {
     All,
 }
 
-/// Sums over the ranks that hold parts of a layer.
+/// Sums over some ranks.
 pub trait Sums<T>: Sync {
     /// Replaces each number by its sum over the ranks.
     fn sum(&self, values: &mut [T]);
+    /// The same in double precision.
+    fn add(&self, values: &mut [f64]);
+    /// Replaces each number by the largest of all ranks.
+    fn largest(&self, values: &mut [f64]);
+}
+
+/// Where errors of halos go: to the ranks that own what lies there, piece by piece.
+pub trait Seam: Sync {
+    /// For each of several arrays, the sums of everybody's padded parts at this rank's own part.
+    fn give_back(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
 }
 
 /// A run of one process: sums are what they are.
@@ -55,27 +69,66 @@ pub struct Alone;
 
 impl<T> Sums<T> for Alone {
     fn sum(&self, _: &mut [T]) {}
+    fn add(&self, _: &mut [f64]) {}
+    fn largest(&self, _: &mut [f64]) {}
 }
 
 /// What all layers know while a batch passes.
 #[derive(Clone, Copy)]
 pub struct Pass<'a, T> {
-    /// How many samples the batch has.
+    /// How many samples this rank has of the batch.
     pub batch: usize,
+    /// The number of the first of them in the whole batch.
+    pub first: usize,
     /// Whether the network learns: dropout drops, batch normalisation takes the batch's own statistics.
     pub training: bool,
     /// The number of this batch since training began, for random numbers.
     pub step: u64,
     /// How many threads a layer may use.
     pub threads: usize,
-    /// Sums over ranks.
+    /// Whether the bits of all results must not depend on how many ranks there are.
+    pub exact: bool,
+    /// Sums over the ranks that hold parts of a layer.
     pub sums: &'a dyn Sums<T>,
+    /// Sums over the ranks whose gradients of the same weights belong together.
+    pub gradients: &'a dyn Sums<T>,
+    /// All ranks.
+    pub all: &'a dyn Sums<T>,
+    /// The borders of this rank's part, where errors of its input are to cross them exactly.
+    pub seam: Option<&'a dyn Seam>,
 }
 
 impl<T: Number> Pass<'_, T> {
     /// A pass of a single process with one thread.
     pub fn alone(batch: usize, training: bool, step: u64) -> Pass<'static, T> {
-        Pass { batch, training, step, threads: 1, sums: &Alone }
+        Pass {
+            batch,
+            first: 0,
+            training,
+            step,
+            threads: 1,
+            exact: false,
+            sums: &Alone,
+            gradients: &Alone,
+            all: &Alone,
+            seam: None,
+        }
+    }
+}
+
+impl<T: Number> Pass<'_, T> {
+    /// How products are added up.
+    pub(crate) fn order(&self) -> Order {
+        if self.exact { Order::Fixed } else { Order::Free }
+    }
+
+    /// Turns exact sums over a padded part into the errors of this rank's own part.
+    pub(crate) fn settle(&self, sums: Exact, input_error: &mut [T]) {
+        let sums = match self.seam {
+            Some(seam) => Exact { pieces: seam.give_back(self.batch, &sums.pieces), ..sums },
+            None => sums,
+        };
+        sums.round(input_error);
     }
 }
 
@@ -120,7 +173,7 @@ pub trait Layer<T: Number>: Send {
     }
 
     /// Itself, where the layer is local filtering: pretraining needs more of it than a pass.
-    fn as_local_filter(&mut self) -> Option<&mut LocalFilter<T>> {
+    fn filtering(&mut self) -> Option<Filtering<'_, T>> {
         None
     }
 

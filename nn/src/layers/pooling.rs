@@ -1,6 +1,7 @@
 //! Pooling: the largest, the average or the length of what a window sees in one map.
 
 use super::{Layer, Pass, Reach};
+use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
@@ -103,6 +104,41 @@ impl Pooling {
         });
     }
 
+    /// The errors of the inputs, whose sums over windows do not depend on which rank has which window.
+    fn errors_exactly<T: Number>(
+        &self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: &mut [T],
+    ) {
+        let (area, output_area) = (self.input.area(), self.output.area());
+        let share = T::ONE / T::of(self.window.area() as f64);
+        // An error is spread in shares that are, up to rounding, no larger than itself.
+        let mut sums = Exact::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
+        for map in 0..pass.batch * self.input.maps {
+            let (at, first) = (map * area, map * output_area);
+            self.places(|index, rows, columns| {
+                let index = first + index;
+                let scale = match self.kind {
+                    Pool::Max => return sums.add(at + self.chosen[index] as usize, error[index].double()),
+                    Pool::L2 if outputs[index] > T::ZERO => error[index] / outputs[index],
+                    Pool::L2 => error[index],
+                    Pool::Average => error[index] * share,
+                };
+                for row in rows {
+                    let row = at + row * self.input.columns;
+                    for place in row + columns.start..row + columns.end {
+                        let factor = if self.kind == Pool::L2 { inputs[place] } else { T::ONE };
+                        sums.add(place, (scale * factor).double());
+                    }
+                }
+            });
+        }
+        pass.settle(sums, input_error);
+    }
+
     /// The error of one map's inputs, for averages and lengths.
     fn spread<T: Number>(&self, map: &[T], outputs: &[T], error: &[T], result: &mut [T]) {
         let (width, share) = (self.input.columns, T::ONE / T::of(self.window.area() as f64));
@@ -172,6 +208,9 @@ impl<T: Number> Layer<T> for Pooling {
     ) {
         let Some(input_error) = input_error else { return };
         let (area, output_area, maps) = (self.input.area(), self.output.area(), self.input.maps);
+        if pass.exact {
+            return self.errors_exactly(pass, inputs, outputs, error, input_error);
+        }
         let layer = &*self;
         threads::samples(pass.threads, input_error, self.input.size(), |first, input_error| {
             for (map, result) in input_error.chunks_mut(area).enumerate() {

@@ -4,7 +4,8 @@
 //! filtering, L2 pooling and local contrast normalisation.
 
 use super::Network;
-use crate::layers::{Layer, LocalFilter, Pass};
+use crate::exact::{self, Exact};
+use crate::layers::{Filtering, Layer, Pass};
 use crate::number::Number;
 use crate::rules::Rule;
 use crate::weight::Weight;
@@ -22,7 +23,7 @@ pub struct Pretraining<T> {
     pub decoders: Vec<Weight<T>>,
 }
 
-/// What a batch cost, as means over its samples.
+/// What a batch cost, summed over the samples of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PretrainCost {
     /// ½·Σ(r − x)².
@@ -32,20 +33,21 @@ pub struct PretrainCost {
 }
 
 /// Exchanges a filter's weights (not its gradient's memory) for a decoder's while `work` runs.
-fn with_weights<T: Number, R>(
-    filter: &mut LocalFilter<T>,
+pub(super) fn with_weights<T: Number, R>(
+    filtering: &mut Filtering<'_, T>,
     decoder: Option<&mut Weight<T>>,
-    work: impl FnOnce(&mut LocalFilter<T>) -> R,
+    work: impl FnOnce(&mut Filtering<'_, T>) -> R,
 ) -> R {
-    match decoder {
-        None => work(filter),
-        Some(decoder) => {
+    let (Some(decoder), true) = (decoder, filtering.filter.is_some()) else { return work(filtering) };
+    let mut swap = |filtering: &mut Filtering<'_, T>| {
+        if let Some(filter) = &mut filtering.filter {
             std::mem::swap(filter.weight(), decoder);
-            let result = work(filter);
-            std::mem::swap(filter.weight(), decoder);
-            result
         }
-    }
+    };
+    swap(filtering);
+    let result = work(filtering);
+    swap(filtering);
+    result
 }
 
 impl<T: Number> Pretraining<T> {
@@ -53,7 +55,7 @@ impl<T: Number> Pretraining<T> {
     ///
     /// Two updates as the model is defined: first the filters as they reconstruct, then as they filter, for the errors
     /// of the reconstruction and of the sparsity together.
-    pub fn learn(
+    pub(crate) fn learn(
         &mut self,
         network: &mut Network<T>,
         pass: &Pass<'_, T>,
@@ -65,38 +67,55 @@ impl<T: Number> Pretraining<T> {
         let [filter, pooling] = &mut network.layers()[place..place + 2] else {
             unreachable!("a group has a filter and a pooling layer")
         };
-        let filter = filter.as_local_filter().expect("a group begins with local filtering");
-        let mut decoder = self.decoders.get_mut(group);
         let mut filtered = vec![T::ZERO; pass.batch * filter.output().size()];
-        filter.fprop(pass, &inputs, &mut filtered);
+        let mut filtering = filter.filtering().expect("a group begins with local filtering");
+        let mut decoder = self.decoders.get_mut(group);
+        let fprop = |filtering: &mut Filtering<'_, T>, seen: &[T], outputs: &mut [T]| {
+            if let Some(filter) = &mut filtering.filter {
+                filter.fprop(pass, seen, outputs);
+            }
+        };
+        // The gradient of the whole batch, and the step along it.
+        let learn = |filtering: &mut Filtering<'_, T>, seen: &[T], error: &[T], rule: &Rule| {
+            if let Some(filter) = &mut filtering.filter {
+                filter.correlate(pass, seen, error);
+                if !pass.exact {
+                    pass.gradients.sum(&mut filter.weight().gradient);
+                }
+                filter.update_with(rule, epoch);
+            } else if pass.exact {
+                // The others form exact sums now; this rank adds nothing to them.
+                Exact::new(pass, 0, [0.0, 1.0]).total(pass.gradients, &mut []);
+            }
+        };
+        let seen = filtering.see(pass.batch, &inputs);
+        fprop(&mut filtering, &seen, &mut filtered);
         let mut pooled = vec![T::ZERO; pass.batch * pooling.output().size()];
         pooling.fprop(pass, &filtered, &mut pooled);
 
         let share = T::of(1.0 / count as f64);
         let mut error = vec![T::ZERO; inputs.len()];
-        with_weights(filter, decoder.as_deref_mut(), |filter| {
-            filter.reconstruct(pass.threads, &filtered, &mut error);
+        with_weights(&mut filtering, decoder.as_deref_mut(), |filtering| {
+            filtering.reconstruct(pass, &filtered, &mut error);
         });
         error.iter_mut().zip(&inputs).for_each(|(error, input)| *error -= *input);
-        let squares: f64 = error.iter().map(|error| error.double().powi(2)).sum();
+        let squares = exact::sum(pass, pass.all, error.iter().map(|error| error.double().powi(2)));
         error.iter_mut().for_each(|error| *error *= share);
 
         // The error of the filtered numbers, from the reconstruction and from the sparsity.
         let mut filtered_error = vec![T::ZERO; filtered.len()];
-        with_weights(filter, decoder, |filter| {
-            filter.fprop(pass, &error, &mut filtered_error);
-            filter.correlate(pass.threads, &error, &filtered);
-            filter.update_with(&self.rule, epoch);
+        let seen_error = filtering.see(pass.batch, &error);
+        with_weights(&mut filtering, decoder, |filtering| {
+            fprop(filtering, &seen_error, &mut filtered_error);
+            learn(filtering, &seen_error, &filtered, &self.rule);
         });
         let pooled_error = vec![T::of(self.sparsity) * share; pooled.len()];
         let mut sparse_error = vec![T::ZERO; filtered.len()];
         pooling.bprop(pass, &filtered, &pooled, &pooled_error, Some(&mut sparse_error));
         filtered_error.iter_mut().zip(&sparse_error).for_each(|(error, sparse)| *error += *sparse);
-        filter.correlate(pass.threads, &inputs, &filtered_error);
-        filter.update_with(&self.rule, epoch);
+        learn(&mut filtering, &seen, &filtered_error, &self.rule);
 
-        let batch = pass.batch as f64;
-        let units: f64 = pooled.iter().map(|unit| unit.double()).sum();
-        PretrainCost { reconstruction: 0.5 * squares / batch, sparsity: self.sparsity * units / batch }
+        let units = exact::sum(pass, pass.all, pooled.iter().map(|unit| unit.double()));
+        PretrainCost { reconstruction: 0.5 * squares, sparsity: self.sparsity * units }
     }
 }

@@ -39,17 +39,23 @@ fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, 
     }
 }
 
-/// Writes a checkpoint: complete under its name, or not at all.
-pub(super) fn save<T: Number>(trainer: &mut Trainer<T>, path: &Path, progress: Progressed) -> Result<()> {
+/// A checkpoint as bytes.
+pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed) -> Result<Vec<u8>> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<T>)> = Vec::new();
     let mut updates = std::collections::BTreeMap::new();
+    let company = trainer.company.clone();
+    let whole = |weight: &Weight<T>, values: &[T]| match (&company, &weight.cut) {
+        (Some(company), Some(cut)) => company.collect(cut, values, weight.size()),
+        _ => values.to_vec(),
+    };
     everything(trainer, |name, weight| {
-        tensors.push((name.clone(), weight.shape.clone(), weight.values.clone()));
+        tensors.push((name.clone(), weight.shape.clone(), whole(weight, &weight.values)));
         for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
-            tensors.push((format!("{name}.{memory}"), weight.shape.clone(), state.clone()));
+            tensors.push((format!("{name}.{memory}"), weight.shape.clone(), whole(weight, state)));
         }
         updates.insert(name, weight.steps);
     });
+    company.as_ref().map_or(Ok(()), |company| company.faults.check())?;
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
@@ -60,7 +66,7 @@ pub(super) fn save<T: Number>(trainer: &mut Trainer<T>, path: &Path, progress: P
         tensors.iter().map(|(name, shape, values)| (name.clone(), shape.clone(), &values[..])).collect();
     let settings = serde_json::to_string(&Settings { progress, updates })
         .map_err(|error| Error::internal("write checkpoint", error.to_string()))?;
-    write_whole(path, &pack(&views, &settings)?)
+    pack(&views, &settings)
 }
 
 /// Under another name, to the disk, then under its own.
@@ -121,6 +127,11 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
     everything(trainer, |name, weight| {
+        let cut = weight.cut.clone();
+        let numbers = |name: &str| match &cut {
+            Some(cut) => cut.take(&numbers(name)),
+            None => numbers(name),
+        };
         weight.values = numbers(&name);
         weight.steps = settings.updates.get(&name).copied().unwrap_or(0);
         let memory = weight.rule.method.memory();
@@ -147,7 +158,7 @@ pub(super) fn load_initial<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> 
     let mut wrong = None;
     everything(trainer, |name, weight| {
         if let Some(tensor) = tensors.get(&name)
-            && tensor.values.len() != weight.values.len()
+            && tensor.values.len() != weight.size()
         {
             wrong = Some(format!("`{name}` of shape {:?}, not {:?}", tensor.shape, weight.shape));
         }
@@ -160,7 +171,11 @@ pub(super) fn load_initial<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> 
     }
     everything(trainer, |name, weight| {
         if let Some(tensor) = tensors.get(&name) {
-            weight.values = tensor.values.iter().map(|value| T::of(*value)).collect();
+            let values: Vec<T> = tensor.values.iter().map(|value| T::of(*value)).collect();
+            weight.values = match &weight.cut {
+                Some(cut) => cut.take(&values),
+                None => values,
+            };
         }
     });
     trainer.network.layers().iter_mut().for_each(|layer| layer.after_update());

@@ -1,18 +1,25 @@
 //! Runs: training from a file to a folder of results, checks of gradients, predictions.
 
+mod check;
 mod checkpoint;
 mod curve;
+mod events;
 mod filters;
 mod folder;
 mod gradients;
 mod metrics;
 mod predict;
+mod results;
+mod sheet;
+mod spot;
+mod stimulus;
 mod tensors;
 mod train;
 mod trainer;
 
+pub use check::{Comparison, check};
 pub use gradients::{GradientCheck, check_gradients};
 pub use metrics::EpochMetrics;
 pub use predict::{Prediction, predict};
-pub use train::{Summary, TrainOptions, Watch, train};
+pub use train::{Summary, TrainOptions, Watch, train, train_in_world, train_on};
 pub use trainer::{Progress, Trainer};

@@ -1,17 +1,19 @@
 //! A whole run: train, test, save, and continue where an interrupted one stood.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use unisono::Result;
+use unisono::{Error, Group, Result, World};
 
 use super::checkpoint::{self, Progressed};
-use super::filters;
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
+use super::results;
 use super::trainer::{Progress, Trainer};
-use crate::data::encode_png;
+use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
+use crate::timeline::Timeline;
 
 /// Where a run goes and whether it continues.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub struct TrainOptions {
     pub out: PathBuf,
     /// Whether to continue an interrupted run there.
     pub resume: bool,
+    /// Where to write a trace that Chrome and Perfetto show.
+    pub trace: Option<PathBuf>,
 }
 
 /// Someone who watches a run.
@@ -48,28 +52,125 @@ pub struct Summary {
 /// Trains as the experiment says. Nothing is written before the data, the model and the checkpoint are known to be good.
 pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Watch) -> Result<Summary> {
     match experiment.precision {
-        Precision::Single => train_in::<f32>(experiment, options, watch),
-        Precision::Double => train_in::<f64>(experiment, options, watch),
+        Precision::Single => train_in::<f32>(experiment, options, watch, None, None),
+        Precision::Double => train_in::<f64>(experiment, options, watch, None, None),
     }
+    .map_err(Into::into)
+}
+
+/// Trains with all ranks of a group, spread as the experiment says. Every rank calls it; the first one writes the folder,
+/// and is the only one that calls `watch`.
+///
+/// ```
+/// use unisono_nn::{Experiment, TrainOptions, train_on};
+/// let text = "{epochs: 2, batch_size: 25, data: iris, model: {type: network, cost: softmax_cross_entropy, \
+///              layers: [{type: fully_connected, outputs: 3}]}}";
+/// let experiment = Experiment::parse("iris.yaml", text, &[])?;
+/// let out = std::env::temp_dir().join(format!("unisono-train-on-{}", std::process::id()));
+/// let options = TrainOptions { out: out.clone(), resume: false, trace: None };
+/// unisono::testing::spawn(3, |group| {
+///     let summary = train_on(&group, &experiment, &options, &mut ()).unwrap();
+///     assert_eq!(summary.metrics.len(), 2);
+/// });
+/// # std::fs::remove_dir_all(&out).unwrap();
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub fn train_on(
+    group: &Group,
+    experiment: &Experiment,
+    options: &TrainOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Failure> {
+    train_together(group, None, experiment, options, watch)
+}
+
+/// Trains with all ranks of a world, as [`train_on`] does; also in the mode `table`, which needs more than a group.
+pub fn train_in_world(
+    world: &World,
+    experiment: &Experiment,
+    options: &TrainOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Failure> {
+    let failed = |error| Failure { error, own: world.rank() == 0 };
+    let sharing = Sharing::new(world, experiment).map_err(failed)?;
+    train_together(world.group(), sharing, experiment, options, watch)
+}
+
+fn train_together(
+    group: &Group,
+    sharing: Option<Sharing>,
+    experiment: &Experiment,
+    options: &TrainOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Failure> {
+    let company = match group.size() {
+        1 => None,
+        // Every rank finds the same wrong; one says so.
+        _ => {
+            let failed = |error| Failure { error, own: group.rank() == 0 };
+            let company = Company::new(group, experiment).map_err(failed)?;
+            if company.mode == Mode::Table && sharing.is_none() {
+                let advice = "call train_in_world, or choose another mode";
+                let error = Error::unsupported("train_on", "a group has no tables", advice);
+                return Err(failed(error));
+            }
+            Some(company)
+        }
+    };
+    let mut nobody = ();
+    let watch = if group.rank() == 0 { watch } else { &mut nobody };
+    match experiment.precision {
+        Precision::Single => train_in::<f32>(experiment, options, watch, company, sharing),
+        Precision::Double => train_in::<f64>(experiment, options, watch, company, sharing),
+    }
+}
+
+/// Ends on all ranks where it ended with an error on one.
+fn agree<R>(company: Option<&Company>, result: Result<R>) -> Result<R, Failure> {
+    match company {
+        Some(company) => company.agree(result),
+        None => Ok(result?),
+    }
+}
+
+/// A trainer that stands where its run stood, and how many epochs are done.
+fn prepare<T: Number>(
+    experiment: &Experiment,
+    resume: bool,
+    folder: &mut Folder,
+    company: Option<Arc<Company>>,
+) -> Result<(Trainer<T>, usize)> {
+    if !resume {
+        folder.must_be_free()?;
+    }
+    let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
+    let mut done = 0;
+    if resume {
+        let Progressed { epochs, steps } = checkpoint::load(&mut trainer, &folder.newest(experiment)?)?;
+        (done, trainer.steps) = (epochs, steps);
+        folder.take_up(epochs, steps)?;
+    }
+    Ok((trainer, done))
 }
 
 fn train_in<T: Number>(
     experiment: &Experiment,
     options: &TrainOptions,
     watch: &mut dyn Watch,
-) -> Result<Summary> {
+    company: Option<Company>,
+    sharing: Option<Sharing>,
+) -> Result<Summary, Failure> {
+    let company = company.map(Arc::new);
+    let all = company.as_deref();
+    let leads = all.is_none_or(Company::leads);
     let mut folder = Folder::new(&options.out);
-    if !options.resume {
-        folder.must_be_free()?;
-    }
-    let mut trainer: Trainer<T> = Trainer::new(experiment)?;
-    let mut done = 0;
-    if options.resume {
-        let Progressed { epochs, steps } = checkpoint::load(&mut trainer, &folder.newest(experiment)?)?;
-        (done, trainer.steps) = (epochs, steps);
-        folder.take_up(epochs, steps)?;
-    }
-    folder.begin(experiment)?;
+    let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
+    let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
+    let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
+    let shared = sharing.zip(all).map(share).transpose();
+    trainer.shared = agree(all, shared)?;
+    let timeline = options.trace.as_ref().map(|_| trainer.record());
+    agree(all, if leads { folder.begin(experiment) } else { Ok(()) })?;
     watch.begin(experiment, done, trainer.epochs());
     let mut saved = folder.checkpoint(done);
     for epoch in done..trainer.epochs() {
@@ -78,25 +179,75 @@ fn train_in<T: Number>(
         let metrics = trainer.epoch(epoch, &mut |progress| {
             losses.push((first + progress.batch as u64, progress.loss));
             watch.batch(progress);
-        })?;
+        });
         folder.losses = losses;
+        let metrics = agree(all, metrics)?;
         watch.epoch(&metrics);
         folder.rows.push(metrics);
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
-            let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
-            // The tables first: a checkpoint whose rows are missing could not be taken up.
-            folder.write(&experiment.name)?;
             saved = folder.checkpoint(epoch + 1);
-            checkpoint::save(&mut trainer, &saved, progress)?;
-            folder.forget_old_checkpoints(experiment.keep);
+            let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
+            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
         }
     }
-    folder.write(&experiment.name)?;
     if trainer.epochs() == 0 {
-        checkpoint::save(&mut trainer, &saved, Progressed { epochs: 0, steps: 0 })?;
+        let progress = Progressed { epochs: 0, steps: 0 };
+        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
     }
-    if let Some(picture) = filters::sheet(trainer.network.layers()) {
-        folder.write_picture("filters.png", &encode_png(&picture))?;
-    }
+    let traced = match (&options.trace, &timeline) {
+        (Some(path), Some(timeline)) => write_trace(path, timeline, all),
+        _ => Ok(()),
+    };
+    agree(all, traced)?;
+    agree(all, finish(&mut trainer, &mut folder, experiment, &saved, leads))?;
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
+}
+
+/// Tables and a checkpoint. All ranks take part in collecting weights; the leader writes.
+fn save<T: Number>(
+    trainer: &mut Trainer<T>,
+    folder: &mut Folder,
+    experiment: &Experiment,
+    path: &Path,
+    progress: Progressed,
+    leads: bool,
+) -> Result<()> {
+    let bytes = checkpoint::pack_all(trainer, progress)?;
+    if leads {
+        // The tables first: a checkpoint whose rows are missing could not be taken up.
+        folder.write(&experiment.name)?;
+        checkpoint::write_whole(path, &bytes)?;
+        folder.forget_old_checkpoints(experiment.keep);
+    }
+    Ok(())
+}
+
+/// What a run leaves beside tables and checkpoints.
+fn finish<T: Number>(
+    trainer: &mut Trainer<T>,
+    folder: &mut Folder,
+    experiment: &Experiment,
+    saved: &Path,
+    leads: bool,
+) -> Result<()> {
+    if !leads {
+        return Ok(());
+    }
+    folder.write(&experiment.name)?;
+    if !trainer.is_divided() {
+        return results::write(experiment, trainer, folder);
+    }
+    // This rank has a part of the model; the checkpoint has all of it.
+    let mut whole: Trainer<T> = Trainer::new(experiment)?;
+    checkpoint::load(&mut whole, saved)?;
+    results::write(experiment, &mut whole, folder)
+}
+
+/// The spans of all ranks, on the rank that leads.
+fn write_trace(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
+    let text = match company {
+        Some(company) => timeline.gather(&company.world.group)?,
+        None => Some(timeline.trace()),
+    };
+    text.map_or(Ok(()), |text| checkpoint::write_whole(path, text.as_bytes()))
 }

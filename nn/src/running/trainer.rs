@@ -1,16 +1,21 @@
 //! Training: epochs of batches, in an order that depends on the seed and the epoch alone.
 
-use std::time::Instant;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use unisono::{Error, Result};
 
 use super::metrics::EpochMetrics;
-use crate::data::{DataSet, Split};
+use crate::data::{DataSet, Split, Targets};
+use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
-use crate::layers::{Alone, Pass};
-use crate::models::{Network, Phase, Pretraining};
+use crate::layers::{Pass, Sums};
+use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
+use crate::shape::Shape;
+use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +32,14 @@ pub struct Progress {
     pub batches: usize,
     /// Samples of the last batch.
     pub samples: usize,
+    /// The share of this epoch's time that went into calls between ranks, where there are several.
+    pub communication: Option<f64>,
     /// The cost of the last batch.
     pub loss: f64,
 }
 
 /// A model, its data, and how far it has come.
-pub struct Trainer<T> {
+pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
     pub(super) pretraining: Option<Pretraining<T>>,
@@ -42,17 +49,37 @@ pub struct Trainer<T> {
     pub(super) steps: u64,
     inputs: Vec<T>,
     targets: Vec<T>,
+    /// The places of a sample that are this rank's, where it has not all of them.
+    part: Option<Vec<usize>>,
+    /// The other ranks, where there are any.
+    pub(super) company: Option<Arc<Company>>,
+    /// The weights that all ranks share, where they share them through a table.
+    pub(super) shared: Option<Shared<T>>,
 }
 
-/// How many samples were put into a wrong class, where they have classes.
-fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> Option<usize> {
+/// What a batch cost, summed over its samples.
+#[derive(Debug, Clone, Copy, Default)]
+struct Costs {
+    loss: f64,
+    sparsity: f64,
+    wrong: f64,
+}
+
+/// How many samples were put into a wrong class; none where they have no classes.
+fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
     let width = outputs.len() / chosen.len().max(1);
-    let mut wrong = 0;
-    for (sample, outputs) in chosen.iter().zip(outputs.chunks(width.max(1))) {
-        let class = split.class(*sample)? as usize;
-        wrong += usize::from(largest(outputs) != class);
-    }
-    Some(wrong)
+    let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
+    let is_wrong = |(sample, outputs): &(&usize, &[T])| {
+        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
+    };
+    samples.filter(is_wrong).count() as f64
+}
+
+/// A cost that is no number.
+fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
+    let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
+    let advice = "lower the learning rate, or begin with smaller weights";
+    Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
 }
 
 /// The place of the first largest number.
@@ -62,7 +89,7 @@ pub(super) fn largest<T: Number>(values: &[T]) -> usize {
 
 /// The data set of an experiment, with the percentage that it asks for.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = DataSet::load(&experiment.source, experiment.seed)?;
+    let mut data = experiment.data()?;
     if experiment.sample < 100.0 {
         data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
         data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
@@ -75,13 +102,73 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
     Ok(data)
 }
 
+/// The first samples of a split, with their targets.
+pub(super) fn batch_of<T: Number>(
+    split: &Split,
+    experiment: &Experiment,
+    shape: Shape,
+    outputs: usize,
+    count: usize,
+) -> (Vec<T>, Vec<T>) {
+    let chosen: Vec<usize> = (0..count).collect();
+    let mut inputs = vec![T::ZERO; count * shape.size()];
+    if experiment.model == ModelKind::Autoencoder {
+        split.fill(&chosen, &mut inputs, &mut []);
+        return (inputs.clone(), inputs);
+    }
+    let mut targets = vec![T::ZERO; count * outputs];
+    split.fill(&chosen, &mut inputs, &mut targets);
+    (inputs, targets)
+}
+
+/// What layers know while this rank's samples of a batch pass.
+pub(super) fn pass<'a, T: Number>(
+    company: Option<&'a Company>,
+    experiment: &Experiment,
+    step: u64,
+    own: &Range<usize>,
+    training: bool,
+) -> Pass<'a, T> {
+    let (threads, exact) = (experiment.threads, experiment.deterministic);
+    let alone = Pass::alone(own.len(), training, step);
+    match company {
+        None => Pass { threads, exact, ..alone },
+        Some(company) => {
+            let (gradients, all) = (&company.data, &company.world);
+            Pass { first: own.start, threads, exact, gradients, all, ..alone }
+        }
+    }
+}
+
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
+        Trainer::among(experiment, None)
+    }
+
+    /// The same for one rank of several.
+    pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         // A file that cannot work is refused before its data is read, where its shapes are known without it.
-        let data = load_data(experiment)?;
-        let mut network = experiment.network(data.shape, data.outputs)?;
-        let pretraining = experiment.pretraining(&mut network)?;
+        let mut data = load_data(experiment)?;
+        let (mut network, held) = match &company {
+            // Workers that share a table compute by themselves.
+            Some(company) if company.mode != Mode::Table => {
+                let built = build(experiment, company, data.shape, data.outputs)?;
+                (built.network, built.input)
+            }
+            _ => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
+        };
+        let pretraining = experiment.pretraining(&mut network, data.shape)?;
+        let mut part = None;
+        if let (Some(company), Held::Patch(_) | Held::Slice(_)) = (&company, held) {
+            let places = held.indices(company);
+            // An autoencoder's targets are whole samples; everything else needs a part of each.
+            if experiment.model != ModelKind::Autoencoder {
+                data.train = data.train.part(&places);
+                data.test = data.test.part(&places);
+            }
+            part = Some(places);
+        }
         let phases = experiment.phases();
         let mut trainer = Trainer {
             network,
@@ -92,9 +179,13 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            part,
+            company,
+            shared: None,
         };
         if let Some(path) = &experiment.initial_weights {
-            super::checkpoint::load_initial(&mut trainer, path)?;
+            let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
+            super::checkpoint::load_initial(&mut trainer, path).map_err(|error| place.locate(error))?;
         }
         Ok(trainer)
     }
@@ -104,52 +195,131 @@ impl<T: Number> Trainer<T> {
         &self.data
     }
 
+    /// The share of the time since some moment that went into calls between ranks.
+    fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
+        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
+    }
+
+    /// Whether this rank has a part of each sample and of the model.
+    pub(super) fn is_divided(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| company.team.group.size() > 1)
+    }
+
+    /// From here on, notes on a timeline what layers and calls between ranks take.
+    pub(super) fn record(&mut self) -> Arc<Timeline> {
+        let rank = self.company.as_ref().map_or(0, |company| company.world.group.rank());
+        let timeline = Arc::new(Timeline::new(rank));
+        self.network.record(timeline.clone());
+        self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
+        timeline
+    }
+
     /// How many epochs all phases have.
     pub fn epochs(&self) -> usize {
         self.phases.len()
     }
 
-    fn pass(&self, batch: usize, training: bool) -> Pass<'static, T> {
-        Pass { batch, training, step: self.steps, threads: self.experiment.threads, sums: &Alone }
+    /// Which samples of a batch are this rank's.
+    fn own(&self, batch: usize) -> Range<usize> {
+        self.company.as_ref().map_or(0..batch, |company| company.own(batch))
+    }
+
+    /// Whether mistakes are counted.
+    fn has_classes(&self, split: &Split) -> bool {
+        self.experiment.model != ModelKind::Autoencoder && matches!(split.targets, Targets::Classes(_))
+    }
+
+    /// Fails if something went wrong between ranks.
+    fn check(&self) -> Result<()> {
+        self.company.as_ref().map_or(Ok(()), |company| company.faults.check())
     }
 
     /// Fills the buffers with a batch.
     fn fill(&mut self, split: &Split, chosen: &[usize]) {
-        let (width, outputs) = (self.data.shape.size(), self.network.output().size());
+        let (width, outputs) = (self.network.input().size(), self.network.output().size());
         let copies_input = self.experiment.model == ModelKind::Autoencoder;
         self.inputs.resize(chosen.len() * width, T::ZERO);
         self.targets.resize(chosen.len() * outputs, T::ZERO);
         if copies_input {
-            split.fill(chosen, &mut self.inputs, &mut []);
-            self.targets.copy_from_slice(&self.inputs);
+            split.fill(chosen, &mut self.targets, &mut []);
+            match &self.part {
+                None => self.inputs.copy_from_slice(&self.targets),
+                Some(places) => {
+                    let samples = self.targets.chunks(outputs).zip(self.inputs.chunks_mut(width.max(1)));
+                    for (whole, part) in samples {
+                        part.iter_mut().zip(places).for_each(|(part, place)| *part = whole[*place]);
+                    }
+                }
+            }
         } else {
             split.fill(chosen, &mut self.inputs, &mut self.targets);
         }
     }
 
-    /// Learns from one batch in a phase; its cost, the sparsity in it, and the mistakes.
-    fn learn(
-        &mut self,
-        split: &Split,
-        chosen: &[usize],
-        phase: Phase,
-        epoch: usize,
-    ) -> (f64, Option<f64>, Option<usize>) {
-        self.fill(split, chosen);
-        let pass = self.pass(chosen.len(), true);
+    /// Learns from one batch in a phase; what it cost.
+    fn learn(&mut self, split: &Split, chosen: &[usize], phase: Phase, epoch: usize) -> Result<Costs> {
+        if self.shared.is_some() {
+            return self.learn_shared(split, chosen, epoch);
+        }
+        let (own, count) = (self.own(chosen.len()), chosen.len());
+        self.fill(split, &chosen[own.clone()]);
+        let company = self.company.clone();
+        let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
-            let cost =
-                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, chosen.len()));
-            return (cost.reconstruction + cost.sparsity, Some(cost.sparsity), None);
+            let PretrainCost { reconstruction, sparsity } =
+                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
+            self.check()?;
+            return Ok(Costs { loss: reconstruction + sparsity, sparsity, wrong: 0.0 });
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
-        let classes = self.experiment.model != ModelKind::Autoencoder;
         let outputs = self.network.fprop(&pass, &self.inputs);
-        let wrong = if classes { mistakes(outputs, split, chosen) } else { None };
+        let mut wrong = [mistakes(outputs, split, &chosen[own])];
+        pass.gradients.add(&mut wrong);
         let loss = self.network.value(&pass, &self.targets);
-        self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), lowest);
+        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+        if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
+            company.sum_gradients(&mut self.network, lowest);
+        }
+        self.check()?;
         self.network.update(epoch, lowest);
-        (loss, None, wrong)
+        Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
+    }
+
+    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
+        let own = self.own(chosen.len());
+        self.fill(split, &chosen[own.clone()]);
+        // Nobody waits for others: all sums are this rank's own.
+        let alone = pass(None, &self.experiment, self.steps, &own, true);
+        let pass = Pass { first: own.start, ..alone };
+        let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
+        shared.take(&mut self.network)?;
+        let mut costs = Costs::default();
+        if own.is_empty() {
+            // A worker without samples adds nothing to a round, but takes part in it.
+            let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
+            weights.for_each(|weight| weight.gradient.fill(T::ZERO));
+        } else {
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            costs.wrong = mistakes(outputs, split, &chosen[own]);
+            costs.loss = self.network.value(&pass, &self.targets);
+            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+        }
+        shared.enlarge(&mut self.network);
+        self.network.update(epoch, 0);
+        shared.give(&mut self.network)?;
+        Ok(costs)
+    }
+
+    /// Brings the workers of a table together when an epoch ends; what all of them saw.
+    fn settle(&mut self, costs: Costs) -> Result<Costs> {
+        let (Some(shared), Some(company)) = (&mut self.shared, &self.company) else { return Ok(costs) };
+        shared.settle(&mut self.network)?;
+        let mut sums = [costs.loss, costs.wrong];
+        Sums::<T>::add(&company.data, &mut sums);
+        company.faults.check()?;
+        Ok(Costs { loss: sums[0], wrong: sums[1], sparsity: 0.0 })
     }
 
     /// Trains one epoch and tests after it.
@@ -161,7 +331,7 @@ impl<T: Number> Trainer<T> {
         let last = epoch + 1 == self.phases.len();
         let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
         if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
-            (metrics.test_loss, metrics.test_error) = self.test();
+            (metrics.test_loss, metrics.test_error) = self.test()?;
         }
         Ok(metrics)
     }
@@ -173,6 +343,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
+        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
         let phase = self.phases[epoch];
         // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
         let same = |other: &&Phase| match (phase, other) {
@@ -185,22 +356,22 @@ impl<T: Number> Trainer<T> {
             false => (0..train.count).collect(),
         };
         let batches = train.count.div_ceil(self.experiment.batch_size);
-        let (mut loss, mut sparsity, mut wrong) = (0.0, None, Some(0));
+        let pretrains = matches!(phase, Phase::Pretrain { .. });
+        let mut total = Costs::default();
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
-            let (batch_loss, sparse, mistakes) = self.learn(train, chosen, phase, epoch_of_phase);
-            if !batch_loss.is_finite() {
-                return Err(Error::usage(
-                    format!("train epoch {} batch {}", epoch + 1, batch + 1),
-                    "a finite cost",
-                    batch_loss.to_string(),
-                    "lower the learning rate, or begin with smaller weights",
-                ));
+            let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
+            // Of a shared table's workers, each knows the costs of its own samples.
+            let counted =
+                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+            let batch_loss = costs.loss / counted as f64;
+            // Workers that share a table find out together, at the end of the epoch.
+            if !batch_loss.is_finite() && self.shared.is_none() {
+                return Err(diverged(epoch, Some(batch), batch_loss));
             }
             self.steps += 1;
-            let share = chosen.len() as f64 / train.count as f64;
-            loss += batch_loss * share;
-            sparsity = sparse.map(|sparse| sparsity.unwrap_or(0.0) + sparse * share);
-            wrong = wrong.zip(mistakes).map(|(wrong, more)| wrong + more);
+            total.loss += costs.loss;
+            total.sparsity += costs.sparsity;
+            total.wrong += costs.wrong;
             watch(Progress {
                 epoch,
                 epochs: self.phases.len(),
@@ -208,44 +379,55 @@ impl<T: Number> Trainer<T> {
                 batch: batch + 1,
                 batches,
                 samples: chosen.len(),
+                communication: self.communication(started, spent),
                 loss: batch_loss,
             });
         }
+        total = self.settle(total)?;
+        if !total.loss.is_finite() {
+            return Err(diverged(epoch, None, total.loss));
+        }
         let seconds = started.elapsed().as_secs_f64();
+        let communication = self.communication(started, spent);
+        let count = train.count as f64;
         Ok(EpochMetrics {
             epoch: epoch + 1,
             phase: phase.name(),
             steps: self.steps,
-            loss,
-            sparsity,
-            train_error: wrong.map(|wrong| 100.0 * wrong as f64 / train.count as f64),
+            loss: total.loss / count,
+            sparsity: pretrains.then_some(total.sparsity / count),
+            train_error: (!pretrains && self.has_classes(train)).then_some(100.0 * total.wrong / count),
             test_loss: None,
             test_error: None,
             seconds,
-            samples_per_second: train.count as f64 / seconds.max(1e-9),
+            communication,
+            samples_per_second: count / seconds.max(1e-9),
         })
     }
 
     /// The mean cost and the percentage of mistakes on the test samples, where there are any.
-    pub fn test(&mut self) -> (Option<f64>, Option<f64>) {
+    pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
         let test = std::mem::replace(&mut self.data.test, Split::empty());
         let all: Vec<usize> = (0..test.count).collect();
-        let (mut loss, mut wrong) = (0.0, Some(0));
+        let company = self.company.clone();
+        let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
-            self.fill(&test, chosen);
-            let pass = self.pass(chosen.len(), false);
+            let own = self.own(chosen.len());
+            self.fill(&test, &chosen[own.clone()]);
+            let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            let classes = self.experiment.model != ModelKind::Autoencoder;
-            let more = if classes { mistakes(outputs, &test, chosen) } else { None };
-            wrong = wrong.zip(more).map(|(wrong, more)| wrong + more);
-            loss += self.network.value(&pass, &self.targets) * chosen.len() as f64;
+            let mut wrong = [mistakes(outputs, &test, &chosen[own])];
+            pass.gradients.add(&mut wrong);
+            costs.wrong += wrong[0];
+            costs.loss += self.network.value(&pass, &self.targets);
         }
-        let count = test.count as f64;
+        let (count, has_classes) = (test.count as f64, self.has_classes(&test));
         self.data.test = test;
         if count == 0.0 {
-            return (None, None);
+            return Ok((None, None));
         }
-        (Some(loss / count), wrong.map(|wrong| 100.0 * wrong as f64 / count))
+        self.check()?;
+        Ok((Some(costs.loss / count), has_classes.then_some(100.0 * costs.wrong / count)))
     }
 
     /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
@@ -254,7 +436,7 @@ impl<T: Number> Trainer<T> {
         let all: Vec<usize> = (0..test.count).collect();
         for chosen in all.chunks(self.experiment.batch_size) {
             self.fill(&test, chosen);
-            let pass = self.pass(chosen.len(), false);
+            let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), false);
             let outputs = self.network.fprop(&pass, &self.inputs);
             let width = outputs.len() / chosen.len();
             for (sample, outputs) in chosen.iter().zip(outputs.chunks(width)) {
@@ -270,9 +452,9 @@ impl<T: Number> Trainer<T> {
         let chosen: Vec<usize> = (0..count.min(train.count)).collect();
         self.fill(&train, &chosen);
         self.data.train = train;
-        let pass = self.pass(chosen.len(), true);
+        let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), true);
         self.network.fprop(&pass, &self.inputs);
-        let loss = self.network.value(&pass, &self.targets);
+        let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
         self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
         loss
     }

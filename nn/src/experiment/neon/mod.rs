@@ -61,24 +61,55 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     entries.push(("epochs", model.need("num_epochs")?.clone()));
     // Split by samples, a model's batch is its share of the data set's.
     entries.push(("batch_size", batch.map_or_else(|| model.need("batch_size").cloned(), Ok)?));
+    if let Some(mode) = distribution(&experiment, &model)? {
+        entries.push(("distributed", mode));
+    }
     entries.push(("data", data));
     entries.push(("model", translate_model(&model)?));
     Ok(map(entries, place))
 }
 
-/// The data set, and its batch size where it has one.
-fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
-    let node = match (experiment.maybe("dataset"), experiment.maybe("datasets")) {
-        (Some(node), _) => node,
+/// How a file with `dist_flag` spreads its model: as `dist_mode` says, or as its model does.
+fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<Node>> {
+    let data = data_node(experiment)?;
+    let spreads = |node: &Node| node.get("dist_flag").and_then(Node::flag).unwrap_or(false);
+    if !spreads(experiment.node) && !spreads(data) {
+        return Ok(None);
+    }
+    let is = |name: &str| model.node.tag.as_deref().is_some_and(|tag| tag.ends_with(name));
+    let Some(mode) = data.get("dist_mode").or(model.maybe("dist_mode")) else {
+        let mode = if is(".MLPDist") { "vector" } else { "halo" };
+        return Ok(Some(text(mode, &data.place)));
+    };
+    let name = match (mode.whole(), mode.text()) {
+        (Some(0), _) | (_, Some("halopar")) => "halo",
+        (Some(1), _) | (_, Some("vecpar")) => "vector",
+        (_, Some("datapar")) => "data",
+        _ => {
+            let expected = "0, 1, halopar, vecpar or datapar";
+            return Err(mode.place.error("dist_mode", expected, mode.to_string(), "choose one"));
+        }
+    };
+    Ok(Some(text(name, &mode.place)))
+}
+
+fn data_node<'a>(experiment: &Object<'a>) -> Result<&'a Node> {
+    match (experiment.maybe("dataset"), experiment.maybe("datasets")) {
+        (Some(node), _) => Ok(node),
         (None, Some(list)) => match list.items() {
-            [node] => node,
+            [node] => Ok(node),
             other => {
                 let received = other.len().to_string();
-                return Err(list.place.error("datasets", "one data set", received, "keep one of them"));
+                Err(list.place.error("datasets", "one data set", received, "keep one of them"))
             }
         },
-        (None, None) => experiment.need("datasets")?,
-    };
+        (None, None) => experiment.need("datasets"),
+    }
+}
+
+/// The data set, and its batch size where it has one.
+fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
+    let node = data_node(experiment)?;
     let object = Object::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
     object.only(&[
         "name",
@@ -201,6 +232,9 @@ fn translate_model(model: &Object<'_>) -> Result<Node> {
         entries.push(("sparsity", find("sparsity")?));
         if let Ok(tied) = find("tied_weights") {
             entries.push(("tied_weights", tied));
+        }
+        for key in ["spot_check", "visualize"] {
+            model.maybe(key).into_iter().for_each(|value| entries.push((key, value.clone())));
         }
     }
     Ok(map(entries, place))

@@ -1,0 +1,100 @@
+//! The processes of a run: those that a launcher started, or as many as are asked for, started here.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use unisono::halo::Grid;
+use unisono::{Error, Result, World};
+use unisono_nn::{Arrangement, Experiment, NodeValue};
+
+use super::terminal::WIDTH_VARIABLE;
+use crate::launcher::{Audience, Ending, Outcome, Plan, Signals, Stream, launch};
+use crate::run::summary;
+
+/// Where a run takes place.
+pub(super) enum Processes {
+    /// In this process, together with those that a launcher started, or alone.
+    Here(Box<World>),
+    /// In so many processes that are still to be started.
+    Start(usize),
+}
+
+impl Processes {
+    /// Finds out how many processes there are or shall be, and whether the experiment can be spread over them.
+    pub(super) fn find(experiment: &Experiment, asked: Option<usize>) -> Result<Processes> {
+        let world = World::init()?;
+        let size = match world.size() {
+            1 => asked.or_else(|| size_of_grid(experiment)).unwrap_or(1),
+            size => size,
+        };
+        if let Some(asked) = asked.filter(|asked| *asked != size) {
+            let received = format!("{size} processes of {}", world.launcher());
+            return Err(Error::usage("train", format!("{asked} processes"), received, "leave -n out"));
+        }
+        Arrangement::new(experiment, size)?;
+        Ok(if size == world.size() { Processes::Here(Box::new(world)) } else { Processes::Start(size) })
+    }
+}
+
+/// How many processes the grid of a file has, where it says so for every axis.
+fn size_of_grid(experiment: &Experiment) -> Option<usize> {
+    let NodeValue::Text(text) = &experiment.resolved.get("distributed")?.get("grid")?.value else {
+        return None;
+    };
+    let sizes = text.split(',').map(|axis| axis.split_once('=')?.1.trim().parse::<usize>().ok());
+    let size = sizes.product::<Option<usize>>()?;
+    Grid::parse(text, size).ok().map(|grid| grid.size())
+}
+
+/// Starts this program again with the same arguments in so many processes, and stays until they have ended.
+pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsString]) -> i32 {
+    let failed = |message: String| {
+        eprintln!("unisono: {message}");
+        1
+    };
+    let mut signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => return failed(format!("cannot listen to signals: {error}")),
+    };
+    let width = || std::env::var("COLUMNS").unwrap_or_else(|_| "80".into());
+    let width = std::io::stderr().is_terminal().then(width);
+    let plan = Plan {
+        size,
+        program: this_program.iter().chain(arguments).cloned().collect(),
+        environment: width.map(|width| (WIDTH_VARIABLE.into(), width.into())).into_iter().collect(),
+        timeout: None,
+        grace: Duration::from_secs(5),
+        restarts: 0,
+        this_program,
+    };
+    match launch(&plan, &mut Front, &mut signals) {
+        Ok(outcome) => {
+            if !told(&outcome) {
+                let _ = std::io::stderr().write_all(&summary(&outcome, None, |_| std::iter::empty()));
+            }
+            outcome.exit_status()
+        }
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// Whether every rank ended by itself, so that one of them has said why.
+fn told(outcome: &Outcome) -> bool {
+    outcome.ranks.iter().all(|rank| matches!(rank.ending, Ending::Status(_)))
+}
+
+/// Shows what ranks print as it is: only the first one prints, unless something is wrong.
+struct Front;
+
+impl Audience for Front {
+    fn hear(&mut self, _: usize, stream: Stream, bytes: &[u8]) {
+        // Whoever does not read has seen enough.
+        let _ = match stream {
+            Stream::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+            Stream::Stderr => std::io::stderr().write_all(bytes),
+        };
+    }
+
+    fn end(&mut self, _: usize, _: Stream) {}
+}

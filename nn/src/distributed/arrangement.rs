@@ -1,0 +1,130 @@
+//! How the ranks of a run are arranged: which of them share a sample, and which have other samples.
+
+use unisono::Result;
+use unisono::halo::Grid;
+
+use crate::experiment::{Experiment, Node};
+
+/// How a model is spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Each rank has some samples of a batch.
+    Data,
+    /// Ranks have parts of the rows and columns of each sample.
+    Halo,
+    /// Ranks have parts of each sample as a plain vector.
+    Vector,
+    /// Each rank has some samples of a batch, and shares weights through a table.
+    Table,
+}
+
+impl Mode {
+    /// The mode of this name.
+    pub(crate) fn named(name: &str) -> Mode {
+        match name {
+            "halo" => Mode::Halo,
+            "vector" => Mode::Vector,
+            "table" => Mode::Table,
+            _ => Mode::Data,
+        }
+    }
+
+    /// The axes of a team in this mode.
+    fn axes(self) -> &'static [&'static str] {
+        match self {
+            Mode::Data | Mode::Table => &[],
+            Mode::Halo => &["h", "w"],
+            Mode::Vector => &["v"],
+        }
+    }
+}
+
+/// Ranks on a grid: along `data` they have other samples, along the other axes other parts of the same samples.
+///
+/// ```
+/// use unisono_nn::{Arrangement, Experiment, Mode};
+/// let text = "{epochs: 1, batch_size: 9, data: iris, distributed: {type: halo, grid: 'data=2,h=-1,w=3'}, \
+///              model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, outputs: 3}]}}";
+/// let experiment = Experiment::parse("spread.yaml", text, &[])?;
+/// let arrangement = Arrangement::new(&experiment, 12)?;
+/// assert_eq!((arrangement.mode, arrangement.data, arrangement.team.size()), (Mode::Halo, 2, 6));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrangement {
+    /// How samples are divided within a team.
+    pub mode: Mode,
+    /// All ranks.
+    pub grid: Grid,
+    /// How many teams there are.
+    pub data: usize,
+    /// The ranks of one team.
+    pub team: Grid,
+}
+
+impl Arrangement {
+    /// The arrangement that a file asks for; without a grid, as even as possible.
+    pub fn new(experiment: &Experiment, ranks: usize) -> Result<Arrangement> {
+        let node = experiment.resolved.get("distributed");
+        let mode =
+            node.and_then(|node| node.get("type")).and_then(Node::text).map_or(Mode::Data, Mode::named);
+        let place = node.map_or(&experiment.resolved.place, |node| &node.place);
+        let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
+            Some(text) => text.to_string(),
+            None => even(mode, ranks),
+        };
+        let refused = |expected: String, received: String, advice: &str| {
+            place.error("grid", expected, received, advice)
+        };
+        let grid = Grid::parse(&text, ranks).map_err(|error| match error {
+            unisono::Error::Usage { expected, received, advice, .. } => refused(expected, received, &advice),
+            other => other,
+        })?;
+        let known = |name: &str| name == "data" || mode.axes().contains(&name);
+        if let Some((name, _)) = grid.axes().find(|(name, _)| !known(name)) {
+            let axes = ["data"].iter().chain(mode.axes()).copied().collect::<Vec<_>>().join(", ");
+            let advice = "h and w belong to halo, v to vector";
+            return Err(refused(format!("axes of this mode: {axes}"), format!("`{name}`"), advice));
+        }
+        let data = grid.axes().find(|(name, _)| *name == "data").map_or(1, |(_, size)| size);
+        let mut team: Vec<(&str, i64)> =
+            grid.axes().filter(|(name, _)| *name != "data").map(|(name, size)| (name, size as i64)).collect();
+        // Every axis of the mode is there, perhaps with one rank.
+        for axis in mode.axes() {
+            if team.iter().all(|(name, _)| name != axis) {
+                team.push((axis, 1));
+            }
+        }
+        if team.is_empty() {
+            team.push(("v", 1));
+        }
+        let team = Grid::new(&team, ranks / data)?;
+        Ok(Arrangement { mode, grid, data, team })
+    }
+
+    /// Which team a rank is in, and where in it.
+    pub(crate) fn place(&self, rank: usize) -> (usize, usize) {
+        let coordinates = self.grid.coordinates(rank);
+        let (mut team, mut inside) = (0, 0);
+        for ((name, size), coordinate) in self.grid.axes().zip(coordinates) {
+            match name {
+                "data" => team = coordinate,
+                _ => inside = inside * size + coordinate,
+            }
+        }
+        (team, inside)
+    }
+}
+
+/// A grid of all ranks for a mode.
+fn even(mode: Mode, ranks: usize) -> String {
+    match mode {
+        Mode::Data | Mode::Table => format!("data={ranks}"),
+        Mode::Vector => format!("v={ranks}"),
+        Mode::Halo => {
+            let rows = (1..=ranks).take_while(|rows| rows * rows <= ranks);
+            let rows = rows.filter(|rows| ranks.is_multiple_of(*rows)).last().unwrap_or(1);
+            format!("h={rows},w={}", ranks / rows)
+        }
+    }
+}

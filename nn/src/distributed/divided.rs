@@ -1,0 +1,155 @@
+//! A fully connected layer that is split by its inputs, and the layer that brings parts together.
+
+use std::ops::Range;
+
+use unisono::Group;
+use unisono::halo::Partition;
+
+use super::faults::Faults;
+use super::sums::Over;
+use crate::layers::{FullyConnected, Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::Shape;
+use crate::weight::Weight;
+
+/// Every rank has the weights of some inputs. All get all outputs.
+pub(crate) struct Divided<T> {
+    inner: FullyConnected<T>,
+    team: Over,
+    /// Where all ranks have all inputs: how many, and which are this rank's.
+    slice: Option<(usize, Range<usize>)>,
+    inputs: Vec<T>,
+    error: Vec<T>,
+}
+
+impl<T: Number> Divided<T> {
+    /// From the layer of this rank's inputs; with a slice, it takes them from all.
+    pub(crate) fn new(
+        inner: FullyConnected<T>,
+        team: Over,
+        slice: Option<(usize, Range<usize>)>,
+    ) -> Divided<T> {
+        Divided { inner, team, slice, inputs: Vec::new(), error: Vec::new() }
+    }
+}
+
+impl<T: Number> Layer<T> for Divided<T> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn input(&self) -> Shape {
+        self.slice.as_ref().map_or(self.inner.input(), |(size, _)| Shape::flat(*size))
+    }
+
+    fn output(&self) -> Shape {
+        self.inner.output()
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::All
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let pass = Pass { sums: &self.team, ..*pass };
+        let Some((size, range)) = &self.slice else { return self.inner.fprop(&pass, inputs, outputs) };
+        self.inputs.clear();
+        inputs.chunks(*size).for_each(|sample| self.inputs.extend_from_slice(&sample[range.clone()]));
+        self.inner.fprop(&pass, &self.inputs, outputs);
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let pass = Pass { sums: &self.team, ..*pass };
+        let Some((size, _)) = &self.slice else {
+            return self.inner.bprop(&pass, inputs, outputs, error, input_error);
+        };
+        self.error.resize(self.inputs.len(), T::ZERO);
+        let wanted = input_error.is_some();
+        self.inner.bprop(&pass, &self.inputs, outputs, error, wanted.then_some(&mut self.error[..]));
+        if let Some(input_error) = input_error {
+            let parts = Partition::balanced(*size, self.team.group.size());
+            let places = |rank: usize| parts.range(rank).collect();
+            gather(&self.team.group, &self.team.faults, pass.batch, &self.error, input_error, places);
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        self.inner.weights()
+    }
+}
+
+/// Brings the parts of all ranks together: `places` says where the numbers of a rank's part of a sample belong.
+fn gather<T: Number>(
+    group: &Group,
+    faults: &Faults,
+    batch: usize,
+    part: &[T],
+    whole: &mut [T],
+    places: impl Fn(usize) -> Vec<usize>,
+) {
+    if batch == 0 {
+        return;
+    }
+    let places: Vec<Vec<usize>> = (0..group.size()).map(places).collect();
+    let counts: Vec<usize> = places.iter().map(|places| batch * places.len()).collect();
+    let mut parts = vec![T::ZERO; whole.len()];
+    faults.guard(|| group.all_gather_varied(part, &mut parts, &counts));
+    let size = whole.len() / batch;
+    let mut rest = &parts[..];
+    for places in &places {
+        for sample in whole.chunks_mut(size) {
+            let (own, others) = rest.split_at(places.len());
+            places.iter().zip(own).for_each(|(place, value)| sample[*place] = *value);
+            rest = others;
+        }
+    }
+}
+
+/// Gives every rank all numbers of a sample of which each has a part.
+pub(crate) struct Gathered {
+    pub(crate) name: String,
+    pub(crate) input: Shape,
+    pub(crate) output: Shape,
+    pub(crate) team: Over,
+    /// Where the parts of all ranks are in the whole.
+    pub(crate) places: Vec<Vec<usize>>,
+}
+
+impl<T: Number> Layer<T> for Gathered {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.input
+    }
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::All
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let places = |rank: usize| self.places[rank].clone();
+        gather(&self.team.group, &self.team.faults, pass.batch, inputs, outputs, places);
+    }
+
+    fn bprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &[T], error: &[T], input_error: Option<&mut [T]>) {
+        let Some(input_error) = input_error else { return };
+        let own = &self.places[self.team.group.rank()];
+        let samples = input_error.chunks_mut(own.len().max(1)).zip(error.chunks(self.output.size()));
+        for (part, whole) in samples {
+            part.iter_mut().zip(own).for_each(|(part, place)| *part = whole[*place]);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Which part of the numbers between two layers a rank holds.
+
+use std::ops::Range;
+
+use unisono::halo::Partition;
+
+use super::company::Company;
+use crate::shape::Shape;
+
+/// What the ranks of a team hold of numbers of a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Some rows and columns of all maps.
+    Patch(Shape),
+    /// Some of them, seen as a plain vector.
+    Slice(Shape),
+    /// All of them.
+    Whole(Shape),
+}
+
+impl Held {
+    /// The shape of the whole.
+    pub(crate) fn whole(self) -> Shape {
+        match self {
+            Held::Patch(shape) | Held::Slice(shape) | Held::Whole(shape) => shape,
+        }
+    }
+
+    /// The shape of this rank's part.
+    pub(crate) fn own(self, company: &Company) -> Shape {
+        match self {
+            Held::Patch(shape) => {
+                let [rows, columns] = company.patch(shape);
+                Shape::new(shape.maps, rows.len(), columns.len())
+            }
+            Held::Slice(shape) => Shape::flat(company.slice(shape.size()).len()),
+            Held::Whole(shape) => shape,
+        }
+    }
+
+    /// Where the numbers of this rank's part are in the whole.
+    pub(crate) fn indices(self, company: &Company) -> Vec<usize> {
+        self.indices_of(company, company.team.group.rank())
+    }
+
+    /// Where the numbers of a rank's part are in the whole.
+    pub(crate) fn indices_of(self, company: &Company, rank: usize) -> Vec<usize> {
+        match self {
+            Held::Patch(shape) => {
+                let [rows, columns] = company.patch_of(shape, rank);
+                let row = |map: usize, row: usize| {
+                    columns.clone().map(move |column| (map * shape.rows + row) * shape.columns + column)
+                };
+                (0..shape.maps).flat_map(|map| rows.clone().flat_map(move |at| row(map, at))).collect()
+            }
+            Held::Slice(shape) => {
+                Partition::balanced(shape.size(), company.team.group.size()).range(rank).collect()
+            }
+            Held::Whole(shape) => (0..shape.size()).collect(),
+        }
+    }
+}
+
+impl Company {
+    /// The rows and columns of a shape that are this rank's.
+    pub(crate) fn patch(&self, shape: Shape) -> [Range<usize>; 2] {
+        self.patch_of(shape, self.team.group.rank())
+    }
+
+    fn patch_of(&self, shape: Shape, rank: usize) -> [Range<usize>; 2] {
+        let along = |name: &str, size: usize| {
+            let axis = self.grid.axis(name).ok();
+            let (parts, part) =
+                axis.map_or((1, 0), |axis| (self.grid.extent(axis), self.grid.coordinates(rank)[axis]));
+            Partition::balanced(size, parts).range(part)
+        };
+        [along("h", shape.rows), along("w", shape.columns)]
+    }
+
+    /// The part of a vector that is this rank's.
+    pub(crate) fn slice(&self, size: usize) -> Range<usize> {
+        Partition::balanced(size, self.team.group.size()).range(self.team.group.rank())
+    }
+}

@@ -1,0 +1,33 @@
+//! Sums over the ranks of a group.
+
+use unisono::{Group, ReduceOp};
+
+use super::faults::Faults;
+use crate::layers::Sums;
+use crate::number::Number;
+
+/// Sums over the ranks of a group, in rank order.
+#[derive(Clone)]
+pub(crate) struct Over {
+    pub(crate) group: Group,
+    pub(crate) faults: Faults,
+}
+
+impl<T: Number> Sums<T> for Over {
+    fn sum(&self, values: &mut [T]) {
+        // Every member has as many values, so all leave an empty call out.
+        if self.group.size() > 1 && !values.is_empty() {
+            self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
+        }
+    }
+
+    fn add(&self, values: &mut [f64]) {
+        Sums::<f64>::sum(self, values);
+    }
+
+    fn largest(&self, values: &mut [f64]) {
+        if self.group.size() > 1 && !values.is_empty() {
+            self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Max));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A layer of a tower: this rank's part of the outputs, from its part of the inputs and their halo.
+
+use super::halos::Halos;
+use super::sums::Over;
+use crate::exact::Exact;
+use crate::layers::{Activation, Filtering, Halo, Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::Shape;
+use crate::weight::Weight;
+
+/// A layer that computes on a part. Its sums run over all ranks that have other parts.
+pub(crate) struct Tower<T> {
+    inner: Box<dyn Layer<T>>,
+    input: Shape,
+    output: Shape,
+    halos: Option<Halos>,
+    sums: Over,
+    gradients: Over,
+    padded: Vec<T>,
+    padded_error: Vec<T>,
+}
+
+impl<T: Number> Tower<T> {
+    /// From the layer of this rank's part, which sees its input with the halo around it.
+    pub(crate) fn new(
+        inner: Box<dyn Layer<T>>,
+        (input, output): (Shape, Shape),
+        halos: Option<Halos>,
+        (sums, gradients): (Over, Over),
+    ) -> Tower<T> {
+        let halos = halos.filter(|halos| !halos.is_trivial);
+        Tower { inner, input, output, halos, sums, gradients, padded: Vec::new(), padded_error: Vec::new() }
+    }
+}
+
+impl<T: Number> Layer<T> for Tower<T> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn input(&self) -> Shape {
+        self.input
+    }
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let pass = Pass { sums: &self.sums, ..*pass };
+        let seen = match &mut self.halos {
+            Some(halos) => {
+                halos.forward(pass.batch, inputs, &mut self.padded);
+                &self.padded[..]
+            }
+            None => inputs,
+        };
+        self.inner.fprop(&pass, seen, outputs);
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let pass = Pass { sums: &self.sums, gradients: &self.gradients, ..*pass };
+        let Some(halos) = &mut self.halos else {
+            return self.inner.bprop(&pass, inputs, outputs, error, input_error);
+        };
+        if pass.exact {
+            let pass = Pass { seam: Some(&*halos), ..pass };
+            return self.inner.bprop(&pass, &self.padded, outputs, error, input_error);
+        }
+        let wanted = input_error.is_some();
+        self.padded_error.resize(self.padded.len(), T::ZERO);
+        let padded_error = wanted.then_some(&mut self.padded_error[..]);
+        self.inner.bprop(&pass, &self.padded, outputs, error, padded_error);
+        if let Some(input_error) = input_error {
+            halos.adjoint(pass.batch, &self.padded_error, input_error);
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        self.inner.weights()
+    }
+
+    fn memory(&mut self) -> Vec<(&'static str, &mut Vec<T>)> {
+        self.inner.memory()
+    }
+
+    fn activation(&self) -> Option<Activation> {
+        self.inner.activation()
+    }
+
+    fn filtering(&mut self) -> Option<Filtering<'_, T>> {
+        let halo = self.halos.as_mut().map(|halos| halos as &mut dyn Halo<T>);
+        Some(Filtering { halo, ..self.inner.filtering()? })
+    }
+
+    fn after_update(&mut self) {
+        self.inner.after_update();
+    }
+}
+
+/// A layer on a rank that has none of its outputs: it keeps weights that all ranks have, and learns from the others.
+pub(crate) struct Idle<T> {
+    pub(crate) name: String,
+    pub(crate) input: Shape,
+    pub(crate) output: Shape,
+    pub(crate) reach: Reach,
+    pub(crate) weights: Vec<Weight<T>>,
+    /// Whether it stands for a layer with a window.
+    pub(crate) windows: bool,
+    /// Whether it stands for local filters.
+    pub(crate) filters: bool,
+}
+
+impl<T: Number> Layer<T> for Idle<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.input
+    }
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) {}
+
+    fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
+        // The others form exact sums now; this rank adds nothing to them.
+        let nothing = |length: usize| Exact::new(pass, length, [0.0, 1.0]);
+        for weight in &mut self.weights {
+            match pass.exact {
+                true => nothing(weight.values.len()).total(pass.gradients, &mut weight.gradient),
+                false => weight.gradient.fill(T::ZERO),
+            }
+        }
+        match input_error {
+            Some(input_error) if pass.exact && self.windows => pass.settle(nothing(0), input_error),
+            Some(input_error) => input_error.fill(T::ZERO),
+            None => {}
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        self.weights.iter_mut().collect()
+    }
+
+    fn filtering(&mut self) -> Option<Filtering<'_, T>> {
+        self.filters.then_some(Filtering { filter: None, halo: None })
+    }
+}

@@ -1,0 +1,193 @@
+//! Sums whose bits do not depend on the order of their terms, nor on which rank adds which.
+//!
+//! Each term is cut into two or three pieces, each a multiple of a unit that is so large that 2³⁰ such pieces add up
+//! without any rounding. The units follow from the largest term of all ranks. After J. Demmel and H. D. Nguyen, "Fast
+//! reproducible floating-point summation", 2013.
+
+use crate::layers::{Pass, Sums};
+use crate::number::Number;
+
+/// How many terms a sum may have, as a power of two.
+const TERMS: i32 = 30;
+
+/// Some sums that grow term by term.
+pub(crate) struct Exact {
+    /// Adding and subtracting one of these rounds a number to a multiple of a unit.
+    pub(crate) rounders: Vec<f64>,
+    /// For each unit, the pieces of all sums.
+    pub(crate) pieces: Vec<Vec<f64>>,
+}
+
+/// 1.5 · 2 to a power.
+fn rounder(power: i32) -> f64 {
+    1.5 * f64::from_bits(((power.clamp(-1000, 1000) + 1023) as u64) << 52)
+}
+
+/// The largest size; a NaN is larger than everything.
+pub(crate) fn largest<T: Number>(values: &[T]) -> f64 {
+    let larger = |most: f64, value: &T| {
+        let size = value.double().abs();
+        if size <= most || most.is_nan() { most } else { size }
+    };
+    values.iter().fold(0.0, larger)
+}
+
+impl Exact {
+    /// Sums of terms that are at most as large as the product of these numbers, each the largest of this rank. All ranks
+    /// of the run call it together.
+    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> Exact {
+        pass.all.largest(&mut factors);
+        let bound = factors[0] * factors[1];
+        // 2 to this power is larger than every term.
+        let power = (bound.to_bits() >> 52 & 0x7ff) as i32 - 1022;
+        let levels = if T::NAME == "f32" { 2 } else { 3 };
+        let rounders = (0..levels).map(|level| match bound.is_finite() {
+            // A rounded number keeps 52 − TERMS bits of the size of the largest term, and what is left is half a unit.
+            true => rounder(power + TERMS - (53 - TERMS) * level),
+            false => f64::NAN,
+        });
+        Exact { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
+    }
+
+    /// Adds one term to one sum.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, at: usize, mut term: f64) {
+        for (rounder, pieces) in self.rounders.iter().zip(&mut self.pieces) {
+            let piece = (term + rounder) - rounder;
+            pieces[at] += piece;
+            term -= piece;
+        }
+    }
+
+    /// Adds a factor times each value to neighbouring sums.
+    pub(crate) fn add_scaled<T: Number>(&mut self, at: usize, factor: T, values: &[T]) {
+        let factor = factor.double();
+        match (&self.rounders[..], &mut self.pieces[..]) {
+            (&[first, second], [one, two]) => {
+                let sums = one[at..].iter_mut().zip(&mut two[at..]);
+                for ((one, two), value) in sums.zip(values) {
+                    let term = factor * value.double();
+                    let piece = (term + first) - first;
+                    *one += piece;
+                    *two += ((term - piece) + second) - second;
+                }
+            }
+            _ => {
+                for (index, value) in values.iter().enumerate() {
+                    self.add(at + index, factor * value.double());
+                }
+            }
+        }
+    }
+
+    /// Adds the product of two vectors to one sum.
+    pub(crate) fn add_dot<T: Number>(&mut self, at: usize, left: &[T], right: &[T]) {
+        const LANES: usize = 8;
+        // Pieces add up exactly, so lanes of them may.
+        let mut lanes = [[0.0; LANES]; 3];
+        let mut chunk = |left: &[T], right: &[T]| {
+            for (lane, (left, right)) in left.iter().zip(right).enumerate() {
+                let mut term = left.double() * right.double();
+                for (rounder, lanes) in self.rounders.iter().zip(&mut lanes) {
+                    let piece = (term + rounder) - rounder;
+                    lanes[lane] += piece;
+                    term -= piece;
+                }
+            }
+        };
+        left.chunks(LANES).zip(right.chunks(LANES)).for_each(|(left, right)| chunk(left, right));
+        for (pieces, lanes) in self.pieces.iter_mut().zip(lanes) {
+            pieces[at] += lanes.iter().sum::<f64>();
+        }
+    }
+
+    /// The sums over the ranks of a group, each rounded once.
+    pub(crate) fn total<T: Number>(mut self, over: &dyn Sums<T>, totals: &mut [T]) {
+        self.pieces.iter_mut().for_each(|pieces| over.add(pieces));
+        self.round(totals);
+    }
+
+    /// The sums, each rounded once.
+    pub(crate) fn round<T: Number>(&self, totals: &mut [T]) {
+        for (index, total) in totals.iter_mut().enumerate() {
+            // The smallest first: the order is the same everywhere.
+            *total = T::of(self.pieces.iter().rev().map(|pieces| pieces[index]).sum());
+        }
+    }
+}
+
+/// The sum of terms over the ranks of a group: exact where a pass is, else as they come.
+pub(crate) fn sum<T: Number>(
+    pass: &Pass<'_, T>,
+    over: &dyn Sums<T>,
+    terms: impl Iterator<Item = f64>,
+) -> f64 {
+    if !pass.exact {
+        let mut sum = [terms.sum()];
+        over.add(&mut sum);
+        return sum[0];
+    }
+    let terms: Vec<f64> = terms.collect();
+    let mut sums = Exact::new(pass, 1, [largest(&terms), 1.0]);
+    terms.iter().for_each(|term| sums.add(0, *term));
+    sums.pieces.iter_mut().for_each(|pieces| over.add(pieces));
+    sums.pieces.iter().rev().map(|pieces| pieces[0]).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+
+    #[test]
+    fn sums_do_not_depend_on_the_order_and_are_accurate() {
+        let stream = Stream::new(5, "terms");
+        for scale in [1e-30, 1.0, 1e20] {
+            let terms: Vec<f64> = (0..5000).map(|at| scale * stream.normal(at).powi(5)).collect();
+            let sum = |order: &[usize], parts: usize| {
+                let pass = Pass::<f64>::alone(1, true, 0);
+                let all = || Exact::new(&pass, 1, [largest(&terms), 1.0]);
+                let mut total = all();
+                for part in order.chunks(order.len().div_ceil(parts)) {
+                    let mut sums = all();
+                    part.iter().for_each(|index| sums.add(0, terms[*index]));
+                    for (total, part) in total.pieces.iter_mut().zip(&sums.pieces) {
+                        total[0] += part[0];
+                    }
+                }
+                let mut result = [0.0_f64];
+                total.round(&mut result);
+                result[0]
+            };
+            let order: Vec<usize> = (0..terms.len()).collect();
+            let expected = sum(&order, 1);
+            for (branch, parts) in [(1, 1), (2, 2), (3, 9), (4, 700)] {
+                let found = sum(&stream.branch(branch).permutation(terms.len()), parts);
+                assert_eq!(found.to_bits(), expected.to_bits());
+            }
+            let plain: f64 = terms.iter().sum();
+            let most = largest(&terms);
+            assert!((plain - expected).abs() < 1e-12 * most, "{plain} {expected}");
+        }
+    }
+
+    #[test]
+    fn products_scaled_vectors_and_single_terms_agree() {
+        let stream = Stream::new(6, "terms");
+        let vector =
+            |number: u64| -> Vec<f32> { (0..37).map(|at| stream.branch(number).normal(at) as f32).collect() };
+        let (left, right) = (vector(1), vector(2));
+        let pass = Pass::<f32>::alone(1, true, 0);
+        let mut sums = Exact::new(&pass, 3, [largest(&left), largest(&right)]);
+        sums.add_dot(0, &left, &right);
+        left.iter().zip(&right).for_each(|(left, right)| sums.add_scaled(1, *left, &[*right]));
+        left.iter().zip(&right).for_each(|(left, right)| sums.add(2, left.double() * right.double()));
+        let mut totals = [0.0_f32; 3];
+        sums.round(&mut totals);
+        assert!(totals[0] == totals[1] && totals[1] == totals[2] && totals[0] != 0.0, "{totals:?}");
+        let mut broken = Exact::new(&pass, 1, [f64::NAN, 1.0]);
+        broken.add(0, 1.0);
+        broken.round(&mut totals[..1]);
+        assert!(totals[0].is_nan());
+    }
+}

@@ -1,0 +1,182 @@
+//! A check of a distributed run: every layer's outputs, errors and gradients against those of one process.
+
+use unisono::{Error, Group, ReduceOp, Result};
+
+use super::trainer::{batch_of, load_data, pass};
+use crate::distributed::{Company, Failure, Held, build};
+use crate::experiment::{Experiment, Precision};
+use crate::models::Network;
+use crate::number::Number;
+
+/// How far some numbers of a layer are from those of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// The layer.
+    pub layer: String,
+    /// Which of its numbers: `outputs`, `errors`, or the gradient of a weight by its name.
+    pub what: String,
+    /// The largest difference of all ranks.
+    pub difference: f64,
+    /// The largest of the numbers.
+    pub scale: f64,
+    /// The largest difference that rounding explains.
+    pub allowed: f64,
+}
+
+impl Comparison {
+    /// Whether rounding explains the difference.
+    pub fn passes(&self) -> bool {
+        self.difference <= self.allowed
+    }
+}
+
+/// Passes the first batch through the network of one process and through that of these ranks, and compares layer by
+/// layer. Every rank calls it and gets the same answer.
+///
+/// ```
+/// use unisono_nn::{Experiment, check};
+/// let text = "{epochs: 1, batch_size: 9, data: iris, distributed: vector, \
+///              model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, outputs: 3}]}}";
+/// let experiment = Experiment::parse("iris.yaml", text, &[])?;
+/// unisono::testing::spawn(2, |group| {
+///     let found = check(&group, &experiment).unwrap();
+///     assert!(found.len() == 4 && found.iter().all(|comparison| comparison.passes()));
+/// });
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, Failure> {
+    let company =
+        Company::new(group, experiment).map_err(|error| Failure { error, own: group.rank() == 0 })?;
+    let result = match experiment.precision {
+        Precision::Single => check_in::<f32>(experiment, &company),
+        Precision::Double => check_in::<f64>(experiment, &company),
+    };
+    company.agree(result)
+}
+
+/// The largest difference and the largest number.
+fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> [f64; 2] {
+    let (mut difference, mut scale) = (0.0_f64, 0.0_f64);
+    for (one, other) in whole.zip(own) {
+        let apart = (one.double() - other.double()).abs();
+        // A NaN differs from everything.
+        difference = if apart.is_nan() { f64::INFINITY } else { difference.max(apart) };
+        scale = scale.max(one.double().abs());
+    }
+    [difference, scale]
+}
+
+/// One network after a pass forward and backward, with the errors of the outputs of its layers.
+struct Passed<T> {
+    network: Network<T>,
+    errors: Vec<Option<Vec<T>>>,
+}
+
+impl<T: Number> Passed<T> {
+    fn new(
+        mut network: Network<T>,
+        experiment: &Experiment,
+        company: Option<&Company>,
+        (inputs, targets): (&[T], &[T]),
+        count: usize,
+    ) -> Passed<T> {
+        let own = company.map_or(0..count, |company| company.own(count));
+        let pass = pass(company, experiment, 0, &own, true);
+        let mut errors = vec![None; network.layers().len()];
+        network.fprop(&pass, inputs);
+        network.bprop_watched(&pass, inputs, targets, count, 0, &mut |layer, error| {
+            errors[layer] = Some(error.to_vec());
+        });
+        if let Some(company) = company.filter(|_| !pass.exact) {
+            company.sum_gradients(&mut network, 0);
+        }
+        Passed { network, errors }
+    }
+}
+
+fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>> {
+    let data = load_data(experiment)?;
+    let count = experiment.batch_size.min(data.train.count);
+    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count);
+    let whole = Passed::new(
+        experiment.network::<T>(data.shape, data.outputs)?,
+        experiment,
+        None,
+        (&inputs, &targets),
+        count,
+    );
+    let built = build::<T>(experiment, company, data.shape, data.outputs)?;
+    let own = company.own(count);
+    let part = |values: &[T], held: Held| -> Vec<T> {
+        let (size, places) = (held.whole().size(), held.indices(company));
+        let samples = values[own.start * size..own.end * size].chunks(size);
+        samples.flat_map(|sample| places.iter().map(|place| sample[*place])).collect()
+    };
+    let width = targets.len() / count;
+    let own_inputs = part(&inputs, built.input);
+    let own_targets = &targets[own.start * width..own.end * width];
+    let spread = Passed::new(built.network, experiment, Some(company), (&own_inputs, own_targets), count);
+    let (mut single, mut many) = (whole, spread);
+    let mut found: Vec<(String, String, [f64; 2])> = Vec::new();
+    for index in 0..single.network.layers().len() {
+        let name = single.network.layers()[index].name().to_string();
+        let other = many.network.layers().iter().position(|layer| layer.name() == name);
+        let other = other.expect("both have the layers of the file");
+        let held = built.held[other];
+        let mut compare = |what: &str, one: &[T], other: &[T]| {
+            found.push((name.clone(), what.into(), distance(part(one, held).into_iter(), other)));
+        };
+        compare("outputs", single.network.outputs_of(index), many.network.outputs_of(other));
+        if let (Some(one), Some(other)) = (&single.errors[index], &many.errors[other]) {
+            compare("errors", one, other);
+        }
+        let weights = single.network.layers()[index].weights();
+        for (one, other) in weights.into_iter().zip(many.network.layers()[other].weights()) {
+            let expected = match &other.cut {
+                Some(cut) => cut.take(&one.gradient),
+                None => one.gradient.clone(),
+            };
+            let apart = distance(expected.into_iter(), &other.gradient);
+            found.push((name.clone(), format!("gradient of {}", one.name), apart));
+        }
+    }
+    company.faults.check()?;
+    let mut numbers: Vec<f64> = found.iter().flat_map(|(_, _, numbers)| *numbers).collect();
+    company.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
+    if numbers.is_empty() {
+        return Err(Error::internal("check", "no layers to compare"));
+    }
+    Ok(judged(experiment, found, &numbers))
+}
+
+/// Says for each difference whether it is too large.
+fn judged(
+    experiment: &Experiment,
+    found: Vec<(String, String, [f64; 2])>,
+    numbers: &[f64],
+) -> Vec<Comparison> {
+    let relative = match (experiment.deterministic, experiment.precision) {
+        (true, _) => 0.0,
+        (false, Precision::Single) => 1e-5,
+        (false, Precision::Double) => 1e-10,
+    };
+    let mut comparisons: Vec<Comparison> = found
+        .into_iter()
+        .zip(numbers.chunks(2))
+        .map(|((layer, what, _), numbers)| {
+            let (difference, scale) = (numbers[0], numbers[1]);
+            Comparison { layer, what, difference, scale, allowed: relative * scale }
+        })
+        .collect();
+    // What of a gradient is zero but for rounding is as far off as that of the layer's other weights.
+    for index in 0..comparisons.len() {
+        let layer = &comparisons[index].layer;
+        let gradients =
+            comparisons.iter().filter(|other| other.layer == *layer && other.what.starts_with("gradient"));
+        let most = gradients.fold(0.0_f64, |most, other| most.max(other.scale));
+        if comparisons[index].what.starts_with("gradient") {
+            comparisons[index].allowed = relative * most;
+        }
+    }
+    comparisons
+}
