@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, LEFT_EARLY, Result};
 use crate::transport::arena::{Arena, Fate};
 use crate::transport::shm;
 use crate::world::{InitOptions, World};
@@ -110,6 +110,8 @@ impl Job {
     pub fn activity(&self, rank: usize) -> String {
         let place = self.arena.place(rank);
         match place.stay.fate() {
+            // Whether anybody still needed it is not the launcher's business.
+            Fate::Lost(LEFT_EARLY) => "it has ended, or called shutdown".into(),
             Fate::Lost(how) => how.into(),
             Fate::Here | Fate::Returning => place.in_words(),
         }

@@ -382,7 +382,6 @@ fn rounds_go_on_without_the_slowest() {
         let consistency = Consistency::Bsp { backup: 1 };
         let options = TableOptions { consistency, ..TableOptions::default() };
         let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
-        let mut seen = Vec::new();
         for round in 0..15 {
             if world.rank() == 2 {
                 std::thread::sleep(Duration::from_millis(3));
@@ -390,12 +389,12 @@ fn rounds_go_on_without_the_slowest() {
             add(&table, &[0, 1, 2], &[1, 1, 1]);
             let values = get(&table, &[0, 1, 2]);
             assert!(values.iter().all(|&value| value >= 2 * (round + 1)), "two adds a round: {values:?}");
-            seen.push(values);
         }
         tables.finish().unwrap();
-        seen
+        tables.barrier().unwrap();
+        get(&table, &[0, 1, 2])
     }) {
-        assert_eq!(seen[0], seen[1]);
-        assert!(seen[0].iter().flatten().all(|value| value % 2 == 0), "no round has more: {:?}", seen[0]);
+        // Who reads late may see adds of later rounds already; in the end no round has had more than two.
+        assert!(seen.iter().flatten().all(|&value| value == 30), "{seen:?}");
     }
 }

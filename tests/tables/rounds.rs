@@ -103,24 +103,22 @@ fn a_reader_is_never_further_ahead_than_the_bound() {
 fn the_adds_of_the_slowest_are_dropped_and_answered() {
     let paths = on_all_paths(3, |world, tables| {
         let table = ArrayTable::<i64>::create(tables, 4, None, options("bsp:backup=1")).unwrap();
-        let mut seen = Vec::new();
+        let mut values = [0; 4];
         for step in 0..20 {
             if world.rank() == 2 {
                 std::thread::sleep(Duration::from_millis(3));
             }
             table.add(&[1; 4]).unwrap();
-            let mut values = [0; 4];
             table.get(&mut values).unwrap();
             assert!(values[0] >= 2 * (step + 1), "every round has two adds: {values:?}");
-            seen.push(values[0]);
         }
         tables.finish().unwrap();
-        seen
+        tables.barrier().unwrap();
+        table.get(&mut values).unwrap();
+        values
     });
-    for seen in paths {
-        assert!(seen[0].iter().all(|value| value % 2 == 0), "no round has more: {:?}", seen[0]);
-        assert_eq!(seen[0], seen[1]);
-    }
+    // Who reads late may see adds of later rounds already; in the end no round has had more than two.
+    assert!(paths.iter().flatten().all(|values| *values == [40; 4]), "{paths:?}");
 }
 
 #[test]

@@ -66,6 +66,12 @@ def test_a_timeout_names_the_worker_that_is_missing(run_ranks):
     assert "get" in seen["message"] and "array-1" in seen["message"]
 
 
+def test_whoever_makes_a_table_alone_hears_which(run_ranks):
+    seen = json.loads(run_ranks(2, "table_trouble.py", "alone", UNISONO_TIMEOUT="2").check().notes[0])
+    assert seen["type"] == "Timeout" and seen["missing"] == [1], seen
+    assert 'making table "weights" #' in seen["message"], seen
+
+
 def test_a_killed_worker_is_named_where_others_need_it(run_ranks):
     job = run_ranks(3, "table_trouble.py", "killed")
     assert job.status != 0

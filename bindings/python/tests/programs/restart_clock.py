@@ -25,6 +25,7 @@ uni.barrier()
 counts = table.get()
 assert table.clock == STEPS, table.clock
 assert counts[0] == counts[2] == STEPS and STEPS // 2 <= counts[1] <= STEPS, counts
+uni.barrier()
 
 # Different numbers of steps, and calls that all make in between.
 for _ in range(3):

@@ -55,6 +55,12 @@ if trouble == "late":
     else:
         until_noted(0)
 
+elif trouble == "alone":
+    if world.rank == 0:
+        observe(lambda: uni.ArrayTable(3, name="weights"))
+    else:
+        until_noted(0)
+
 elif trouble == "killed":
     rounds, free = uni.ArrayTable(2, consistency="bsp"), uni.ArrayTable(2, "int64")
     bounded = uni.ArrayTable(2, consistency="ssp:0")

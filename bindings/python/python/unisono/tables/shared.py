@@ -8,7 +8,7 @@ import numpy as np
 
 from unisono import _native
 from unisono.arrays import bfloat16, name_of
-from unisono.errors import UsageError
+from unisono.errors import Error, UsageError
 from unisono.tables import convert
 from unisono.world import world
 
@@ -91,6 +91,20 @@ class SharedTable(Generic[N]):
         return np.asarray(self._native.staleness())
 
 
+_FIRST_USE = "the first use of tables"
+
+
+def _tables_for(table: str) -> _native.Tables:
+    """The default world's tables; what goes wrong with them is said of the table that they are needed for."""
+    try:
+        return world()._tables()
+    except Error as error:
+        if error.operation == _FIRST_USE:
+            error.operation = f"making {table}"
+            error.args = (str(error).replace(_FIRST_USE, error.operation, 1),)
+        raise
+
+
 def make(
     kind: str,
     first: tuple[Any, ...],
@@ -142,4 +156,4 @@ def make(
         "add": options,
     }
     more = () if kind == "key_value" else (values,)
-    return getattr(world()._tables(), kind)(*first, *more, wishes, timeout)
+    return getattr(_tables_for(table), kind)(*first, *more, wishes, timeout)
