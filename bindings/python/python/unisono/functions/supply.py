@@ -191,6 +191,7 @@ class Supply:
     ) -> None:
         registry = self._member.variables
         along = [one for item in items for one in item.along()]
+        settings = [one for one in settings if one[0] in self._sent]
         before = len(registry.objects)
         while True:
             try:
