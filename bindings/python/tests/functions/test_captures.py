@@ -368,3 +368,35 @@ def test_attributes_that_are_assigned_reach_workers(fork):
     assert g(x) == 31
     plain.inner.shift = 0.0
     assert g(x) == 30
+
+
+class Link:
+    """One of many."""
+
+    def __init__(self, next):
+        self.next, self.value = next, 1.0
+
+
+def test_long_chains_and_lists_of_objects(fork):
+    fork(2)
+    chain, x = None, functions.data(np.ones(3))
+    for _ in range(3000):
+        chain = Link(chain)
+    links = [Link(None) for _ in range(500)]
+    f = functions.function(lambda x: x.sum() * len(links) * chain.value, "sum")
+    assert f(x) == 1500
+    chain.value = 2.0
+    assert f(x) == 3000
+
+
+def test_what_cannot_be_sent_later_is_refused_until_it_can(fork):
+    fork(2)
+    factor, x = 1.0, functions.data(np.ones(3))
+    f = functions.function(lambda x: x.sum() * (factor if isinstance(factor, float) else 0), "sum")
+    assert f(x) == 3
+    factor = threading.Lock()
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"uses 'factor' \(lock\)"):
+            f(x)
+    factor = 2.0
+    assert f(x) == 6

@@ -43,7 +43,7 @@ def test_a_killed_worker_is_named_and_nothing_is_left():
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["lost"] == [1] and seen["seconds"] < 2
-    assert "rank 1" in seen["again"]
+    assert "die: lost rank 1" in seen["again"] and "close() and then fork()" in seen["again"]
     assert all(is_gone(pid) for pid in seen["pids"])
 
 
@@ -263,7 +263,9 @@ def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
 def test_a_call_has_the_deadline_that_fork_was_told(fork):
     fork(2, timeout=0.5)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
-    with pytest.raises(uni.Timeout):
+    with pytest.raises(
+        uni.Timeout, match=r"rest: waited in vain for rank 1.*0\.5 s that fork\(timeout.*close\(\)"
+    ):
         rest(functions.data(np.arange(2.0)))
     with pytest.raises(uni.Timeout):
         rest(functions.data(np.zeros(2)))

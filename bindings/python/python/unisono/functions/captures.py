@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import dis
 import enum
 import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from unisono.functions.spaces import Gone, is_own, is_own_space
+from unisono.functions.words import read
 
 _EQUAL = (bool, int, float, complex, str, bytes)
 _PLAIN_OBJECTS = (argparse.Namespace, SimpleNamespace)
 _MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
 
 _MANY = 1000
-"""Longer lists are data: no function is looked for in them."""
+"""Longer lists are data: no function is looked for in them. No more attributes are watched."""
 
 
 class Name(NamedTuple):
@@ -83,12 +83,15 @@ class Captures:
         self._seen: dict[int, Any] = {}
         self._names: dict[tuple[int, str], Name] = {}
         self._written: set[tuple[int, str]] = set()
+        self._reached: set[tuple[int, tuple[str, ...]]] = set()
         self._other: list[Cell | Part] = []
         self._fields: list[Field] = []
         self._assigned: set[str] = set()
         self.modules: dict[str, ModuleType] = {}
         """The user's modules that code has by name: workers import them."""
-        self._visit(root)
+        self._waiting: list[tuple[Any, bool]] = [(root, True)]
+        while self._waiting:
+            self._look_at(*self._waiting.pop())
         self.reaches_shared = any(is_shared(one) for one in self._seen.values())
         """Whether shared objects were met on the way."""
         # What a function assigns itself is each worker's own.
@@ -115,7 +118,7 @@ class Captures:
     def says(self, word: str) -> bool:
         """Whether code of the user has a word for this."""
         functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
-        return any(word in _read(one.__code__).attributes for one in functions if is_own(one.__module__))
+        return any(word in read(one.__code__).attributes for one in functions if is_own(one.__module__))
 
     def is_stale(self) -> bool:
         """Whether a name or a variable stands for something else since; every call asks."""
@@ -124,7 +127,11 @@ class Captures:
                 return True
         return any(not same(content(cell), value) for cell, value in self._cells)
 
-    def _visit(self, thing: Any) -> None:
+    def _visit(self, thing: Any, watched: bool = True) -> None:
+        """Goes on to something; without `watched` its attributes are taken as they are."""
+        self._waiting.append((thing, watched))
+
+    def _look_at(self, thing: Any, watched: bool) -> None:
         if id(thing) in self._seen or thing is None:
             return
         self._seen[id(thing)] = thing
@@ -139,20 +146,20 @@ class Captures:
         elif isinstance(thing, property):
             self._visit(thing.fget)
         elif isinstance(thing, (list, tuple)):
-            self._each(thing if len(thing) <= _MANY else [])
+            self._each(thing if len(thing) <= _MANY else [], watched=False)
         elif isinstance(thing, dict):
-            self._each(thing.values() if len(thing) <= _MANY else [])
+            self._each(thing.values() if len(thing) <= _MANY else [], watched=False)
         elif isinstance(thing, type):
             self._class(thing)
         elif not isinstance(thing, ModuleType):
-            self._instance(thing)
+            self._instance(thing, watched)
 
-    def _each(self, things: Any) -> None:
+    def _each(self, things: Any, watched: bool = True) -> None:
         for one in list(things):
-            self._visit(one)
+            self._visit(one, watched)
 
     def _function(self, function: FunctionType) -> None:
-        code, space = _read(function.__code__), function.__globals__
+        code, space = read(function.__code__), function.__globals__
         own = is_own_space(space)
         self._written.update((id(space), name) for name in code.writes)
         if function.__name__ not in _MAKERS:
@@ -189,8 +196,11 @@ class Captures:
             return
         self.modules[value.__name__] = value
         space = vars(value)
+        if (id(space), attributes) in self._reached:
+            return
+        self._reached.add((id(space), attributes))
         for name in attributes:
-            if name in space and (id(space), name) not in self._names:
+            if name in space:
                 self._names[id(space), name] = Name(space, name)
                 self._reach(space[name], attributes)
 
@@ -205,12 +215,12 @@ class Captures:
         self._fields += [Field(thing, name) for name in _data_of(thing)]
         self._each(thing.__bases__)
 
-    def _instance(self, thing: Any) -> None:
+    def _instance(self, thing: Any, watched: bool) -> None:
         self._visit(type(thing))
         held = getattr(thing, "__dict__", None)
         held = held if isinstance(held, dict) else {}
         if is_own(type(thing).__module__) or isinstance(thing, _PLAIN_OBJECTS):
-            if len(held) <= _MANY and _is_copied(thing):
+            if watched and len(self._fields) <= _MANY and _is_copied(thing):
                 hidden = "_modules" in held
                 names = [name for name in held if not (hidden and name[0] == "_")]
                 # An object may get an attribute of its own where it has its class's.
@@ -218,25 +228,12 @@ class Captures:
                     name for one in type(thing).__mro__ if is_own(one.__module__) for name in _data_of(one)
                 ]
                 self._fields += [Field(thing, name) for name in dict.fromkeys(names)]
-            self._each(held.values())
-            return
+            self._each(held.values(), watched)
         # PyTorch's own modules may hold modules of the user's classes.
-        self._visit(held.get("_modules"))
+        modules = held.get("_modules")
+        self._each(modules.values() if isinstance(modules, dict) else [])
         # So say compiled functions of JAX, and caches of functools.
         self._visit(inspect.getattr_static(thing, "__wrapped__", None) and thing.__wrapped__)
-
-
-class _Words(NamedTuple):
-    """What code has words for."""
-
-    reads: tuple[str, ...]
-    writes: frozenset[str]
-    attributes: tuple[str, ...]
-    imports: tuple[str, ...]
-    rebinds: frozenset[str]
-    """Variables of enclosing functions that it assigns."""
-    assigns: frozenset[str]
-    """Attributes that it assigns."""
 
 
 def same(now: Any, then: Any) -> bool:
@@ -268,38 +265,3 @@ def content(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return Gone
-
-
-@functools.lru_cache(maxsize=4096)
-def _read(code: CodeType) -> _Words:
-    found: dict[str, dict[str, None]] = {kind: {} for kind in _Words._fields}
-    stack = [code]
-    while stack:
-        one = stack.pop()
-        stack += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        for step in dis.get_instructions(one):
-            kind = _STEPS.get(step.opname)
-            if kind is not None:
-                found[kind][step.argval] = None
-    return _Words(
-        tuple(found["reads"]),
-        frozenset(found["writes"]),
-        tuple(found["attributes"]),
-        tuple(found["imports"]),
-        frozenset(found["rebinds"]) & frozenset(code.co_freevars),
-        frozenset(found["assigns"]),
-    )
-
-
-_STEPS = {
-    "LOAD_GLOBAL": "reads",
-    "LOAD_NAME": "reads",
-    "STORE_GLOBAL": "writes",
-    "DELETE_GLOBAL": "writes",
-    "LOAD_ATTR": "attributes",
-    "LOAD_METHOD": "attributes",
-    "IMPORT_FROM": "attributes",
-    "IMPORT_NAME": "imports",
-    "STORE_DEREF": "rebinds",
-    "STORE_ATTR": "assigns",
-}

@@ -80,10 +80,10 @@ class Supply:
             self._try_again(item)
         captures = item.captures
         assert captures is not None
-        stale = item.version != self._version or captures.is_stale()
+        stale = captures.is_stale()
         settings = self._settings.changes() if captures.reaches_shared else []
-        if stale or settings:
-            self._refresh(item if stale else None, settings)
+        if stale or settings or item.version != self._version:
+            self._refresh(item, stale, settings)
 
     def renew(self, number: int) -> None:
         """Makes a function ready again in the master alone if it was compiled with what names stood for."""
@@ -139,15 +139,15 @@ class Supply:
         if first is not None:
             raise first
 
-    def _refresh(self, item: _Item | None, settings: list[tuple[int, Any]]) -> None:
+    def _refresh(self, item: _Item, stale: bool, settings: list[tuple[int, Any]]) -> None:
         """Tells the workers what code and settings say by now."""
-        if item is None:
-            self._dispatch([], [], [], settings, [])
-            return
-        item.captures = self._look(item)
+        if stale:
+            item.captures = self._look(item)
+        # Until the workers know, every call tries.
+        item.version = -1
         places = self._news([item])
         # A compiled function has what it used in it.
-        refreshed = [item.number] if _is_compiled(item) else []
+        refreshed = [item.number] if stale and _is_compiled(item) else []
         if places or settings or refreshed:
             self._dispatch([item], [], places, settings, refreshed)
         for number in refreshed:
@@ -191,6 +191,7 @@ class Supply:
     ) -> None:
         registry = self._member.variables
         along = [one for item in items for one in item.along()]
+        settings = [one for one in settings if one[0] in self._sent]
         before = len(registry.objects)
         while True:
             try:

@@ -28,6 +28,9 @@ class TorchKernel(Kernel):
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
         """Runs it, and looks whether it has changed its inputs."""
+        if any(one.is_inference() for one in arguments):
+            # They do not count: copies then, if nothing is known of this callable.
+            return super().call(arguments, shareds)
         before = [one._version for one in arguments]
         result = super().call(arguments, shareds)
         changed = any(one._version != old for one, old in zip(arguments, before, strict=True))
