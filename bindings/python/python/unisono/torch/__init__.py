@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from unisono.torch.space.exchange import halo_exchange
     from unisono.torch.space.model import spatial
     from unisono.torch.space.part import Part
+    from unisono.torch.space.verify import verify
 
 # Halos are imported when they are first used: most programs train without them.
 _LATER = {
     "Part": "unisono.torch.space.part",
     "halo_exchange": "unisono.torch.space.exchange",
     "spatial": "unisono.torch.space.model",
+    "verify": "unisono.torch.space.verify",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "halo_exchange",
     "parameters_of",
     "spatial",
+    "verify",
 ]
 
 
