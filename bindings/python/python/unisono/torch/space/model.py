@@ -50,14 +50,31 @@ class Spatial(torch.nn.Module):
         Returns:
             What the module returns, with a `Part` in the place of each tensor.
         """
+        inputs = self.rehearse(*args, **kwargs)
+        with common_generator(self.grid, inputs), overlapping(self.grid, self.overlap):
+            return self._call(inputs)
+
+    def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
+        """Compares what ranks pass, and for a new shape walks through the module without data.
+
+        Args:
+            args: As for a call.
+            kwargs: Options of the module.
+
+        Returns:
+            The inputs, as parts.
+
+        Raises:
+            UsageError: Ranks pass different things.
+            Unsupported: The module has a layer that cannot work on parts.
+        """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
         state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
         inputs = agreed(args, kwargs, self.grid, state)
         if inputs.key not in self._rehearsed:
             rehearse(self.module, inputs, self.grid)
             self._rehearsed.add(inputs.key)
-        with common_generator(self.grid, inputs), overlapping(self.grid, self.overlap):
-            return self._call(inputs)
+        return inputs
 
     def _call(self, inputs: Inputs) -> Any:
         named = dict(self.module.named_parameters())
