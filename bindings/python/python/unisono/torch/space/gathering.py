@@ -78,5 +78,7 @@ def products(function: Function, *args: Any, **kwargs: Any) -> Any:
 @rule("prelu", "local_response_norm", "channel_shuffle", "_prelu_kernel")
 def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank its elements: only the channels of one place meet."""
+    if input.hollow:
+        return input
     local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
     return wrap(function(unwrap(input), *local, **kwargs), input.place)

@@ -138,7 +138,7 @@ def channels(
 
 
 def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...]) -> Part:
-    if not training or p == 0:
+    if not training or p == 0 or x.hollow:
         return x
     local = unwrap(x)
     if p == 1:
@@ -152,7 +152,7 @@ def alpha(
     function: Function, input: Part, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Part:
     """Dropout to the value that keeps mean and variance of a SELU network: Klambauer et al., 2017."""
-    if not training or p == 0:
+    if not training or p == 0 or input.hollow:
         return input
     shape = input.place.shape
     if name_of(function).startswith("feature"):
