@@ -36,7 +36,9 @@ PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
 DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
-FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
+FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", f"{PACKAGE}/tests/halo_torch", FRAMEWORK_EXAMPLES]
+# Tests that have a stage of their own.
+APART = ["frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
 LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
@@ -51,9 +53,7 @@ STAGES = [
     # Loom tries every order in which threads can meet at a flag, a lock, a lane or a clock; it replaces the atomics,
     # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
-    Stage(
-        "Python", [*PYTEST, "--ignore", "tests/frameworks", "--ignore", "tests/functions", "tests"], PACKAGE
-    ),
+    Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
     # Apart, because a process that has imported JAX must not be forked, as some tests of the world do.
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
     # Docstrings of frameworks that are not installed cannot run.

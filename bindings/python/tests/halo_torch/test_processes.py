@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_networks_between_processes(run_program, ranks):
     job = run_program(ranks, "network.py").check()
     assert sorted(job.notes) == list(range(ranks))
@@ -13,3 +13,7 @@ def test_a_rank_that_dies_is_named(run_program):
     job = run_program(3, "lost.py")
     assert job.status != 0
     assert {rank: note for rank, note in job.notes.items()} == {0: "lost 1", 2: "lost 1"}, job.output
+
+
+def test_rehearsals_come_to_their_end_and_load_nothing_heavy(run_program):
+    run_program(1, "rehearsal.py", launcher="none").check()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from unisono.torch.space.part import Part
     from unisono.torch.space.region_dataset import RegionDataset
     from unisono.torch.space.sampler import SpatialSampler
+    from unisono.torch.space.verify import verify
 
 # Halos are imported when they are first used: most programs train without them.
 _LATER = {
@@ -37,6 +38,7 @@ _LATER = {
     "SpatialSampler": "unisono.torch.space.sampler",
     "halo_exchange": "unisono.torch.space.exchange",
     "spatial": "unisono.torch.space.model",
+    "verify": "unisono.torch.space.verify",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "halo_exchange",
     "parameters_of",
     "spatial",
+    "verify",
 ]
 
 

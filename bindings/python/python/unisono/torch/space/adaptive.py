@@ -34,6 +34,10 @@ def average(function: Function, input: Part, output_size: Any) -> Part:
     x = spread(input, spatial)
     count = len(x.place.shape)
     local = unwrap(x)
+    shape = (*x.place.shape[:-spatial], *wanted)
+    if local.is_meta:
+        target = x.place.resized(shape)
+        return wrap(local.new_empty(target.local_shape), target)
     for place, size in enumerate(wanted):
         dim = place - spatial
         first, stop = _bounds(x.place.shape[dim], size)
@@ -41,7 +45,6 @@ def average(function: Function, input: Part, output_size: Any) -> Part:
         inputs = torch.arange(own.start, own.stop)[:, None]
         weights = ((inputs >= first) & (inputs < stop)).double() / (stop - first)
         local = (local.movedim(dim, -1) @ weights.to(local.dtype).to(local.device)).movedim(-1, dim)
-    shape = (*x.place.shape[:-spatial], *wanted)
     axes = {axis: dim for axis, dim in x.place.split.items() if dim >= count - spatial}
     others = {axis: dim for axis, dim in x.place.split.items() if axis not in axes}
     summed = wrap(total(local, x.grid, axes), layout_of(x.grid, shape, others))
@@ -64,7 +67,7 @@ def maximum(function: Function, input: Part, output_size: Any, return_indices: b
         # An output with fewer inputs than others looks at its last one again.
         taps[place - spatial] = Taps(torch.minimum(first + steps, stop - 1), None)
     local, mine = fetched(x, target, taps)
-    if is_empty(target):
+    if is_empty(target) or local.is_meta:
         return wrap(nothing(target.local_shape, local), target)
     # The last dimension first, so that of equal elements the first one counts, as on one process.
     for dim, tap in sorted(mine.items(), reverse=True):

@@ -121,7 +121,9 @@ def convolution(
     )
     target = outputs(window, spatial, (*x.place.shape[: -spatial - 1], weight.shape[0]), x.place)
     local, kernel, offset = operands(unwrap(x), weight, bias, x.place)
-    if local.is_meta or stays(window) or local.dim() != spatial + 2:
+    if local.is_meta:
+        return wrap(local.new_empty(target.local_shape), target)
+    if stays(window) or local.dim() != spatial + 2:
         source = padded(local, window)
         if is_empty(target):
             return wrap(nothing(target.local_shape, source, kernel, offset), target)
@@ -159,6 +161,8 @@ def transposed(
     target = outputs(window, spatial, (*x.place.shape[: -spatial - 1], weight.shape[1] * groups), x.place)
     local, kernel, offset = operands(unwrap(x), weight, bias, x.place)
     source = padded(local, window)
+    if source.is_meta:
+        return wrap(source.new_empty(target.local_shape), target)
     if is_empty(target) or 0 in source.shape:
         made = nothing((*target.local_shape[:-spatial], *[0] * spatial), source, kernel)
         margins = [one for size in reversed(target.local_shape[-spatial:]) for one in (0, size)]

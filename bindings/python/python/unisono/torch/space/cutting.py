@@ -146,7 +146,10 @@ def joined(
         like = most.place.resized(shape)
         local.append(aligned(one, like) if isinstance(one, Part) else plain_aligned(one, like))
     shape[dim] = sum(one.shape[dim] for one in tensors)
-    return wrap(torch.cat(local, dim), most.place.resized(shape))
+    target = most.place.resized(shape)
+    if any(one.is_meta for one in local):
+        return wrap(torch.empty(target.local_shape, device="meta"), target)
+    return wrap(torch.cat(local, dim), target)
 
 
 def _joined_apart(tensors: Sequence[torch.Tensor], dim: int) -> Any:
@@ -172,7 +175,10 @@ def stacked(function: Function, tensors: Sequence[torch.Tensor], dim: int = 0) -
     local = [aligned(one, target) if isinstance(one, Part) else plain_aligned(one, target) for one in tensors]
     shape = [*target.shape[:dim], len(local), *target.shape[dim:]]
     split = {axis: place + (place >= dim) for axis, place in target.split.items()}
-    return wrap(torch.stack(local, dim), layout_of(target.grid, shape, split))
+    layout = layout_of(target.grid, shape, split)
+    if any(one.is_meta for one in local):
+        return wrap(torch.empty(layout.local_shape, device="meta"), layout)
+    return wrap(torch.stack(local, dim), layout)
 
 
 @rule("index_select", "gather", "take_along_dim", "scatter", "scatter_add", "index_add", "masked_select")

@@ -10,12 +10,34 @@ from unisono.torch.space.convolution import whole_operand
 from unisono.torch.space.dispatch import Function, on_copies, parts_in, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
+from unisono.torch.space.randomness import as_default
+
+
+@rule("multi_head_attention_forward", always=True)
+def attention(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Every rank does all of it, with the same dropout."""
+    return _drawn(function, args, kwargs)
+
+
+@rule("scaled_dot_product_attention", always=True)
+def dot_product_attention(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Each rank its own matrices, unless dropout wants to see all."""
+    drops = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+    return _drawn(function, args, kwargs) if drops else products(function, *args, **kwargs)
+
+
+def _drawn(function: Function, args: Any, kwargs: Any) -> Any:
+    whole = replaced((args, kwargs), gathered)
+    first = next(parts_in(whole))
+    if first.is_meta:
+        return on_copies(function, *whole)
+    with as_default(first.grid):
+        return on_copies(function, *whole)
 
 
 @rule(
     "einsum",
     "bilinear",
-    "multi_head_attention_forward",
     "addmm",
     "addmv",
     "addbmm",
@@ -29,7 +51,7 @@ def on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
     return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
 
 
-@rule("matmul", "bmm", "baddbmm", "__matmul__", "__rmatmul__", "scaled_dot_product_attention")
+@rule("matmul", "bmm", "baddbmm", "__matmul__", "__rmatmul__")
 def products(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Each rank its own matrices, where only the dimensions before the matrices are divided."""
     parts = list(parts_in(args, kwargs))
@@ -56,5 +78,7 @@ def products(function: Function, *args: Any, **kwargs: Any) -> Any:
 @rule("prelu", "local_response_norm", "channel_shuffle", "_prelu_kernel")
 def on_channels(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank its elements: only the channels of one place meet."""
+    if input.hollow:
+        return input
     local = [whole_operand(one, input.place) if isinstance(one, torch.Tensor) else one for one in args]
     return wrap(function(unwrap(input), *local, **kwargs), input.place)

@@ -29,6 +29,8 @@ def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Te
     target = layout_of(
         layout.grid, out, {axis: dim for axis, dim in layout.split.items() if axis not in axes}
     )
+    if x.is_meta:
+        return wrap(x.new_empty(target.local_shape), target)
     if not axes:
         return wrap(functional.linear(x, columns, offset), target)
     boxes = columns.reshape(*weight.shape[:-1], *layout.shape[first:])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import share_all
 from unisono.torch.space.part import Part, wrap
+from unisono.torch.space.randomness import drawing
 from unisono.torch.space.rehearsal import rehearse
 
 
@@ -50,14 +50,31 @@ class Spatial(torch.nn.Module):
         Returns:
             What the module returns, with a `Part` in the place of each tensor.
         """
+        inputs = self.rehearse(*args, **kwargs)
+        with drawing(self.grid, inputs.threads), overlapping(self.grid, self.overlap):
+            return self._call(inputs)
+
+    def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
+        """Compares what ranks pass, and for a new shape walks through the module without data.
+
+        Args:
+            args: As for a call.
+            kwargs: Options of the module.
+
+        Returns:
+            The inputs, as parts.
+
+        Raises:
+            UsageError: Ranks pass different things.
+            Unsupported: The module has a layer that cannot work on parts.
+        """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
         state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
         inputs = agreed(args, kwargs, self.grid, state)
         if inputs.key not in self._rehearsed:
             rehearse(self.module, inputs, self.grid)
             self._rehearsed.add(inputs.key)
-        with common_generator(self.grid, inputs), overlapping(self.grid, self.overlap):
-            return self._call(inputs)
+        return inputs
 
     def _call(self, inputs: Inputs) -> Any:
         named = dict(self.module.named_parameters())
@@ -129,36 +146,6 @@ class Spatial(torch.nn.Module):
         """The grid, beside the module's own words."""
         axes = ", ".join(f"{name}={size}" for name, size in self.grid.axes.items())
         return f"{type(self.module).__name__} on {axes}"
-
-
-@contextmanager
-def common_generator(grid: Grid, inputs: Inputs) -> Iterator[None]:
-    """Lets all ranks draw the same random numbers during a forward pass: those that rank 0 would draw.
-
-    Args:
-        grid: The ranks.
-        inputs: Of the pass.
-
-    Yields:
-        Nothing.
-    """
-    if "t" not in inputs.key.split(" ", 1)[0]:
-        yield
-        return
-    state = torch.get_rng_state()
-    if grid.size > 1:
-        grid.group.broadcast(state)
-    generator = torch.Generator()
-    generator.set_state(state)
-    vars(grid)["_generator"] = generator
-    try:
-        yield
-    finally:
-        vars(grid)["_generator"] = None
-        after = generator.get_state()
-        # Ranks that are threads have one default generator together.
-        if not torch.equal(after, state) and (grid.rank == 0 or not inputs.threads):
-            torch.set_rng_state(after)
 
 
 def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Spatial:

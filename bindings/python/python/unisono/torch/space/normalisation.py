@@ -52,6 +52,8 @@ def batch_norm(
     x, layout = unwrap(input), input.place
     scale, shift = _channel(weight, input), _channel(bias, input)
     if not training:
+        if input.hollow:
+            return input
         assert running_mean is not None and running_var is not None
         mean, variance = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in (running_mean, running_var))
         return wrap(scaled(x, torch.rsqrt(variance + eps), mean, scale, shift), layout)
@@ -64,6 +66,8 @@ def batch_norm(
             "pass larger samples, or call eval()"
         )
     made, mean, variance = normalised(x, population, eps, scale, shift)
+    if input.hollow:
+        return wrap(made, layout)
     _remember(running_mean, mean.flatten(), momentum)
     _remember(running_var, variance.flatten() * (count / (count - 1)), momentum)
     return wrap(made, layout)
@@ -90,6 +94,8 @@ def instance_norm(
     population = _population(input, dims, dims)
     scale, shift = _channel(weight, input), _channel(bias, input)
     local, mean, variance = normalised(x, population, eps, scale, shift)
+    if input.hollow:
+        return wrap(local, layout)
     samples = [axis for axis, dim in layout.split.items() if dim == 0]
     unbiased = variance * (population.count / max(population.count - 1, 1))
     for running, one in ((running_mean, mean), (running_var, unbiased)):
@@ -148,7 +154,7 @@ def layer_norm(
         )
     population = _population(input, dims, dims)
     scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
-    if not population.axes and not is_empty(layout):
+    if not population.axes and not is_empty(layout) and not input.hollow:
         return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
     made, _, _ = normalised(x, population, eps, scale, shift)
     return wrap(made, layout)
@@ -167,6 +173,8 @@ def rms_norm(
     dims = list(range(x.dim() - len(normalized_shape), x.dim()))
     population = _population(input, dims, dims)
     axes = population.axes
+    if input.hollow:
+        return input
     squares = total(x.square().sum(dims, keepdim=True), layout.grid, axes) / population.count
     small = torch.finfo(x.dtype).eps if eps is None else eps
     made = x * torch.rsqrt(share(squares, layout.grid, axes) + small)

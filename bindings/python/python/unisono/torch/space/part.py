@@ -36,6 +36,7 @@ class Part(torch.Tensor):
     """
 
     place: Layout
+    hollow: bool
     flat: int | None
 
     @staticmethod
@@ -139,6 +140,7 @@ def wrap(local: torch.Tensor, layout: Layout, flat: int | None = None) -> Part:
         part = local.as_subclass(Part)
     part.place = layout
     part.flat = flat
+    part.hollow = local.is_meta
     return part
 
 

@@ -49,7 +49,7 @@ def maximum(
     )
     target = outputs(window, spatial, x.place.shape[:-spatial], x.place)
     source = padded(unwrap(x), window)
-    if is_empty(target):
+    if is_empty(target) or source.is_meta:
         return wrap(nothing(target.local_shape, source), target)
     return wrap(function(source, kernel, strides, 0, dilations), target)
 
@@ -74,7 +74,7 @@ def average(
     window = window_of(x.place, spatial, kernel=kernel, stride=strides, padding=paddings, ceil_mode=ceil_mode)
     target = outputs(window, spatial, x.place.shape[:-spatial], x.place)
     source = padded(unwrap(x), window)
-    if is_empty(target):
+    if is_empty(target) or source.is_meta:
         return wrap(nothing(target.local_shape, source), target)
     means = function(source, kernel, strides)
     if divisor_override is not None:

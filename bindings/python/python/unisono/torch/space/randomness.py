@@ -3,13 +3,90 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from unisono.halo import Grid
 from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
+
+# Ranks that are threads share PyTorch's default generator.
+_LOCK = threading.Lock()
+
+
+class Draws:
+    """The random numbers of one forward pass: those that rank 0 would draw, on every rank."""
+
+    def __init__(self, grid: Grid, threads: bool) -> None:
+        self._grid = grid
+        self._threads = threads
+        self._generator: torch.Generator | None = None
+
+    def generator(self) -> torch.Generator:
+        """The generator that ranks have in common; the first call is collective."""
+        if self._generator is None:
+            with _LOCK:
+                state = torch.get_rng_state()
+            self._grid.group.broadcast(state)
+            self._generator = torch.Generator()
+            self._generator.set_state(state)
+        return self._generator
+
+    def finish(self) -> None:
+        """Lets PyTorch's own generator go on from there."""
+        # Ranks that are threads have one default generator together.
+        if self._generator is not None and (self._grid.rank == 0 or not self._threads):
+            torch.set_rng_state(self._generator.get_state())
+
+
+@contextmanager
+def drawing(grid: Grid, threads: bool) -> Iterator[None]:
+    """Lets all ranks draw the same random numbers during a forward pass.
+
+    Args:
+        grid: The ranks.
+        threads: Whether ranks are threads of one process.
+
+    Yields:
+        Nothing.
+    """
+    draws = Draws(grid, threads)
+    vars(grid)["_draws"] = draws
+    try:
+        yield
+    finally:
+        vars(grid)["_draws"] = None
+        draws.finish()
+
+
+@contextmanager
+def as_default(grid: Grid) -> Iterator[None]:
+    """Lets operations that draw from PyTorch's default generator draw what all ranks draw.
+
+    Args:
+        grid: The ranks.
+
+    Yields:
+        Nothing.
+    """
+    draws: Draws | None = vars(grid).get("_draws")
+    if draws is None:
+        yield
+        return
+    generator = draws.generator()
+    with _LOCK:
+        before = torch.get_rng_state()
+        torch.set_rng_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(torch.get_rng_state())
+            torch.set_rng_state(before)
 
 
 def generator_of(layout: Layout) -> torch.Generator | None:
@@ -21,15 +98,19 @@ def generator_of(layout: Layout) -> torch.Generator | None:
     Returns:
         The generator.
     """
-    found: torch.Generator | None = vars(layout.grid).get("_generator")
-    return found
+    draws: Draws | None = vars(layout.grid).get("_draws")
+    return None if draws is None else draws.generator()
 
 
 def _drawn(x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float) -> torch.Tensor:
     """This rank's region of ones and zeros, drawn for the whole as one process would draw them."""
     if x.is_meta:
         return torch.empty([min(a, b) for a, b in zip(x.shape, shape, strict=True)], device="meta")
-    whole = torch.empty(shape, dtype=x.dtype).bernoulli_(keep, generator=generator_of(layout))
+    # One process draws in the order in which its elements lie in memory.
+    order = sorted(range(x.dim()), key=lambda dim: x.stride()[dim], reverse=True)
+    whole = torch.empty([shape[dim] for dim in order], dtype=x.dtype)
+    whole.bernoulli_(keep, generator=generator_of(layout))
+    whole = whole.permute([order.index(dim) for dim in range(x.dim())])
     region = tuple(
         one if size == full else slice(None)
         for one, size, full in zip(layout.region, shape, layout.shape, strict=True)
@@ -57,7 +138,7 @@ def channels(
 
 
 def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...]) -> Part:
-    if not training or p == 0:
+    if not training or p == 0 or x.hollow:
         return x
     local = unwrap(x)
     if p == 1:
@@ -71,7 +152,7 @@ def alpha(
     function: Function, input: Part, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Part:
     """Dropout to the value that keeps mean and variance of a SELU network: Klambauer et al., 2017."""
-    if not training or p == 0:
+    if not training or p == 0 or input.hollow:
         return input
     shape = input.place.shape
     if name_of(function).startswith("feature"):

@@ -36,6 +36,11 @@ def _reduced(local: torch.Tensor, x: Part, dims: list[int], keepdim: bool) -> Pa
     return wrap(local.reshape(layout.local_shape), layout)
 
 
+def _hollow(x: Part, dims: list[int]) -> torch.Tensor:
+    local = unwrap(x)
+    return local.new_empty([1 if dim in dims else size for dim, size in enumerate(local.shape)])
+
+
 @rule("sum", "mean")
 def sums(
     function: Function,
@@ -48,6 +53,8 @@ def sums(
     """Each rank's sum, and the sum of these."""
     dims = _dims(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
+    if input.hollow:
+        return _reduced(_hollow(input, dims), input, dims, keepdim)
     local = unwrap(input).sum(dims, keepdim=True, dtype=dtype)
     local = total(local, input.grid, axes)
     if name_of(function) == "mean":
@@ -72,6 +79,9 @@ def variances(
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     count = math.prod(input.place.shape[place] for place in dims)
     less = correction if correction is not None else (0 if unbiased is False else 1)
+    if input.hollow:
+        made = _reduced(_hollow(input, dims), input, dims, keepdim)
+        return (made, made) if "mean" in name_of(function) else made
     made_of = moments(unwrap(input), Population(tuple(dims), count, input.grid, tuple(axes)))
     # Moments are for use on parts; these are results of their own.
     mean, variance = (once(one, input.grid, axes) for one in made_of)
@@ -99,6 +109,8 @@ def along(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
         whole = [gathered(one) if isinstance(one, Part) else one for one in args]
         return on_copies(function, (gathered(input), *whole), kwargs)
     dims = _dims(input, dim)
+    if input.hollow and name in ("softmax", "log_softmax", "softmin", "normalize"):
+        return input
     result = function(
         unwrap(input), *(unwrap(one) if isinstance(one, Part) else one for one in args), **kwargs
     )

@@ -15,13 +15,16 @@ from unisono.torch.space.inputs import Inputs
 from unisono.torch.space.part import Part, unwrap, wrap
 
 
-def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> None:
+def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
     """Walks through the module on tensors that have shapes and no elements.
 
     Args:
         module: The module.
         inputs: What it will be called with.
         grid: The ranks.
+
+    Returns:
+        Whether it came to the end; not all that modules do can be done without data.
 
     Raises:
         Error: What this package refuses, with the layer and the rank; other errors are left to the real pass.
@@ -39,10 +42,11 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> None:
         raise named(error, module, grid) from error
     except Exception:
         # What cannot be done without data, and mistakes that have nothing to do with parts.
-        return
+        return False
     finally:
         if not torch.equal(before, torch.get_rng_state()):
             torch.set_rng_state(before)
+    return True
 
 
 def _empty(one: Part) -> Part:

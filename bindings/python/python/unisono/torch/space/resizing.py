@@ -55,7 +55,7 @@ def interpolate(
         for place, (length, out, scale) in enumerate(zip(lengths, wanted, scales, strict=True))
     }
     local, mine = fetched(x, target, taps)
-    if is_empty(target):
+    if is_empty(target) or local.is_meta:
         return wrap(nothing(target.local_shape, local), target)
     for dim, tap in mine.items():
         local = tap.apply(local, dim)
@@ -74,7 +74,7 @@ def _repeated(x: Part, scales: list[int], target: Layout) -> Part:
     }
     source = layout_of(x.grid, target.shape, x.place.split, sizes)
     local = unwrap(x)
-    if 0 in source.local_shape:
+    if is_empty(source) or local.is_meta:
         local = nothing(source.local_shape, local)
     else:
         local = functional.interpolate(local, scale_factor=[float(one) for one in scales], mode="nearest")
@@ -134,7 +134,8 @@ def shuffled(function: Function, input: Part, upscale_factor: int) -> Part:
     }
     source, target = layout_of(x.grid, shape, x.place.split, sizes), x.place.resized(shape)
     local = unwrap(x)
-    made = nothing(source.local_shape, local) if is_empty(source) else function(local, factor)
+    empty = is_empty(source) or local.is_meta
+    made = nothing(source.local_shape, local) if empty else function(local, factor)
     return wrap(move(made, source, target), target)
 
 
@@ -150,5 +151,6 @@ def unshuffled(function: Function, input: Part, downscale_factor: int) -> Part:
         for axis, dim in x.place.split.items()
     }
     local = unwrap(bring(x, layout_of(x.grid, x.place.shape, x.place.split, sizes)))
-    made = nothing(target.local_shape, local) if is_empty(target) else function(local, factor)
+    empty = is_empty(target) or local.is_meta
+    made = nothing(target.local_shape, local) if empty else function(local, factor)
     return wrap(made, target)

@@ -90,6 +90,8 @@ def nothing(shape: Sequence[int], *sources: torch.Tensor | None) -> torch.Tensor
     Returns:
         The zeros.
     """
+    if any(one is not None and one.is_meta for one in sources):
+        return torch.empty(tuple(shape), device="meta")
     made = [one.reshape(-1)[:0].sum() for one in sources if one is not None]
     return torch.stack(made).sum().expand(tuple(shape))
 
