@@ -45,10 +45,12 @@ bench: .venv/.wheel .venv/.frameworks ## Measures the collectives, the tables an
 	@$(BIN)/unisono bench tables
 	@$(BIN)/unisono bench frameworks
 	@$(BIN)/unisono bench functions
+	@$(BIN)/unisono bench nn
 
-bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo.
+bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## Measures all_reduce in turns with MPICH, Open MPI and Gloo, and training steps in turns with PyTorch.
 	@$(BIN)/python benches/peers/run.py $(PEERS)
 	@$(BIN)/python benches/peers/training.py
+	@$(BIN)/python benches/peers/networks.py
 
 soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture

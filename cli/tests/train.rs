@@ -64,7 +64,9 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
         ("unknown key", good.replace("epochs", "epoch"), "did you mean `epochs`?"),
         ("unknown layer", good.replace("fully_connected, name: hidden", "full, name: hidden"), "bad.yaml:11"),
         ("impossible shape", good.replace("outputs: 3}", "outputs: 5}"), "bad.yaml:12"),
-        ("missing data", good.replace("{type: iris}", "{type: mnist, folder: nowhere}"), "nowhere"),
+        ("missing data", good.replace("{type: iris}", "{type: mnist, folder: nowhere}"), "bad.yaml:5"),
+        ("no data", good.replace("{type: iris}", "{type: cifar10}"), "bad.yaml:5"),
+        ("missing weights", format!("{good}initial_weights: none.npz\n"), "bad.yaml:13"),
         ("not YAML", good.replace("data: {type: iris}", "data: {type: iris"), "bad.yaml:"),
     ] {
         let file = folder.path("bad.yaml");
@@ -77,6 +79,51 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
     }
     let output = finish(unisono(["train", &folder.path("none.yaml")]));
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
+    let folder = Folder::new("corrupt");
+    let (file, out) = (shipped("iris.yaml"), folder.path("run"));
+    let train = |more: &[&str]| {
+        let arguments = ["train", &file, "--quiet", "--out", &out, "--set"];
+        finish(unisono(arguments.iter().chain(more).map(|word| word.to_string()).collect::<Vec<_>>()))
+    };
+    assert!(train(&["epochs=2"]).status.success());
+    let checkpoint = folder.path("run/checkpoints/epoch-000002.safetensors");
+    let whole = std::fs::read(&checkpoint).unwrap();
+    let state = || -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = std::fs::read_dir(folder.0.join("run")).unwrap().flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
+        files.sort();
+        files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    };
+    let before = state();
+    let mut flipped = whole.clone();
+    let last = flipped.len() - 5;
+    flipped[last] ^= 16;
+    for bad in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
+        std::fs::write(&checkpoint, &bad).unwrap();
+        for output in [train(&["epochs=4", "--resume"]), finish(unisono(["predict", &file, &checkpoint]))] {
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{message}");
+            assert!(message.contains("epoch-000002.safetensors"), "{message}");
+            assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        }
+        assert!(state() == before, "a refused run changed its folder");
+    }
+}
+
+#[test]
+fn a_trace_is_written_on_request() {
+    let folder = Folder::new("trace");
+    let trace = folder.path("trace.json");
+    let run = ["train", &shipped("iris.yaml"), "--set", "epochs=1", "--quiet", "--out", &folder.path("run")];
+    let output =
+        finish(unisono(run.into_iter().chain(["--trace", &trace]).map(String::from).collect::<Vec<_>>()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let trace = std::fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("hidden fprop") && trace.contains("output update") && trace.contains("rank 0"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod rules;
 mod running;
 mod shape;
 mod threads;
+mod timeline;
 mod weight;
 
 pub use cost::Cost;
@@ -24,7 +25,8 @@ pub use data::{
 };
 pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{
-    Experiment, LayerKind, LayerSpec, ModelKind, Node, NodeValue, Place, Precision, schema,
+    Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
+    OwnLayer, Place, Precision, schema,
 };
 pub use initial::Initial;
 pub use layers::{
@@ -40,4 +42,5 @@ pub use running::{
     check, check_gradients, predict, train, train_on,
 };
 pub use shape::{Shape, Window};
+pub use timeline::{Activity, Timeline};
 pub use weight::{Cut, Spread, Weight};

@@ -130,7 +130,7 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
 }
 
 fn options(out: &Path, resume: bool) -> TrainOptions {
-    TrainOptions { out: out.into(), resume }
+    TrainOptions { out: out.into(), resume, trace: None }
 }
 
 /// Trains on the ranks of a grid, as threads.

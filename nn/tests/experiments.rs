@@ -80,14 +80,15 @@ model:
 ";
 
 fn run(experiment: &Experiment, out: &Path, resume: bool) -> unisono::Result<unisono_nn::Summary> {
-    train(experiment, &TrainOptions { out: out.into(), resume }, &mut ())
+    train(experiment, &TrainOptions { out: out.into(), resume, trace: None }, &mut ())
 }
 
 #[test]
 fn every_shipped_file_loads_and_fits_its_data() {
     let mut seen = 0;
-    for entry in std::fs::read_dir(shipped("")).expect("there are experiments").flatten() {
-        let path = entry.path();
+    let folders = [shipped(""), shipped("distributed")];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("it is there").flatten());
+    for path in entries.map(|entry| entry.path()).filter(|path| path.is_file()) {
         let experiment = Experiment::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
         let (maps, side) = if experiment.name.starts_with("cifar10") { (3, 32) } else { (1, 28) };
         if experiment.name.starts_with("iris") {
@@ -102,7 +103,7 @@ fn every_shipped_file_loads_and_fits_its_data() {
         assert_eq!(again.phases(), experiment.phases());
         seen += 1;
     }
-    assert!(seen >= 10, "{seen} files");
+    assert!(seen >= 20, "{seen} files");
 }
 
 #[test]
@@ -110,6 +111,8 @@ fn twins_are_the_same_experiment() {
     for (spread, serial) in [
         ("mnist_distarray_numpy_cnn-20-50-500-10.yaml", "mnist_numpy_cnn-20-50-500-10.yaml"),
         ("mnist_distarray_numpy_gb.yaml", "mnist_numpy_gb.yaml"),
+        ("distributed/mnist_halopar_cpu_cnn-20-50-500-10.yaml", "mnist_numpy_cnn-20-50-500-10.yaml"),
+        ("distributed/mnist_halopar_cpu_gb.yaml", "mnist_numpy_gb.yaml"),
         ("cifar10_distarray_numpy_mlp.yaml", "cifar10_numpy_mlp.yaml"),
     ] {
         let text = |name: &str| {

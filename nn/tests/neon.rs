@@ -42,7 +42,7 @@ fn the_first_anatomy_is_understood() {
         (experiment.precision, experiment.sample, experiment.shuffle),
         (Precision::Double, 50.0, false)
     );
-    assert_eq!(experiment.source, Source::Mnist { folder: Some("/data/MNIST".into()) });
+    assert_eq!(experiment.source, Source::Mnist { folder: Some("/data/MNIST".into()), download: false });
     let [hidden, out] = &experiment.layers[..] else { panic!("two layers") };
     assert_eq!((hidden.kind.clone(), hidden.bias), (LayerKind::FullyConnected { outputs: 30 }, Some(0.3)));
     assert_eq!(hidden.weights, Initial::Normal { mean: 0.0, deviation: 0.01 });

@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Where results go; runs/NAME without it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write where the time goes to this file, for chrome://tracing and Perfetto.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Show no progress.
     #[arg(long, short)]
     quiet: bool,
@@ -159,7 +162,7 @@ fn failed_together(error: &unisono::Error) -> i32 {
 
 fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 {
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
-    let settings = TrainOptions { out, resume: options.resume };
+    let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
     let shows = !options.quiet && world.rank() == 0;
     let result = match shows {
         false => unisono_nn::train_on(world.group(), experiment, &settings, &mut ()),

@@ -25,7 +25,12 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn missing(path: &Path, error: std::io::Error) -> Error {
-    Error::io("load data", path.display().to_string(), error, "say where the data set is with `folder`")
+    Error::io(
+        "load data",
+        path.display().to_string(),
+        error,
+        "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10",
+    )
 }
 
 /// A file that is not what it should be.

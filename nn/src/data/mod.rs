@@ -2,6 +2,7 @@
 
 mod arrays;
 mod cifar;
+mod download;
 mod file;
 mod images;
 mod iris;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use unisono::Result;
 
+use crate::experiment::OwnData;
 use crate::shape::Shape;
 
 /// Where the small sample of MNIST lies in the repository.
@@ -54,11 +56,15 @@ pub enum Source {
     Mnist {
         /// The folder with the four files, perhaps with `.gz`.
         folder: Option<PathBuf>,
+        /// Whether what the folder lacks is downloaded; without a folder, into the user's cache.
+        download: bool,
     },
     /// Small colour pictures, 3 × 32 × 32, in the binary version's files.
     Cifar10 {
         /// The folder with the batches, perhaps with `.gz`.
-        folder: PathBuf,
+        folder: Option<PathBuf>,
+        /// Whether what the folder lacks is downloaded; without a folder, into the user's cache.
+        download: bool,
     },
     /// Fisher's flowers.
     Iris,
@@ -82,14 +88,21 @@ pub enum Source {
     },
     /// Arrays in `.npy` files.
     Arrays(Arrays),
+    /// Whatever a program added.
+    Own(OwnData),
 }
 
 impl DataSet {
     /// Loads it. Whatever is random comes from the seed.
     pub fn load(source: &Source, seed: u64) -> Result<DataSet> {
         match source {
-            Source::Mnist { folder } => mnist::load(&folder.clone().unwrap_or_else(sample_folder)),
-            Source::Cifar10 { folder } => cifar::load(folder),
+            Source::Mnist { folder: None, download: false } => mnist::load(&sample_folder()),
+            Source::Mnist { folder, download } => {
+                mnist::load(&fetched("mnist", folder, download.then(download::mnist))?)
+            }
+            Source::Cifar10 { folder, download } => {
+                cifar::load(&fetched("cifar10", folder, download.then(download::cifar10))?)
+            }
             Source::Iris => Ok(iris::load(seed)),
             Source::UniformRandom { train, test, shape, classes } => {
                 Ok(synthetic::uniform([*train, *test], *shape, *classes, seed))
@@ -97,8 +110,18 @@ impl DataSet {
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::load(folder),
             Source::Arrays(arrays) => arrays.load(),
+            Source::Own(own) => own.load(seed),
         }
     }
+}
+
+/// The folder of a data set, where it is complete if it is to be downloaded.
+fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::Publication>) -> Result<PathBuf> {
+    let folder = folder.clone().unwrap_or_else(|| download::cache(name));
+    if let Some(publication) = from {
+        publication.fetch(&folder)?;
+    }
+    Ok(folder)
 }
 
 /// The sample of MNIST: beside the current folder, or in the repository that this was built from.

@@ -11,7 +11,7 @@ use super::tower::{Idle, Tower};
 use crate::experiment::{Experiment, LayerKind, LayerSpec};
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
-    LocalContrast, LocalFilter, Pool, Pooling,
+    LocalContrast, LocalFilter, Pool, Pooling, Reach,
 };
 use crate::models::Network;
 use crate::number::Number;
@@ -49,6 +49,17 @@ pub(crate) fn build<T: Number>(
     targets: usize,
 ) -> Result<Built<T>> {
     let shapes = experiment.shapes(shape, targets)?;
+    let own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
+    if let (true, Some(spec)) = (experiment.deterministic, experiment.layers.iter().find(own)) {
+        let what = format!("layer `{}`", spec.name);
+        let expected = "layers of this library alone, for the same bits on any number of processes";
+        return Err(spec.place.error(
+            &what,
+            expected,
+            "one that a program added",
+            "set deterministic: false",
+        ));
+    }
     let input = input(company, shape);
     let mut builder = Builder { company, seed: experiment.seed, layers: Vec::new(), held: Vec::new() };
     let mut held = input;
@@ -89,6 +100,7 @@ impl<T: Number> Builder<'_, T> {
             (LayerKind::FullyConnected { .. }, _) => self.fully_connected(spec, held, output),
             (LayerKind::Activation, _) => return Ok(self.activation(spec.name.clone(), spec, held)),
             (_, Held::Whole(shape)) => self.whole(spec, shape)?,
+            (LayerKind::Own(_), Held::Patch(shape)) => self.own(spec, shape, output)?,
             (_, Held::Patch(shape)) => self.patch(spec, shape, output),
             (LayerKind::Dropout { keep }, Held::Slice(_)) => self.dropout(spec, *keep, held),
             (_, Held::Slice(shape)) => {
@@ -130,7 +142,7 @@ impl<T: Number> Builder<'_, T> {
         let output = layer.output();
         let sums = self.company.data.clone();
         Ok(match spec.kind {
-            LayerKind::BatchNorm { .. } => {
+            LayerKind::BatchNorm { .. } | LayerKind::Own(_) => {
                 self.push(Tower::new(layer, (shape, output), None, (sums.clone(), sums)), Held::Whole(output))
             }
             _ => {
@@ -161,6 +173,34 @@ impl<T: Number> Builder<'_, T> {
         let weights = weights.part(Cut { kept, length: input.size(), inner: 1 });
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
         self.push(Divided::new(inner, company.team.clone(), slice), Held::Whole(output))
+    }
+
+    /// A layer that a program added: in parts where each place is by itself, else in full on every rank of a team.
+    fn own(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Result<Held> {
+        let (company, held) = (self.company, Held::Patch(shape));
+        let plain = LayerSpec { activation: Activation::Identity, ..spec.clone() };
+        let build = |shape: Shape| plain.build::<T>(shape, self.seed).map(|mut layers| layers.remove(0));
+        let mut whole = build(shape)?;
+        let ranks = 0..company.team.group.size();
+        let by_itself = whole.reach() == Reach::Place
+            && [output.rows, output.columns] == [shape.rows, shape.columns]
+            && ranks.into_iter().all(|rank| !held.indices_of(company, rank).is_empty());
+        if by_itself {
+            let mut part = build(held.own(company))?;
+            let pairs = whole.weights().into_iter().zip(part.weights());
+            let same = |(whole, part): (&mut Weight<T>, &mut Weight<T>)| {
+                whole.shape == part.shape && part.spread == Spread::Everywhere
+            };
+            if pairs.map(same).all(|same| same) {
+                let shapes = (held.own(company), Held::Patch(output).own(company));
+                return Ok(self.push(
+                    Tower::new(part, shapes, None, (company.world.clone(), company.world.clone())),
+                    Held::Patch(output),
+                ));
+            }
+        }
+        self.gather(&spec.name, held);
+        self.whole(spec, shape)
     }
 
     /// A layer of a tower.
@@ -236,7 +276,9 @@ impl<T: Number> Builder<'_, T> {
                 Box::new(BatchNorm::new(name, own, (scale, shift), *kept, *epsilon))
             }
             LayerKind::Dropout { keep } => return self.dropout(spec, *keep, held),
-            LayerKind::Activation | LayerKind::FullyConnected { .. } => unreachable!("these come first"),
+            LayerKind::Activation | LayerKind::FullyConnected { .. } | LayerKind::Own(_) => {
+                unreachable!("these come first")
+            }
         };
         // Filters of a place of their own are learned from other samples, all others from other places too.
         let gradients =

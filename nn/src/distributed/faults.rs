@@ -3,24 +3,36 @@
 //! Layers compute without results that could fail. After a fault every further call between ranks is left out, what is
 //! computed is thrown away, and the trainer stops at the end of the batch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use unisono::{Error, Result};
 
+use crate::timeline::{Activity, Timeline};
+
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults(Arc<Mutex<Option<Error>>>);
+pub(crate) struct Faults {
+    first: Arc<Mutex<Option<Error>>>,
+    timeline: Arc<OnceLock<Arc<Timeline>>>,
+}
 
 impl Faults {
     /// Makes a call between ranks, unless one has failed before.
     pub(crate) fn guard(&self, call: impl FnOnce() -> Result<()>) {
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
-            *first = call().err();
+            let timeline = self.timeline.get().map(|timeline| &**timeline);
+            *first = Timeline::within(timeline, Activity::Communication, "ranks", call).err();
         }
+    }
+
+    /// From now on, notes calls between ranks on a timeline.
+    pub(crate) fn record(&self, timeline: Arc<Timeline>) {
+        // Whoever came first keeps it.
+        let _ = self.timeline.set(timeline);
     }
 
     /// Fails if a call has.
     pub(crate) fn check(&self) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 }

@@ -4,6 +4,7 @@ use unisono::Result;
 
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
+use crate::data::DataSet;
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
     LocalContrast, LocalFilter, Pool, Pooling,
@@ -51,6 +52,7 @@ impl LayerSpec {
                 }
                 input
             }
+            LayerKind::Own(own) => own.output(self, input)?,
             _ => input,
         })
     }
@@ -135,6 +137,7 @@ impl LayerSpec {
                 let shift = self.vector("shift", input.maps, 0.0, Spread::Everywhere);
                 layers.push(Box::new(BatchNorm::new(name, input, (scale, shift), *kept, *epsilon)));
             }
+            LayerKind::Own(own) => layers.push(own.build(self, input, seed)?),
             LayerKind::Activation => {
                 layers.push(Box::new(ActivationLayer::new(name, input, self.activation)));
                 return Ok(layers);
@@ -149,6 +152,13 @@ impl LayerSpec {
 }
 
 impl Experiment {
+    /// Loads its data set, all of it.
+    pub fn data(&self) -> Result<DataSet> {
+        let data = self.resolved.get("data").unwrap_or(&self.resolved);
+        let place = &data.get("folder").unwrap_or(data).place;
+        DataSet::load(&self.source, self.seed).map_err(|error| place.locate(error))
+    }
+
     /// Checks that every layer fits the one below it, and the last one the targets.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];

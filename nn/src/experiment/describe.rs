@@ -27,6 +27,8 @@ pub(super) enum Kind {
     OneOf(&'static [&'static Object]),
     /// A number, or a map whose `type` says which.
     NumberOr(&'static [&'static Object]),
+    /// Anything: whoever takes it checks it.
+    Any,
     /// A list.
     Many(&'static Kind),
 }

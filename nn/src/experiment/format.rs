@@ -78,6 +78,13 @@ const SAMPLES: &[Field] = &[
     field("shuffle", Kind::Flag, Default("true"), "whether each epoch has an order of its own"),
 ];
 
+const DOWNLOAD: &[Field] = &[field(
+    "download",
+    Kind::Flag,
+    Default("false"),
+    "whether what the folder lacks is downloaded; into the user's cache without a folder",
+)];
+
 static DATA: &[&Object] = &[
     &Object {
         name: "mnist",
@@ -89,13 +96,18 @@ static DATA: &[&Object] = &[
                 Optional,
                 "where the four idx files are; a small sample without it",
             )],
+            DOWNLOAD,
             SAMPLES,
         ],
     },
     &Object {
         name: "cifar10",
         about: "colour pictures of ten classes, 3 × 32 × 32",
-        fields: &[&[field("folder", Kind::Text, Required, "where the binary batches are")], SAMPLES],
+        fields: &[
+            &[field("folder", Kind::Text, Optional, "where the binary batches are")],
+            DOWNLOAD,
+            SAMPLES,
+        ],
     },
     &Object { name: "iris", about: "Fisher's 150 flowers", fields: &[SAMPLES] },
     &Object {
@@ -130,6 +142,16 @@ static DATA: &[&Object] = &[
             SAMPLES,
         ],
     },
+    &Object {
+        name: "own",
+        about: "a data set that a program added to those of this crate",
+        fields: &[OWN, SAMPLES],
+    },
+];
+
+const OWN: &[Field] = &[
+    field("kind", Kind::Text, Required, "the name under which the program added it"),
+    field("settings", Kind::Any, Optional, "whatever it wants to know"),
 ];
 
 static ANY_LAYER: Kind = Kind::OneOf(LAYERS);
@@ -171,6 +193,18 @@ static MODELS: &[&Object] = &[
                     Kind::Flag,
                     Default("true"),
                     "whether filters reconstruct what they filtered",
+                ),
+                field(
+                    "spot_check",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to look for the unit that knows each class best: spot_check.csv",
+                ),
+                field(
+                    "visualize",
+                    Kind::Flag,
+                    Default("false"),
+                    "whether to draw the inputs that excite these units most: stimuli.png",
                 ),
             ],
         ],
@@ -290,6 +324,11 @@ static LAYERS: &[&Object] = &[
                 field("slope", Kind::Number, Default("0.01"), "the slope of `leaky` below zero"),
             ],
         ],
+    },
+    &Object {
+        name: "own",
+        about: "a layer that a program added to those of this crate",
+        fields: &[NAME, OWN, ACTIVATION, LEARNS],
     },
 ];
 

@@ -3,6 +3,7 @@
 mod build;
 mod compose;
 mod describe;
+mod extensions;
 mod format;
 mod neon;
 mod node;
@@ -11,6 +12,7 @@ mod schema;
 mod spec;
 mod yaml;
 
+pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
 pub use node::{Node, Place, Value as NodeValue};
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};

@@ -34,6 +34,16 @@ impl Place {
     ) -> Error {
         Error::usage(format!("{self}: {what}"), expected, received, advice)
     }
+
+    /// An error of something that is named here, with this place in front unless it says a line already.
+    pub fn locate(&self, mut error: Error) -> Error {
+        if let Error::Usage { operation, .. } | Error::Io { operation, .. } = &mut error
+            && !operation.starts_with(&*self.file)
+        {
+            *operation = format!("{self}: {operation}");
+        }
+        error
+    }
 }
 
 /// What a value is.

@@ -2,6 +2,7 @@
 
 use unisono::Result;
 
+use super::extensions::Extensions;
 use super::node::Node;
 use super::spec::path;
 use crate::cost::Cost;
@@ -105,15 +106,23 @@ pub(super) fn initial(node: &Node) -> Initial {
     }
 }
 
-pub(super) fn source(data: &Node) -> Result<Source> {
+pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
     let needed = |key: &str| path(data.get(key).expect("complete() checked it"));
+    let flag = |key: &str| data.get(key).and_then(Node::flag).unwrap_or(false);
     let sizes: Vec<usize> = data
         .get("shape")
         .map(|shape| shape.items().iter().filter_map(|size| size.whole()).map(|size| size as usize).collect())
         .unwrap_or_default();
     Ok(match kind(data) {
-        "mnist" => Source::Mnist { folder: data.get("folder").map(path) },
-        "cifar10" => Source::Cifar10 { folder: needed("folder") },
+        "mnist" => Source::Mnist { folder: data.get("folder").map(path), download: flag("download") },
+        "cifar10" => {
+            let (folder, download) = (data.get("folder").map(path), flag("download"));
+            if folder.is_none() && !download {
+                let expected = "a key `folder`: where the binary batches are, or `download: true`";
+                return Err(data.place.error("cifar10", expected, "neither", "add one of them"));
+            }
+            Source::Cifar10 { folder, download }
+        }
         "iris" => Source::Iris,
         "uniform_random" => Source::UniformRandom {
             train: whole(data, "train"),
@@ -125,6 +134,7 @@ pub(super) fn source(data: &Node) -> Result<Source> {
             classes: whole(data, "classes"),
         },
         "toy_images" => Source::ToyImages,
+        "own" => Source::Own(extensions.data(data)?),
         "images" => Source::Images { folder: needed("folder") },
         _ => Source::Arrays(Arrays {
             inputs: needed("inputs"),

@@ -91,6 +91,7 @@ fn kind(kind: &Kind) -> Json {
             all.insert(0, json!({"type": "number"}));
             json!({"anyOf": all})
         }
+        Kind::Any => json!({}),
         Kind::Many(inner) => json!({"type": "array", "items": self::kind(inner)}),
     }
 }

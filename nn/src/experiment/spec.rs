@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono::Result;
 
 use super::describe::complete;
+use super::extensions::{Extensions, OwnLayer};
 use super::format::EXPERIMENT;
 use super::node::{Node, Place};
 use super::read::{cost, function, initial, rule, source, window};
@@ -85,6 +86,8 @@ pub enum LayerKind {
     },
     /// A function alone.
     Activation,
+    /// Whatever a program added.
+    Own(OwnLayer),
 }
 
 /// A layer of a file.
@@ -125,6 +128,10 @@ pub enum ModelKind {
         sparsity: f64,
         /// Whether filters reconstruct what they filtered.
         tied_weights: bool,
+        /// Whether the unit that knows each class best is looked for.
+        spot_check: bool,
+        /// Whether the inputs that excite these units most are drawn.
+        visualize: bool,
     },
 }
 
@@ -176,6 +183,8 @@ pub struct Experiment {
     pub save_every: usize,
     /// How many checkpoints stay.
     pub keep: usize,
+    /// What a program added to this crate's data sets and layers.
+    pub extensions: Extensions,
     /// The file with its bases, changes and defaults.
     pub resolved: Node,
 }
@@ -195,25 +204,40 @@ pub(super) fn path(node: &Node) -> PathBuf {
 impl Experiment {
     /// Reads a file, with changes such as `epochs=3` on top of it.
     pub fn read(path: &Path, changes: &[String]) -> Result<Experiment> {
-        Experiment::of(compose::read(path)?, changes)
+        Experiment::read_with(path, changes, &Extensions::default())
+    }
+
+    /// [`Experiment::read`] for files that name data sets and layers of a program's own.
+    pub fn read_with(path: &Path, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
+        Experiment::of(compose::read(path)?, changes, extensions)
     }
 
     /// Reads text as if it were in a file.
     pub fn parse(file: &str, text: &str, changes: &[String]) -> Result<Experiment> {
-        Experiment::of(yaml::parse(file, text)?, changes)
+        Experiment::parse_with(file, text, changes, &Extensions::default())
     }
 
-    fn of(mut node: Node, changes: &[String]) -> Result<Experiment> {
+    /// [`Experiment::parse`] for text that names data sets and layers of a program's own.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        changes: &[String],
+        extensions: &Extensions,
+    ) -> Result<Experiment> {
+        Experiment::of(yaml::parse(file, text)?, changes, extensions)
+    }
+
+    fn of(mut node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
         if neon::is_neon(&node) {
             node = neon::translate(&node)?;
         }
         for change in changes {
             compose::change(&mut node, change)?;
         }
-        Experiment::from_node(&node)
+        Experiment::from_node(&node, extensions)
     }
 
-    fn from_node(node: &Node) -> Result<Experiment> {
+    fn from_node(node: &Node, extensions: &Extensions) -> Result<Experiment> {
         let mut resolved = complete(node, &EXPERIMENT)?;
         if resolved.get("name").is_none() {
             let file = Path::new(&*node.place.file).file_stem().and_then(|stem| stem.to_str());
@@ -235,7 +259,11 @@ impl Experiment {
             return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
         }
         let layers = model.get("layers").expect("complete() filled it in");
-        let specs = layers.items().iter().enumerate().map(|(index, layer)| layer_spec(node, layer, index));
+        let specs = layers
+            .items()
+            .iter()
+            .enumerate()
+            .map(|(index, layer)| layer_spec(node, layer, index, extensions));
         let specs: Vec<LayerSpec> = specs.collect::<Result<_>>()?;
         if specs.is_empty() {
             return Err(layers.place.error("`layers`", "at least one layer", "none", "add one"));
@@ -257,7 +285,7 @@ impl Experiment {
             deterministic: key("deterministic").flag().unwrap_or(false),
             epochs: whole("epochs"),
             batch_size: whole("batch_size"),
-            source: source(data)?,
+            source: source(data, extensions)?,
             sample,
             shuffle: data.get("shuffle").and_then(Node::flag).unwrap_or(true),
             model: model_kind(model),
@@ -267,6 +295,7 @@ impl Experiment {
             test_every: whole("test_every"),
             save_every: whole("save_every"),
             keep: whole("keep"),
+            extensions: extensions.clone(),
             resolved,
         })
     }
@@ -302,13 +331,15 @@ fn model_kind(model: &Node) -> ModelKind {
             last_layer_epochs: number("last_layer_epochs") as usize,
             sparsity: number("sparsity"),
             tied_weights: model.get("tied_weights").and_then(Node::flag).unwrap_or(true),
+            spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
+            visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
         },
         Some("autoencoder") => ModelKind::Autoencoder,
         _ => ModelKind::Network,
     }
 }
 
-fn layer_spec(experiment: &Node, layer: &Node, index: usize) -> Result<LayerSpec> {
+fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extensions) -> Result<LayerSpec> {
     let kind = layer.get("type").and_then(Node::text).unwrap_or_default();
     let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
     if name.is_empty() || name.contains(['/', ' ', '\n']) {
@@ -346,6 +377,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize) -> Result<LayerSpec
         }
         "dropout" => LayerKind::Dropout { keep: share("keep")? },
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
+        "own" => LayerKind::Own(extensions.layer(layer)?),
         _ => LayerKind::Activation,
     };
     let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");

@@ -2,6 +2,7 @@
 
 mod network;
 mod pretrain;
+mod reconstruct;
 
 pub use network::Network;
 pub use pretrain::{PretrainCost, Pretraining};

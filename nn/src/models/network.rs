@@ -1,10 +1,13 @@
 //! A network: layers one after the other, and a cost at the end.
 
+use std::sync::Arc;
+
 use crate::cost::Cost;
 use crate::exact;
 use crate::layers::{Layer, Pass};
 use crate::number::Number;
 use crate::shape::Shape;
+use crate::timeline::{Activity, Timeline};
 
 /// Layers that learn together. It keeps the outputs of every layer for the way back.
 ///
@@ -20,6 +23,23 @@ pub struct Network<T> {
     outputs: Vec<Vec<T>>,
     errors: [Vec<T>; 2],
     joined: bool,
+    timeline: Option<Arc<Timeline>>,
+}
+
+/// Lets a layer work, on the timeline where there is one.
+fn noted<T: Number>(
+    timeline: Option<&Timeline>,
+    activity: Activity,
+    layer: &mut dyn Layer<T>,
+    work: impl FnOnce(&mut dyn Layer<T>),
+) {
+    match timeline {
+        Some(timeline) => {
+            let name = layer.name().to_string();
+            timeline.span(activity, &name, || work(layer));
+        }
+        None => work(layer),
+    }
 }
 
 impl<T: Number> Network<T> {
@@ -34,7 +54,7 @@ impl<T: Number> Network<T> {
         }
         let joined = layers.last().and_then(|layer| layer.activation()).is_some_and(|last| cost.joins(last));
         let outputs = layers.iter().map(|_| Vec::new()).collect();
-        Network { layers, cost, outputs, errors: [Vec::new(), Vec::new()], joined }
+        Network { layers, cost, outputs, errors: [Vec::new(), Vec::new()], joined, timeline: None }
     }
 
     /// The shape of an input.
@@ -55,6 +75,11 @@ impl<T: Number> Network<T> {
     /// Its layers, from the bottom.
     pub fn layers(&mut self) -> &mut [Box<dyn Layer<T>>] {
         &mut self.layers
+    }
+
+    /// From now on, notes the work of each layer on a timeline.
+    pub fn record(&mut self, timeline: Arc<Timeline>) {
+        self.timeline = Some(timeline);
     }
 
     /// Passes a batch through all layers.
@@ -79,7 +104,8 @@ impl<T: Number> Network<T> {
             let layer = &mut self.layers[index];
             above[0].resize(pass.batch * layer.output().size(), T::ZERO);
             let seen = if index == 0 { inputs } else { &below[index - 1] };
-            layer.fprop(pass, seen, &mut above[0]);
+            let work = |layer: &mut dyn Layer<T>| layer.fprop(pass, seen, &mut above[0]);
+            noted(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
         }
         if count == 0 { inputs } else { &self.outputs[count - 1] }
     }
@@ -128,14 +154,20 @@ impl<T: Number> Network<T> {
             next.resize(inputs.len(), T::ZERO);
             let wanted = (index > floor).then_some(&mut next[..]);
             watch(index, error);
-            self.layers[index].bprop(pass, inputs, &self.outputs[index], error, wanted);
+            let layer = &mut self.layers[index];
+            let work =
+                |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, &self.outputs[index], error, wanted);
+            noted(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
             std::mem::swap(error, next);
         }
     }
 
     /// All layers from `lowest` on follow their gradients.
     pub fn update(&mut self, epoch: usize, lowest: usize) {
-        self.layers[lowest..].iter_mut().for_each(|layer| layer.update(epoch));
+        for layer in &mut self.layers[lowest..] {
+            let timeline = self.timeline.as_deref().filter(|_| !layer.weights().is_empty());
+            noted(timeline, Activity::Update, &mut **layer, |layer| layer.update(epoch));
+        }
     }
 
     /// The last layer that has weights.

@@ -33,7 +33,7 @@ pub struct PretrainCost {
 }
 
 /// Exchanges a filter's weights (not its gradient's memory) for a decoder's while `work` runs.
-fn with_weights<T: Number, R>(
+pub(super) fn with_weights<T: Number, R>(
     filtering: &mut Filtering<'_, T>,
     decoder: Option<&mut Weight<T>>,
     work: impl FnOnce(&mut Filtering<'_, T>) -> R,

@@ -29,13 +29,13 @@ pub(super) fn svg(title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     for tick in 0..=4 {
         let share = f64::from(tick) / 4.0;
         let value = low + share * height;
-        let shown = if logarithmic { 10_f64.powf(value) } else { value };
+        let shown = short(if logarithmic { 10_f64.powf(value) } else { value });
         let at = HEIGHT - MARGIN - share * (HEIGHT - 2.0 * MARGIN);
         let (step, far) = (share * right, WIDTH - MARGIN);
         let _ = writeln!(
             text,
             "<line x1=\"{MARGIN}\" x2=\"{far}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{shown:.3}</text>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{shown}</text>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{step:.0}</text>",
             MARGIN - 6.0,
             at + 4.0,
@@ -66,6 +66,18 @@ pub(super) fn svg(title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> String {
         HEIGHT - 12.0
     );
     text
+}
+
+/// Three digits or a few more: what fits into the margin.
+fn short(value: f64) -> String {
+    match value.abs() {
+        1e6.. => format!("{value:.1e}"),
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        1e-3.. => format!("{value:.3}"),
+        0.0 => "0".into(),
+        _ => format!("{value:.1e}"),
+    }
 }
 
 /// At most this many points: the means of equal stretches.

@@ -6,8 +6,10 @@ use unisono::{Error, Result};
 
 use super::checkpoint::write_whole;
 use super::curve::{svg, thinned};
+use super::events::Events;
 use super::metrics::{EpochMetrics, HEADER};
-use crate::experiment::Experiment;
+use crate::data::{Picture, encode_png};
+use crate::experiment::{Experiment, Extensions};
 
 /// Settings that may differ when a run goes on.
 const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
@@ -17,11 +19,14 @@ pub(super) struct Folder {
     pub(super) rows: Vec<EpochMetrics>,
     /// The cost of each batch.
     pub(super) losses: Vec<(u64, f64)>,
+    /// How many rows and losses TensorBoard's file has.
+    told: (usize, usize),
+    events: Option<Events>,
 }
 
 /// The settings that must stay the same, as text.
-fn fixed(text: &str, file: &str) -> Result<String> {
-    let mut experiment = Experiment::parse(file, text, &[])?;
+fn fixed(text: &str, file: &str, extensions: &Extensions) -> Result<String> {
+    let mut experiment = Experiment::parse_with(file, text, &[], extensions)?;
     if let crate::experiment::NodeValue::Map(entries) = &mut experiment.resolved.value {
         entries.retain(|(key, _)| !MAY_CHANGE.contains(&key.as_str()));
     }
@@ -30,7 +35,7 @@ fn fixed(text: &str, file: &str) -> Result<String> {
 
 impl Folder {
     pub(super) fn new(path: &Path) -> Folder {
-        Folder { path: path.into(), rows: Vec::new(), losses: Vec::new() }
+        Folder { path: path.into(), rows: Vec::new(), losses: Vec::new(), told: (0, 0), events: None }
     }
 
     fn settings(&self) -> PathBuf {
@@ -58,6 +63,7 @@ impl Folder {
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
         let name = settings.display().to_string();
+        let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
         let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
         if let Some((old, new)) = old.lines().zip(new.lines()).find(|(old, new)| old != new) {
             let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
@@ -98,12 +104,15 @@ impl Folder {
     }
 
     /// Makes the folder and writes the settings.
-    pub(super) fn begin(&self, experiment: &Experiment) -> Result<()> {
+    pub(super) fn begin(&mut self, experiment: &Experiment) -> Result<()> {
         let checkpoints = self.checkpoints();
         std::fs::create_dir_all(&checkpoints).map_err(|error| {
             Error::io("make", checkpoints.display().to_string(), error, "give another --out")
         })?;
-        write_whole(&self.settings(), experiment.resolved_text().as_bytes())
+        write_whole(&self.settings(), experiment.resolved_text().as_bytes())?;
+        let steps = self.losses.last().map_or(0, |(step, _)| *step);
+        self.events = Some(Events::open(&self.path, steps)?);
+        Ok(())
     }
 
     /// Takes up the metrics of an interrupted run, as far as its checkpoint.
@@ -117,11 +126,12 @@ impl Folder {
             .filter_map(|(step, loss)| Some((step.parse().ok()?, loss.parse().ok()?)))
             .take_while(|(step, _)| *step <= steps)
             .collect();
+        self.told = (self.rows.len(), self.losses.len());
         Ok(())
     }
 
-    /// Writes all tables and the picture of the losses.
-    pub(super) fn write(&self, title: &str) -> Result<()> {
+    /// Writes all tables, the picture of the losses and what TensorBoard has not been told.
+    pub(super) fn write(&mut self, title: &str) -> Result<()> {
         let mut table = format!("{HEADER}\n");
         let mut lines = String::new();
         for row in &self.rows {
@@ -139,12 +149,36 @@ impl Folder {
             ("batches.csv", format!("step,loss\n{batches}")),
             ("loss.svg", picture),
         ] {
-            write_whole(&self.path.join(name), text.as_bytes())?;
+            self.text(name, &text)?;
         }
-        Ok(())
+        self.tell()
     }
 
-    pub(super) fn write_picture(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        write_whole(&self.path.join(name), bytes)
+    fn tell(&mut self) -> Result<()> {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        for (step, loss) in &self.losses[self.told.1..] {
+            events.scalar("batch/loss", *step, *loss);
+        }
+        for row in &self.rows[self.told.0..] {
+            for (name, value) in row.figures() {
+                events.scalar(&format!("epoch/{name}"), row.steps, value);
+            }
+        }
+        self.told = (self.rows.len(), self.losses.len());
+        events.flush()
+    }
+
+    /// Writes a file of text.
+    pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
+        write_whole(&self.path.join(name), text.as_bytes())
+    }
+
+    /// Writes a picture as a file, and for TensorBoard.
+    pub(super) fn picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
+        write_whole(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
+        let step = self.losses.last().map_or(0, |(step, _)| *step);
+        let Some(events) = &mut self.events else { return Ok(()) };
+        events.picture(name, step, picture);
+        events.flush()
     }
 }

@@ -32,6 +32,21 @@ pub(super) const HEADER: &str =
     "epoch,phase,steps,loss,sparsity,train_error,test_loss,test_error,seconds,samples_per_second";
 
 impl EpochMetrics {
+    /// The figures that there are, with their names.
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+        [
+            ("loss", Some(self.loss)),
+            ("sparsity", self.sparsity),
+            ("train_error", self.train_error),
+            ("test_loss", self.test_loss),
+            ("test_error", self.test_error),
+            ("samples_per_second", Some(self.samples_per_second)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+
     /// A line of a table.
     pub(super) fn line(&self) -> String {
         let maybe = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());

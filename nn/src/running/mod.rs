@@ -3,11 +3,16 @@
 mod check;
 mod checkpoint;
 mod curve;
+mod events;
 mod filters;
 mod folder;
 mod gradients;
 mod metrics;
 mod predict;
+mod results;
+mod sheet;
+mod spot;
+mod stimulus;
 mod tensors;
 mod train;
 mod trainer;

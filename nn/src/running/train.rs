@@ -6,14 +6,14 @@ use std::sync::Arc;
 use unisono::{Group, Result};
 
 use super::checkpoint::{self, Progressed};
-use super::filters;
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
+use super::results;
 use super::trainer::{Progress, Trainer};
-use crate::data::encode_png;
 use crate::distributed::{Company, Failure};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
+use crate::timeline::Timeline;
 
 /// Where a run goes and whether it continues.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct TrainOptions {
     pub out: PathBuf,
     /// Whether to continue an interrupted run there.
     pub resume: bool,
+    /// Where to write a trace that Chrome and Perfetto show.
+    pub trace: Option<PathBuf>,
 }
 
 /// Someone who watches a run.
@@ -65,7 +67,7 @@ pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Wa
 ///              layers: [{type: fully_connected, outputs: 3}]}}";
 /// let experiment = Experiment::parse("iris.yaml", text, &[])?;
 /// let out = std::env::temp_dir().join(format!("unisono-train-on-{}", std::process::id()));
-/// let options = TrainOptions { out: out.clone(), resume: false };
+/// let options = TrainOptions { out: out.clone(), resume: false, trace: None };
 /// unisono::testing::spawn(3, |group| {
 ///     let summary = train_on(&group, &experiment, &options, &mut ()).unwrap();
 ///     assert_eq!(summary.metrics.len(), 2);
@@ -135,6 +137,7 @@ fn train_in<T: Number>(
     let mut folder = Folder::new(&options.out);
     let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
+    let timeline = options.trace.as_ref().map(|_| trainer.record());
     agree(all, if leads { folder.begin(experiment) } else { Ok(()) })?;
     watch.begin(experiment, done, trainer.epochs());
     let mut saved = folder.checkpoint(done);
@@ -152,21 +155,26 @@ fn train_in<T: Number>(
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
             saved = folder.checkpoint(epoch + 1);
             let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
-            agree(all, save(&mut trainer, &folder, experiment, &saved, progress, leads))?;
+            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
         }
     }
     if trainer.epochs() == 0 {
         let progress = Progressed { epochs: 0, steps: 0 };
-        agree(all, save(&mut trainer, &folder, experiment, &saved, progress, leads))?;
+        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
     }
-    agree(all, finish(&mut trainer, &folder, experiment, leads))?;
+    let traced = match (&options.trace, &timeline) {
+        (Some(path), Some(timeline)) => write_trace(path, timeline, all),
+        _ => Ok(()),
+    };
+    agree(all, traced)?;
+    agree(all, finish(&mut trainer, &mut folder, experiment, &saved, leads))?;
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
 
 /// Tables and a checkpoint. All ranks take part in collecting weights; the leader writes.
 fn save<T: Number>(
     trainer: &mut Trainer<T>,
-    folder: &Folder,
+    folder: &mut Folder,
     experiment: &Experiment,
     path: &Path,
     progress: Progressed,
@@ -185,15 +193,29 @@ fn save<T: Number>(
 /// What a run leaves beside tables and checkpoints.
 fn finish<T: Number>(
     trainer: &mut Trainer<T>,
-    folder: &Folder,
+    folder: &mut Folder,
     experiment: &Experiment,
+    saved: &Path,
     leads: bool,
 ) -> Result<()> {
-    if leads {
-        folder.write(&experiment.name)?;
-        if let Some(picture) = filters::sheet(trainer.network.layers()) {
-            folder.write_picture("filters.png", &encode_png(&picture))?;
-        }
+    if !leads {
+        return Ok(());
     }
-    Ok(())
+    folder.write(&experiment.name)?;
+    if !trainer.is_divided() {
+        return results::write(experiment, trainer, folder);
+    }
+    // This rank has a part of the model; the checkpoint has all of it.
+    let mut whole: Trainer<T> = Trainer::new(experiment)?;
+    checkpoint::load(&mut whole, saved)?;
+    results::write(experiment, &mut whole, folder)
+}
+
+/// The spans of all ranks, on the rank that leads.
+fn write_trace(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
+    let text = match company {
+        Some(company) => timeline.gather(&company.world.group)?,
+        None => Some(timeline.trace()),
+    };
+    text.map_or(Ok(()), |text| checkpoint::write_whole(path, text.as_bytes()))
 }

@@ -15,6 +15,7 @@ use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
 use crate::shape::Shape;
+use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +78,7 @@ pub(super) fn largest<T: Number>(values: &[T]) -> usize {
 
 /// The data set of an experiment, with the percentage that it asks for.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = DataSet::load(&experiment.source, experiment.seed)?;
+    let mut data = experiment.data()?;
     if experiment.sample < 100.0 {
         data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
         data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
@@ -170,7 +171,8 @@ impl<T: Number> Trainer<T> {
             company,
         };
         if let Some(path) = &experiment.initial_weights {
-            super::checkpoint::load_initial(&mut trainer, path)?;
+            let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
+            super::checkpoint::load_initial(&mut trainer, path).map_err(|error| place.locate(error))?;
         }
         Ok(trainer)
     }
@@ -178,6 +180,20 @@ impl<T: Number> Trainer<T> {
     /// The data that it learns from and is tested on.
     pub fn data(&self) -> &DataSet {
         &self.data
+    }
+
+    /// Whether this rank has a part of each sample and of the model.
+    pub(super) fn is_divided(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| company.team.group.size() > 1)
+    }
+
+    /// From here on, notes on a timeline what layers and calls between ranks take.
+    pub(super) fn record(&mut self) -> Arc<Timeline> {
+        let rank = self.company.as_ref().map_or(0, |company| company.world.group.rank());
+        let timeline = Arc::new(Timeline::new(rank));
+        self.network.record(timeline.clone());
+        self.company.iter().for_each(|company| company.faults.record(timeline.clone()));
+        timeline
     }
 
     /// How many epochs all phases have.

@@ -233,6 +233,9 @@ fn translate_model(model: &Object<'_>) -> Result<Node> {
         if let Ok(tied) = find("tied_weights") {
             entries.push(("tied_weights", tied));
         }
+        for key in ["spot_check", "visualize"] {
+            model.maybe(key).into_iter().for_each(|value| entries.push((key, value.clone())));
+        }
     }
     Ok(map(entries, place))
 }

@@ -1,0 +1,101 @@
+//! A layer of one's own: y = x / (1 + e^(−a·x)), where each map learns its own a.
+
+use unisono::Result;
+use unisono_nn::{Layer, LayerMaker, LayerPlan, Node, Number, Pass, Reach, Rule, Shape, Spread, Weight};
+
+/// The layer. With a = 1 it is known as SiLU or swish.
+pub struct Gate<T> {
+    name: String,
+    shape: Shape,
+    steepness: Weight<T>,
+}
+
+fn logistic<T: Number>(value: T) -> T {
+    T::ONE / (T::ONE + (-value).exponential())
+}
+
+impl<T: Number> Layer<T> for Gate<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> Shape {
+        self.shape
+    }
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    /// An output needs the input at its own place and nothing around it: no halo.
+    fn reach(&self) -> Reach {
+        Reach::Place
+    }
+
+    fn fprop(&mut self, _: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        let (area, maps) = (self.shape.area(), self.shape.maps);
+        for (index, (output, input)) in outputs.iter_mut().zip(inputs).enumerate() {
+            *output = *input * logistic(self.steepness.values[index / area % maps] * *input);
+        }
+    }
+
+    fn bprop(
+        &mut self,
+        _: &Pass<'_, T>,
+        inputs: &[T],
+        _outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        let (area, maps) = (self.shape.area(), self.shape.maps);
+        self.steepness.gradient.fill(T::ZERO);
+        let mut below = input_error;
+        for (index, (error, input)) in error.iter().zip(inputs).enumerate() {
+            let map = index / area % maps;
+            let steepness = self.steepness.values[map];
+            let gate = logistic(steepness * *input);
+            let slope = gate * (T::ONE - gate);
+            self.steepness.gradient[map] += *error * *input * *input * slope;
+            if let Some(below) = &mut below {
+                below[index] = *error * (gate + *input * steepness * slope);
+            }
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        vec![&mut self.steepness]
+    }
+}
+
+/// Makes gates for files: `{type: own, kind: gate, settings: {steepness: 2}}`.
+pub struct Gates;
+
+impl Gates {
+    fn build<T: Number>(plan: &LayerPlan<'_>) -> Gate<T> {
+        let first = plan.settings.get("steepness").and_then(Node::number).unwrap_or(1.0);
+        let maps = plan.input.maps;
+        // Every rank has all of it, and its gradient is the sum over the ranks that hold parts of the maps.
+        let spread = Spread::Everywhere;
+        let rule = Rule { decay: 0.0, ..plan.spec.rule.clone() };
+        let steepness = Weight::new("steepness", vec![maps], vec![T::of(first); maps], rule, spread);
+        Gate { name: plan.spec.name.clone(), shape: plan.input, steepness }
+    }
+}
+
+impl LayerMaker for Gates {
+    fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape> {
+        let steepness = plan.settings.get("steepness");
+        if let Some(wrong) = steepness.filter(|node| node.number().is_none()) {
+            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), "change it"));
+        }
+        Ok(plan.input)
+    }
+
+    fn build_single(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f32>>> {
+        Ok(Box::new(Gates::build(plan)))
+    }
+
+    fn build_double(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f64>>> {
+        Ok(Box::new(Gates::build(plan)))
+    }
+}

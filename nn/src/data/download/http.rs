@@ -1,0 +1,145 @@
+//! A small client of HTTP: fetches a file, or the rest of one.
+//!
+//! It speaks version 1.0 without encryption, which a public file with a published digest does not need, and which needs
+//! no further library. A proxy in `http_proxy` is used.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long to wait for a connection, and for the next bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const MOST_REDIRECTIONS: usize = 5;
+/// A header line that is longer is no header line.
+const LONGEST_LINE: u64 = 16 << 10;
+
+/// What a server answered.
+pub(super) struct Answer {
+    /// Where in the file the body begins: 0, or where it was asked to go on.
+    pub(super) from: u64,
+    /// How many bytes follow, where the server says so.
+    pub(super) length: Option<u64>,
+    pub(super) body: Box<dyn Read>,
+}
+
+struct Address<'a> {
+    host: &'a str,
+    port: u16,
+    path: &'a str,
+}
+
+fn parse(address: &str) -> Result<Address<'_>, String> {
+    let rest = address.strip_prefix("http://").ok_or_else(|| {
+        format!("{address} is not a plain http:// address, the only kind that this program can fetch")
+    })?;
+    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
+        None => (place, 80),
+    };
+    Ok(Address { host, port, path: if path.is_empty() { "/" } else { path } })
+}
+
+fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    let failed = |error: std::io::Error| format!("cannot reach {host}:{port}: {error}");
+    let mut last = format!("{host} has no address");
+    for address in (host, port).to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+                stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+                return Ok(stream);
+            }
+            Err(error) => last = failed(error),
+        }
+    }
+    Err(last)
+}
+
+/// Asks for a file from a byte on; follows redirections.
+pub(super) fn get(address: &str, from: u64) -> Result<Answer, String> {
+    let mut address = address.to_string();
+    for _ in 0..=MOST_REDIRECTIONS {
+        match ask(&address, from, std::env::var("http_proxy").ok().as_deref())? {
+            Reply::Body(answer) => return Ok(answer),
+            Reply::Elsewhere(next) => address = next,
+        }
+    }
+    Err(format!("{address} leads from one address to the next"))
+}
+
+enum Reply {
+    Body(Answer),
+    Elsewhere(String),
+}
+
+fn ask(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
+    let Address { host, port, path } = parse(address)?;
+    let near = ["localhost", "127.0.0.1"].contains(&host);
+    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !near) {
+        Some(proxy) => {
+            let through = parse(proxy)?;
+            (connect(through.host, through.port)?, address)
+        }
+        None => (connect(host, port)?, path),
+    };
+    let range = if from > 0 { format!("Range: bytes={from}-\r\n") } else { String::new() };
+    let request = format!(
+        "GET {target} HTTP/1.0\r\nHost: {host}:{port}\r\nUser-Agent: unisono\r\nAccept: */*\r\n{range}\r\n"
+    );
+    let failed = |error: std::io::Error| format!("{host} does not answer: {error}");
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut reader = BufReader::new(stream);
+    let mut line = || -> Result<String, String> {
+        let mut line = String::new();
+        reader.by_ref().take(LONGEST_LINE).read_line(&mut line).map_err(failed)?;
+        Ok(line.trim_end().to_string())
+    };
+    let status = line()?;
+    let code: u16 = status.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    let (mut length, mut location, mut begins) = (None, None, None);
+    loop {
+        let line = line()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse().ok(),
+            "location" => location = Some(value.to_string()),
+            "content-range" => {
+                let first = value.strip_prefix("bytes ").and_then(|rest| rest.split('-').next());
+                begins = first.and_then(|first| first.parse().ok());
+            }
+            "transfer-encoding" => {
+                return Err(format!("{host} answers in pieces ({value}), which was not asked for"));
+            }
+            _ => {}
+        }
+    }
+    match (code, location) {
+        (200, _) => Ok(Reply::Body(Answer { from: 0, length, body: Box::new(reader) })),
+        (206, _) => {
+            let from = begins.ok_or_else(|| format!("{host} does not say which part it sends"))?;
+            Ok(Reply::Body(Answer { from, length, body: Box::new(reader) }))
+        }
+        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Elsewhere(location)),
+        _ => Err(format!("{host} answers `{status}` for {path}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        for (address, expected) in [
+            ("http://a.org/b/c", Some(("a.org", 80, "/b/c"))),
+            ("http://a.org:8080", Some(("a.org", 8080, "/"))),
+            ("https://a.org/b", None),
+            ("http://a.org:x/", None),
+        ] {
+            let found = parse(address).ok().map(|found| (found.host, found.port, found.path));
+            assert_eq!(found, expected, "{address}");
+        }
+    }
+}

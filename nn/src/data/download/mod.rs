@@ -1,0 +1,214 @@
+//! Full data sets from where they are published: resumed where a download broke off, checked, and never half there.
+
+mod archive;
+mod http;
+mod sha256;
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use unisono::{Error, Result};
+
+use sha256::sha256;
+
+/// A file at its publisher.
+struct Published {
+    address: String,
+    /// What the file is called there.
+    name: String,
+    sha256: String,
+}
+
+/// A data set at its publisher.
+pub(super) struct Publication {
+    files: Vec<Published>,
+    /// The files that loading needs, in the folder, where they may be compressed.
+    needed: Vec<&'static str>,
+}
+
+/// The mirror that PyTorch keeps; the digests are of the compressed files.
+const MNIST: &str = "http://ossci-datasets.s3.amazonaws.com/mnist/";
+const MNIST_FILES: [(&str, &str); 4] = [
+    ("train-images-idx3-ubyte", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    ("train-labels-idx1-ubyte", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    ("t10k-images-idx3-ubyte", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    ("t10k-labels-idx1-ubyte", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+];
+
+/// The page of the data set's author.
+const CIFAR10: &str = "http://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+const CIFAR10_SHA256: &str = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
+const CIFAR10_FILES: [&str; 6] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+    "test_batch.bin",
+];
+
+pub(super) fn mnist() -> Publication {
+    let file = |(name, sha256): &(&str, &str)| Published {
+        address: format!("{MNIST}{name}.gz"),
+        name: format!("{name}.gz"),
+        sha256: sha256.to_string(),
+    };
+    Publication {
+        files: MNIST_FILES.iter().map(file).collect(),
+        needed: MNIST_FILES.iter().map(|(name, _)| *name).collect(),
+    }
+}
+
+pub(super) fn cifar10() -> Publication {
+    let archive = Published {
+        address: CIFAR10.into(),
+        name: "cifar-10-binary.tar.gz".into(),
+        sha256: CIFAR10_SHA256.into(),
+    };
+    Publication { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
+}
+
+/// Where downloads go when nobody says: a folder of this program in the user's cache.
+pub(super) fn cache(name: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    cache.unwrap_or_else(std::env::temp_dir).join("unisono").join(name)
+}
+
+fn there(folder: &Path, name: &str) -> bool {
+    folder.join(name).is_file() || folder.join(format!("{name}.gz")).is_file()
+}
+
+impl Publication {
+    /// Fetches what a folder lacks.
+    pub(super) fn fetch(&self, folder: &Path) -> Result<()> {
+        if self.needed.iter().all(|name| there(folder, name)) {
+            return Ok(());
+        }
+        let failed =
+            |error| Error::io("download data", folder.display().to_string(), error, "give another `folder`");
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        // The ranks of a host come here together: one downloads, the others find the files.
+        let lock = std::fs::File::create(folder.join(".download")).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        if self.needed.iter().all(|name| there(folder, name)) {
+            return Ok(());
+        }
+        for file in &self.files {
+            let single = file.name.strip_suffix(".gz").filter(|name| self.needed.contains(name));
+            if single.is_some_and(|name| there(folder, name)) {
+                continue;
+            }
+            let path = folder.join(&file.name);
+            file.fetch(&path)?;
+            if single.is_none() {
+                self.unpack(&path, folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the needed files out of an archive, which is removed then.
+    fn unpack(&self, path: &Path, folder: &Path) -> Result<()> {
+        let bytes = super::file::read(path)?;
+        let files =
+            archive::files(&bytes).map_err(|wrong| super::file::damaged(path, "a tar archive", wrong))?;
+        for name in &self.needed {
+            let Some((_, content)) = files.iter().find(|(found, _)| found == name) else {
+                return Err(super::file::damaged(path, format!("an archive with {name}"), "one without"));
+            };
+            let half = folder.join(format!("{name}.part"));
+            std::fs::write(&half, content)
+                .and_then(|()| std::fs::rename(&half, folder.join(name)))
+                .map_err(|error| Error::io("unpack", half.display().to_string(), error, "make room"))?;
+        }
+        // An archive that stays does no harm.
+        let _ = std::fs::remove_file(path);
+        Ok(())
+    }
+}
+
+impl Published {
+    /// Downloads under another name, goes on where an earlier download broke off, and gives the name when the digest is
+    /// right.
+    fn fetch(&self, path: &Path) -> Result<()> {
+        let half = PathBuf::from(format!("{}.part", path.display()));
+        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
+        // Somebody may have put it there by hand.
+        if path.is_file() {
+            return self.check(path);
+        }
+        eprintln!("unisono: downloading {} to {}", self.address, path.display());
+        self.transfer(&half)?;
+        if let Err(error) = self.check(&half) {
+            // What is wrong would be wrong again if the next attempt began with it.
+            let _ = std::fs::remove_file(&half);
+            return Err(error);
+        }
+        std::fs::rename(&half, path).map_err(written)
+    }
+
+    /// Whether a file is the published one.
+    fn check(&self, path: &Path) -> Result<()> {
+        let bytes = std::fs::read(path)
+            .map_err(|error| Error::io("read", path.display().to_string(), error, "give another `folder`"))?;
+        let digest = sha256(&bytes);
+        if digest == self.sha256 {
+            return Ok(());
+        }
+        Err(Error::usage(
+            format!("download {} to {}", self.address, path.display()),
+            format!("a file with the SHA-256 digest {}", self.sha256),
+            digest,
+            "try again, or get the files by another way and give their `folder`",
+        ))
+    }
+
+    /// Appends to the file what it lacks.
+    fn transfer(&self, half: &Path) -> Result<()> {
+        let offline = |why: String| {
+            let advice = format!(
+                "get {} on a machine that reaches it, put it into {}, and try again",
+                self.address,
+                half.parent().unwrap_or(half).display()
+            );
+            Error::io("download data", self.address.clone(), std::io::Error::other(why), &advice)
+        };
+        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
+        let have = std::fs::metadata(half).map_or(0, |metadata| metadata.len());
+        let mut answer = match http::get(&self.address, have) {
+            // A range that the server refuses may be one of a file that is whole already, or of another file.
+            Err(_) if have > 0 => http::get(&self.address, 0).map_err(offline)?,
+            answer => answer.map_err(offline)?,
+        };
+        let mut file = OpenOptions::new().create(true).append(true).open(half).map_err(written)?;
+        if answer.from > have {
+            return Err(offline(format!(
+                "asked for the bytes from {have} on, received those from {}",
+                answer.from
+            )));
+        }
+        file.set_len(answer.from).map_err(written)?;
+        let mut block = vec![0; 1 << 16];
+        let mut received = 0;
+        loop {
+            let count =
+                answer.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
+            if count == 0 {
+                break;
+            }
+            file.write_all(&block[..count]).map_err(written)?;
+            received += count as u64;
+        }
+        match answer.length {
+            Some(length) if received < length => Err(offline(format!(
+                "it broke off after {received} of {length} bytes; the next attempt goes on"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Data sets and layers of a program's own, by the names that files call them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use unisono::error::nearest::advice;
+use unisono::{Error, Result};
+
+use super::node::Node;
+use super::spec::LayerSpec;
+use crate::data::DataSet;
+use crate::layers::Layer;
+use crate::number::Number;
+use crate::shape::Shape;
+
+/// What a program's own layer is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerPlan<'a> {
+    /// Its name, first weights and learning rule.
+    pub spec: &'a LayerSpec,
+    /// Its `settings` in the file; an empty map without.
+    pub settings: &'a Node,
+    /// The shape of an input.
+    pub input: Shape,
+    /// Where random numbers come from.
+    pub seed: u64,
+}
+
+/// Makes a program's own layers. Files name it as `{type: own, kind: NAME, settings: {…}}`.
+///
+/// The two `build` functions are usually one generic function, called with each number type.
+pub trait LayerMaker: Send + Sync {
+    /// The shape of its output, or why the settings or the input do not fit.
+    fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape>;
+    /// The layer in single precision.
+    fn build_single(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f32>>>;
+    /// The layer in double precision.
+    fn build_double(&self, plan: &LayerPlan<'_>) -> Result<Box<dyn Layer<f64>>>;
+}
+
+type DataMaker = dyn Fn(&Node, u64) -> Result<DataSet> + Send + Sync;
+
+/// Data sets and layers that a program adds to those of this crate.
+///
+/// ```
+/// use unisono_nn::{DataSet, Experiment, Extensions, Inputs, Shape, Split, Targets};
+/// let mut extensions = Extensions::default();
+/// extensions.add_data("parity", |settings, _seed| {
+///     let count = settings.get("count").and_then(|node| node.whole()).unwrap_or(8) as usize;
+///     let inputs = Inputs::Singles((0..count).map(|number| number as f32).collect());
+///     let targets = Targets::Classes((0..count).map(|number| number as u32 % 2).collect());
+///     let train = Split { count, inputs, targets };
+///     Ok(DataSet { shape: Shape::flat(1), outputs: 2, train, test: Split::empty() })
+/// });
+/// let text = "{epochs: 1, batch_size: 4, data: {type: own, kind: parity, settings: {count: 6}}, model: {type: network, \
+///              cost: softmax_cross_entropy, layers: [{type: fully_connected, outputs: 2}]}}";
+/// let experiment = Experiment::parse_with("parity.yaml", text, &[], &extensions)?;
+/// assert_eq!(DataSet::load(&experiment.source, experiment.seed)?.train.count, 6);
+/// assert!(Experiment::parse("parity.yaml", text, &[]).is_err(), "nobody added it");
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Extensions {
+    data: BTreeMap<String, Arc<DataMaker>>,
+    layers: BTreeMap<String, Arc<dyn LayerMaker>>,
+}
+
+impl Extensions {
+    /// Adds a data set: from its `settings` in the file and the seed.
+    pub fn add_data(
+        &mut self,
+        name: &str,
+        maker: impl Fn(&Node, u64) -> Result<DataSet> + Send + Sync + 'static,
+    ) {
+        self.data.insert(name.into(), Arc::new(maker));
+    }
+
+    /// Adds a layer.
+    pub fn add_layer(&mut self, name: &str, maker: impl LayerMaker + 'static) {
+        self.layers.insert(name.into(), Arc::new(maker));
+    }
+
+    pub(super) fn data(&self, node: &Node) -> Result<OwnData> {
+        let (name, maker) = find(&self.data, node, "data set")?;
+        Ok(OwnData { name, settings: settings(node), maker })
+    }
+
+    pub(super) fn layer(&self, node: &Node) -> Result<OwnLayer> {
+        let (name, maker) = find(&self.layers, node, "layer")?;
+        Ok(OwnLayer { name, settings: settings(node), maker })
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extensions({:?}, {:?})", self.data.keys(), self.layers.keys())
+    }
+}
+
+/// Two are the same when they know the same names.
+impl PartialEq for Extensions {
+    fn eq(&self, other: &Extensions) -> bool {
+        self.data.keys().eq(other.data.keys()) && self.layers.keys().eq(other.layers.keys())
+    }
+}
+
+fn find<M: ?Sized>(makers: &BTreeMap<String, Arc<M>>, node: &Node, what: &str) -> Result<(String, Arc<M>)> {
+    let kind = node.get("kind");
+    let name = kind.and_then(Node::text).unwrap_or_default();
+    let Some(maker) = makers.get(name) else {
+        let place = &kind.unwrap_or(node).place;
+        let names: Vec<&str> = makers.keys().map(String::as_str).collect();
+        let expected = match names.is_empty() {
+            true => format!("a {what} that this program added"),
+            false => format!("a {what} that this program added: {}", names.join(", ")),
+        };
+        let advice = advice(name, names, "add it to the program's `Extensions`");
+        return Err(place.error("own", expected, format!("`{name}`"), advice));
+    };
+    Ok((name.into(), maker.clone()))
+}
+
+fn settings(node: &Node) -> Node {
+    let empty = || Node::new(super::node::Value::Map(Vec::new()), node.place.clone());
+    node.get("settings").cloned().unwrap_or_else(empty)
+}
+
+/// A data set that a program added.
+#[derive(Clone)]
+pub struct OwnData {
+    name: String,
+    settings: Node,
+    maker: Arc<DataMaker>,
+}
+
+impl OwnData {
+    pub(crate) fn load(&self, seed: u64) -> Result<DataSet> {
+        (self.maker)(&self.settings, seed)
+    }
+}
+
+/// A layer that a program added.
+#[derive(Clone)]
+pub struct OwnLayer {
+    name: String,
+    settings: Node,
+    maker: Arc<dyn LayerMaker>,
+}
+
+impl OwnLayer {
+    pub(super) fn output(&self, spec: &LayerSpec, input: Shape) -> Result<Shape> {
+        self.maker.output(&LayerPlan { spec, settings: &self.settings, input, seed: 0 })
+    }
+
+    pub(super) fn build<T: Number>(
+        &self,
+        spec: &LayerSpec,
+        input: Shape,
+        seed: u64,
+    ) -> Result<Box<dyn Layer<T>>> {
+        let plan = LayerPlan { spec, settings: &self.settings, input, seed };
+        let made: Box<dyn Any> = match T::NAME {
+            "f32" => Box::new(self.maker.build_single(&plan)?),
+            _ => Box::new(self.maker.build_double(&plan)?),
+        };
+        // It is of this type already; the compiler alone does not know it.
+        let layer = made.downcast::<Box<dyn Layer<T>>>();
+        layer
+            .map(|layer| *layer)
+            .map_err(|_| Error::internal("build layer", "its numbers are neither f32 nor f64"))
+    }
+}
+
+macro_rules! shown_and_compared_by_name {
+    ($type:ident) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($type), self.name)
+            }
+        }
+
+        impl PartialEq for $type {
+            fn eq(&self, other: &$type) -> bool {
+                self.name == other.name && self.settings == other.settings
+            }
+        }
+    };
+}
+
+shown_and_compared_by_name!(OwnData);
+shown_and_compared_by_name!(OwnLayer);

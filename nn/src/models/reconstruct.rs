@@ -1,0 +1,31 @@
+//! What a group of a sparse autoencoder makes of its input again.
+
+use super::Network;
+use super::pretrain::{Pretraining, with_weights};
+use crate::layers::{Layer, Pass};
+use crate::number::Number;
+
+impl<T: Number> Pretraining<T> {
+    /// Filters the inputs of the lowest group and reconstructs them from that.
+    pub(crate) fn reconstruct(
+        &mut self,
+        network: &mut Network<T>,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+    ) -> Vec<T> {
+        let place = self.filters[0];
+        let inputs = network.fprop_through(pass, inputs, place).to_vec();
+        let layer = &mut network.layers()[place];
+        let mut filtered = vec![T::ZERO; pass.batch * layer.output().size()];
+        let mut filtering = layer.filtering().expect("a group begins with local filtering");
+        let seen = filtering.see(pass.batch, &inputs);
+        if let Some(filter) = &mut filtering.filter {
+            filter.fprop(pass, &seen, &mut filtered);
+        }
+        let mut images = vec![T::ZERO; inputs.len()];
+        with_weights(&mut filtering, self.decoders.first_mut(), |filtering| {
+            filtering.reconstruct(pass, &filtered, &mut images);
+        });
+        images
+    }
+}

@@ -1,0 +1,127 @@
+//! What is shown of a trained model: its first filters, what it reconstructs, and which units know a class.
+
+use unisono::Result;
+
+use super::filters::first_filters;
+use super::folder::Folder;
+use super::sheet::{Range, sheet};
+use super::spot::{Responses, spots, table};
+use super::stimulus::stimulus;
+use super::trainer::Trainer;
+use crate::data::Picture;
+use crate::experiment::{Experiment, ModelKind};
+use crate::layers::Pass;
+use crate::number::Number;
+use crate::random::Stream;
+
+/// How many samples are reconstructed.
+const SHOWN: usize = 10;
+const SCALE: usize = 3;
+/// Samples that pass through the network at once.
+const BATCH: usize = 100;
+
+/// Writes the pictures and tables of a trained model into a run's folder.
+pub(super) fn write<T: Number>(
+    experiment: &Experiment,
+    trainer: &mut Trainer<T>,
+    folder: &mut Folder,
+) -> Result<()> {
+    if let Some(picture) = first_filters(trainer.network.layers()) {
+        folder.picture("filters", &picture)?;
+    }
+    if let Some(picture) = reconstructions(experiment, trainer) {
+        folder.picture("reconstructions", &picture)?;
+    }
+    let ModelKind::SparseAutoencoder { spot_check, visualize, .. } = experiment.model else { return Ok(()) };
+    if !spot_check && !visualize {
+        return Ok(());
+    }
+    let (train, test) = (responses(trainer, false), responses(trainer, true));
+    let found = spots(&train, &test, trainer.data().outputs);
+    if spot_check {
+        folder.text("spot_check.csv", &table(&found))?;
+    }
+    if visualize {
+        let layers = trainer.network.last_that_learns();
+        let length = typical_length(trainer);
+        let mut stimuli = Vec::new();
+        for spot in &found {
+            let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
+            stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream)));
+        }
+        if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), Range::Own) {
+            folder.picture("stimuli", &picture)?;
+        }
+    }
+    Ok(())
+}
+
+/// Some samples as the network sees them, from the test samples where there are any.
+fn samples<T: Number>(trainer: &Trainer<T>, test: bool, chosen: &[usize]) -> Vec<T> {
+    let data = trainer.data();
+    let mut inputs = vec![T::ZERO; chosen.len() * data.shape.size()];
+    let split = if test { &data.test } else { &data.train };
+    split.fill(chosen, &mut inputs, &mut []);
+    inputs
+}
+
+/// A row of samples and below it what the model gives back; none for models that give nothing back.
+fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>) -> Option<Picture> {
+    let test = trainer.data().test.count > 0;
+    let count = if test { trainer.data().test.count } else { trainer.data().train.count };
+    let chosen: Vec<usize> = (0..count.min(SHOWN)).collect();
+    let inputs: Vec<T> = samples(trainer, test, &chosen);
+    let pass = Pass::alone(chosen.len(), false, 0);
+    let images = match (&experiment.model, &mut trainer.pretraining) {
+        (ModelKind::Autoencoder, _) => trainer.network.fprop(&pass, &inputs).to_vec(),
+        (_, Some(pretraining)) => pretraining.reconstruct(&mut trainer.network, &pass, &inputs),
+        _ => return None,
+    };
+    let shape = trainer.data().shape;
+    // A row of numbers is no picture.
+    if shape.area() <= 1 || images.len() != inputs.len() {
+        return None;
+    }
+    let pictures: Vec<Vec<f64>> = [&inputs, &images]
+        .into_iter()
+        .flat_map(|images| images.chunks(shape.size()))
+        .map(|image| image.iter().map(|value| value.double()).collect())
+        .collect();
+    let bound = |pick: fn(f64, f64) -> f64| inputs.iter().map(|value| value.double()).reduce(pick);
+    let range = Range::Fixed(bound(f64::min)?, bound(f64::max)?);
+    sheet(&pictures, shape, (chosen.len(), SCALE), range)
+}
+
+/// How the units below the last layer that learns respond to all samples that have a class.
+fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Responses {
+    let layers = trainer.network.last_that_learns();
+    let split = |trainer: &Trainer<T>, sample: usize| match test {
+        true => trainer.data().test.class(sample),
+        false => trainer.data().train.class(sample),
+    };
+    let count = if test { trainer.data().test.count } else { trainer.data().train.count };
+    let mut found = Responses::default();
+    for first in (0..count).step_by(BATCH) {
+        let chosen: Vec<usize> = (first..count.min(first + BATCH)).collect();
+        let inputs: Vec<T> = samples(trainer, test, &chosen);
+        let pass = Pass::alone(chosen.len(), false, 0);
+        let outputs = trainer.network.fprop_through(&pass, &inputs, layers);
+        found.units = outputs.len() / chosen.len();
+        found.values.extend(outputs.iter().map(|value| value.double() as f32));
+        found.classes.extend(chosen.iter().filter_map(|sample| split(trainer, *sample)));
+    }
+    // Samples without classes have no spots.
+    if found.classes.is_empty() {
+        return Responses::default();
+    }
+    found
+}
+
+/// The mean length of the first training samples.
+fn typical_length<T: Number>(trainer: &Trainer<T>) -> f64 {
+    let chosen: Vec<usize> = (0..trainer.data().train.count.min(BATCH)).collect();
+    let inputs: Vec<T> = samples(trainer, false, &chosen);
+    let norm = |sample: &[T]| sample.iter().map(|value| value.double().powi(2)).sum::<f64>().sqrt();
+    let lengths = inputs.chunks(trainer.data().shape.size()).map(norm);
+    lengths.sum::<f64>() / chosen.len() as f64
+}

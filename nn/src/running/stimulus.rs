@@ -1,0 +1,88 @@
+//! The input that excites a unit most, among all of the same length.
+
+use crate::layers::Pass;
+use crate::models::Network;
+use crate::number::Number;
+use crate::random::Stream;
+
+/// How often the input is changed.
+const STEPS: usize = 60;
+
+/// How much one unit of the lowest `layers` is excited by an input, and the derivative by that input.
+fn excitement<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
+    let pass = Pass::alone(1, false, 0);
+    let outputs = network.fprop_through(&pass, input, layers);
+    let value = outputs[unit].double();
+    let mut error = vec![T::ZERO; outputs.len()];
+    error[unit] = T::ONE;
+    for index in (0..layers).rev() {
+        let seen = if index == 0 { input.to_vec() } else { network.outputs_of(index - 1).to_vec() };
+        let outputs = network.outputs_of(index).to_vec();
+        let mut below = vec![T::ZERO; seen.len()];
+        network.layers()[index].bprop(&pass, &seen, &outputs, &error, Some(&mut below));
+        error = below;
+    }
+    (value, error)
+}
+
+fn scale<T: Number>(values: &mut [T], length: f64) {
+    let norm = values.iter().map(|value| value.double().powi(2)).sum::<f64>().sqrt();
+    if norm > 0.0 {
+        values.iter_mut().for_each(|value| *value = T::of(value.double() * length / norm));
+    }
+}
+
+/// Climbs along the derivative on the sphere of inputs of this length, in larger steps while that leads up and in smaller
+/// ones where it leads down.
+pub(super) fn stimulus<T: Number>(
+    network: &mut Network<T>,
+    layers: usize,
+    unit: usize,
+    (length, stream): (f64, Stream),
+) -> Vec<f64> {
+    let mut input: Vec<T> =
+        (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
+    scale(&mut input, length);
+    // Places that the unit does not see have no slope: beginning with the slope leaves them out.
+    input = excitement(network, layers, unit, &input).1;
+    scale(&mut input, length);
+    let (mut best, mut slope) = excitement(network, layers, unit, &input);
+    let mut step = length / 2.0;
+    for _ in 0..STEPS {
+        let mut ahead = slope.clone();
+        scale(&mut ahead, step);
+        ahead.iter_mut().zip(&input).for_each(|(ahead, input)| *ahead += *input);
+        scale(&mut ahead, length);
+        let (value, next) = excitement(network, layers, unit, &ahead);
+        if value > best {
+            (best, slope, input) = (value, next, ahead);
+            step *= 1.5;
+        } else {
+            step /= 2.0;
+        }
+    }
+    input.iter().map(|value| value.double()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Cost;
+    use crate::layers::FullyConnected;
+    use crate::rules::{Method, Rule, Schedule};
+    use crate::shape::Shape;
+    use crate::weight::{Spread, Weight};
+
+    #[test]
+    fn a_linear_unit_likes_its_own_weights_best() {
+        let weights = vec![0.0, 0.0, 0.0, 3.0, 0.0, -4.0];
+        let rule = Rule { method: Method::GradientDescent, rate: Schedule::Constant(0.0), decay: 0.0 };
+        let weight = Weight::new("weights", vec![2, 3], weights, rule, Spread::Split);
+        let layer = FullyConnected::new("linear", Shape::flat(3), weight, None);
+        let mut network: Network<f64> = Network::new(vec![Box::new(layer)], Cost::SumOfSquares);
+        let found = stimulus(&mut network, 1, 1, (5.0, Stream::new(0, "start")));
+        for (found, expected) in found.iter().zip([3.0, 0.0, -4.0]) {
+            assert!((found - expected).abs() < 1e-3, "{found} {expected}");
+        }
+    }
+}

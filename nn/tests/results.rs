@@ -1,0 +1,132 @@
+//! What a run leaves behind beside its weights: TensorBoard's file, pictures, a trace, the units that know a class.
+
+use std::path::{Path, PathBuf};
+
+use unisono_nn::{Experiment, Shape, Summary, TrainOptions, decode_png, train};
+
+/// A folder of its own for a test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("unisono-results-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder can be made");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const SPARSE: &str = "
+epochs: 1
+batch_size: 16
+data: {type: toy_images, sample: 40}
+model:
+  type: sparse_autoencoder
+  cost: cross_entropy
+  pretrain_epochs: 1
+  pretrain_rate: 0.01
+  sparsity: 0.1
+  spot_check: true
+  visualize: true
+  layers:
+    - {type: local, name: filter, maps: 2, kernel: 4, stride: 2, weights: {type: uniform, low: -1, high: 1}}
+    - {type: pooling, name: pool, pool: l2, kernel: 3, stride: 1}
+    - {type: contrast, name: contrast, kernel: 3}
+    - {type: fully_connected, name: output, outputs: 2, bias: false, activation: logistic}
+";
+
+const CODER: &str = "
+epochs: 2
+batch_size: 16
+data: {type: toy_images, sample: 20}
+rule: {type: adam, rate: 0.003}
+model:
+  type: autoencoder
+  cost: sum_of_squares
+  layers:
+    - {type: fully_connected, name: encoder, outputs: 8, activation: tanh}
+    - {type: fully_connected, name: decoder, outputs: 3072}
+";
+
+fn run(text: &str, out: &Path, trace: Option<PathBuf>) -> Summary {
+    let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
+    train(&experiment, &TrainOptions { out: out.into(), resume: false, trace }, &mut ()).expect("it trains")
+}
+
+fn picture(out: &Path, name: &str) -> unisono_nn::Picture {
+    let bytes = std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    decode_png(&bytes).expect("it is a picture")
+}
+
+#[test]
+fn a_sparse_autoencoder_shows_what_its_units_know() {
+    let folder = Folder::new("sparse");
+    let out = run(SPARSE, &folder.0.join("run"), None).out;
+    let table = std::fs::read_to_string(out.join("spot_check.csv")).expect("it was asked for");
+    let rows: Vec<Vec<f64>> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').map(|word| word.parse().expect("a number")).collect())
+        .collect();
+    assert_eq!(rows.len(), 2, "a row for each class");
+    for row in rows {
+        // 15 × 15 places after the filter, 13 × 13 after pooling, in two maps.
+        assert!(row[1] < 2.0 * 13.0 * 13.0, "{row:?}");
+        // The best of hundreds of units knows more than chance does.
+        assert!(row[2] > 0.6 && row[2] <= 1.0 && (0.0..=1.0).contains(&row[3]), "{row:?}");
+    }
+    let side = |count: usize| count * (32 * 3 + 2) + 2;
+    assert_eq!(picture(&out, "stimuli.png").shape, Shape::new(3, side(1), side(2)));
+    assert_eq!(picture(&out, "reconstructions.png").shape, Shape::new(3, side(2), side(10)));
+    assert_eq!(picture(&out, "filters.png").shape.maps, 3);
+}
+
+#[test]
+fn an_autoencoder_shows_its_reconstructions_and_nothing_else_is_written() {
+    let folder = Folder::new("coder");
+    let out = run(CODER, &folder.0.join("run"), None).out;
+    let sheet = picture(&out, "reconstructions.png");
+    let half = sheet.pixels.len() / 3 / 2;
+    assert_ne!(sheet.pixels[..half], sheet.pixels[half..2 * half], "what it gives back is not its input");
+    let mut names: Vec<String> = std::fs::read_dir(&out)
+        .expect("the folder is there")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert!(names.remove(2).starts_with("events.out.tfevents."), "{names:?}");
+    let expected = [
+        "batches.csv",
+        "checkpoints",
+        "experiment.yaml",
+        "filters.png",
+        "loss.svg",
+        "metrics.csv",
+        "metrics.jsonl",
+        "reconstructions.png",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn a_trace_has_every_layer_in_every_batch() {
+    let folder = Folder::new("trace");
+    let path = folder.0.join("trace.json");
+    run(CODER, &folder.0.join("run"), Some(path.clone()));
+    let text = std::fs::read_to_string(&path).expect("it was asked for");
+    let trace: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let events = trace["traceEvents"].as_array().expect("it has events");
+    let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    // 26 samples in batches of 16: two batches in each of two epochs; as many for testing.
+    assert_eq!(
+        (count("encoder bprop"), count("encoder update"), count("encoder.activation update")),
+        (4, 4, 0)
+    );
+    assert_eq!((count("decoder bprop"), count("decoder fprop")), (4, 8));
+}
