@@ -45,7 +45,9 @@ impl Watch for Bar {
         let loss = self.loss.map_or(progress.loss, |mean| 0.9 * mean + 0.1 * progress.loss);
         self.loss = Some(loss);
         let speed = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
-        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s"));
+        let share = |share: f64| format!("  {:.0} % communication", 100.0 * share);
+        let communication = progress.communication.map(share).unwrap_or_default();
+        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s{communication}"));
         self.bar.set_position(progress.batch as u64);
     }
 

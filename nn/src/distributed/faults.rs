@@ -3,7 +3,9 @@
 //! Layers compute without results that could fail. After a fault every further call between ranks is left out, what is
 //! computed is thrown away, and the trainer stops at the end of the batch.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use unisono::{Error, Result};
 
@@ -13,6 +15,8 @@ use crate::timeline::{Activity, Timeline};
 pub(crate) struct Faults {
     first: Arc<Mutex<Option<Error>>>,
     timeline: Arc<OnceLock<Arc<Timeline>>>,
+    /// Nanoseconds spent in calls between ranks.
+    spent: Arc<AtomicU64>,
 }
 
 impl Faults {
@@ -21,7 +25,9 @@ impl Faults {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
             let timeline = self.timeline.get().map(|timeline| &**timeline);
+            let started = Instant::now();
             *first = Timeline::within(timeline, Activity::Communication, "ranks", call).err();
+            self.spent.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
 
@@ -29,6 +35,11 @@ impl Faults {
     pub(crate) fn record(&self, timeline: Arc<Timeline>) {
         // Whoever came first keeps it.
         let _ = self.timeline.set(timeline);
+    }
+
+    /// Seconds spent in calls between ranks.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.spent.load(Ordering::Relaxed) as f64 * 1e-9
     }
 
     /// Fails if a call has.

@@ -2,6 +2,7 @@
 
 mod check;
 mod checkpoint;
+mod compare;
 mod curve;
 mod events;
 mod filters;
@@ -18,6 +19,7 @@ mod train;
 mod trainer;
 
 pub use check::{Comparison, check};
+pub use compare::compare;
 pub use gradients::{GradientCheck, check_gradients};
 pub use metrics::EpochMetrics;
 pub use predict::{Prediction, predict};

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono::{Error, Result};
+use unisono::{Error, Group, Result};
 
 use super::metrics::EpochMetrics;
 use crate::data::{DataSet, Split, Targets};
@@ -34,6 +34,8 @@ pub struct Progress {
     pub samples: usize,
     /// The cost of the last batch.
     pub loss: f64,
+    /// The share of the epoch's time that this rank spent with others, where there are others.
+    pub communication: Option<f64>,
 }
 
 /// A model, its data, and how far it has come.
@@ -177,6 +179,21 @@ impl<T: Number> Trainer<T> {
         Ok(trainer)
     }
 
+    /// The same with all ranks of a group, which call it together.
+    pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
+        Trainer::among(experiment, Some(Arc::new(Company::new(group, experiment)?)))
+    }
+
+    /// Learns from the first samples once more; their mean cost before. All ranks call it together.
+    pub fn step(&mut self) -> Result<f64> {
+        let train = std::mem::replace(&mut self.data.train, Split::empty());
+        let chosen: Vec<usize> = (0..self.experiment.batch_size.min(train.count)).collect();
+        let costs = self.learn(&train, &chosen, Phase::Full, 0);
+        self.data.train = train;
+        self.steps += 1;
+        Ok(costs?.loss / chosen.len() as f64)
+    }
+
     /// The data that it learns from and is tested on.
     pub fn data(&self) -> &DataSet {
         &self.data
@@ -285,6 +302,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
+        let spent = self.company.as_ref().map_or(0.0, |company| company.faults.seconds());
         let phase = self.phases[epoch];
         // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
         let same = |other: &&Phase| match (phase, other) {
@@ -322,6 +340,9 @@ impl<T: Number> Trainer<T> {
                 batches,
                 samples: chosen.len(),
                 loss: batch_loss,
+                communication: self.company.as_ref().map(|company| {
+                    (company.faults.seconds() - spent) / started.elapsed().as_secs_f64().max(1e-9)
+                }),
             });
         }
         let seconds = started.elapsed().as_secs_f64();
