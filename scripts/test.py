@@ -41,6 +41,9 @@ PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
 LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes"]
 
+# These need PyTorch and its like; mypy reads what PyTorch says of its types.
+NEED_FRAMEWORKS = ["frameworks", "Python types"]
+
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
@@ -55,6 +58,7 @@ STAGES = [
     Stage("functions", [*PYTEST, "tests/functions"], PACKAGE),
     # Docstrings of frameworks that are not installed cannot run.
     Stage("Python docstrings", [*PYTEST, *DOCSTRINGS, "--pyargs", *PACKAGES], PACKAGE),
+    Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "--ignore", FRAMEWORK_EXAMPLES, "tests/python"]),
     Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
@@ -120,8 +124,8 @@ def main() -> int:
     ]
     left_out: list[str] = []
     if os.environ.get("FRAMEWORKS") == "none":
-        wanted = [stage for stage in wanted if stage.name != "frameworks"]
-        left_out.append("left out: the tests and examples of frameworks, because of FRAMEWORKS=none\n")
+        wanted = [stage for stage in wanted if stage.name not in NEED_FRAMEWORKS]
+        left_out.append("left out: types, tests and examples of frameworks, because of FRAMEWORKS=none\n")
     results = []
     for stage in wanted:
         begin = time.monotonic()

@@ -93,3 +93,42 @@ fn the_program_runs() {
     assert!(Path::new(&out).join("experiment.yaml").is_file());
     std::fs::remove_dir_all(&out).expect("it can be removed");
 }
+
+#[test]
+fn a_layer_of_ones_own_computes_in_parts() {
+    let text = "
+name: same
+epochs: 2
+batch_size: 8
+precision: f64
+data: {type: uniform_random, train: 20, test: 5, shape: [2, 7, 6], classes: 3}
+distributed: {type: halo}
+model:
+  type: network
+  cost: softmax_cross_entropy
+  layers:
+    - {type: convolution, maps: 3, kernel: 3, padding: 1}
+    - {type: own, name: gate1, kind: gate}
+    - {type: convolution, maps: 2, kernel: 3}
+    - {type: fully_connected, outputs: 4}
+    - {type: own, name: gate2, kind: gate}
+    - {type: fully_connected, outputs: 3}
+";
+    let experiment = Experiment::parse_with("parts.yaml", text, &[], &extensions()).expect("it is right");
+    let folder = std::env::temp_dir().join(format!("unisono-own-parts-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let curve = |ranks: usize| {
+        let out = folder.join(ranks.to_string());
+        let options = unisono_nn::TrainOptions { out, resume: false, trace: None };
+        let run = |group| unisono_nn::train_on(&group, &experiment, &options, &mut ()).expect("it trains");
+        unisono::testing::spawn(ranks, run).remove(0).metrics.iter().map(|row| row.loss).collect::<Vec<_>>()
+    };
+    let alone = curve(1);
+    // More ranks than rows: some have no part, and the layer is computed in full.
+    for ranks in [2, 4, 6, 11] {
+        for (one, other) in curve(ranks).iter().zip(&alone) {
+            assert!((one - other).abs() < 1e-10, "{ranks} ranks: {one} {other}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
+}

@@ -24,7 +24,7 @@ NEEDS = {"pytorch": "torch", "pytensor": "pytensor", "keras": "keras", "jax": "j
 
 def run(script: Path, workers: int | None, *arguments: str) -> str:
     """What a script printed; without a launcher for None."""
-    name = NEEDS.get(script.parent.name, script.parent.name)
+    name = NEEDS[script.parent.name]
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     launcher = [] if workers is None else ["-m", "unisono", "run", "-n", str(workers), "--"]

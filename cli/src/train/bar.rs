@@ -45,9 +45,10 @@ impl Watch for Bar {
         let loss = self.loss.map_or(progress.loss, |mean| 0.9 * mean + 0.1 * progress.loss);
         self.loss = Some(loss);
         let speed = self.samples as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
-        let share = |share: f64| format!("  {:.0} % communication", 100.0 * share);
-        let communication = progress.communication.map(share).unwrap_or_default();
-        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s{communication}"));
+        let waits = progress
+            .communication
+            .map_or(String::new(), |share| format!("  {:.0} % communication", share * 100.0));
+        self.bar.set_message(format!("loss {loss:.4}  {speed:.0} samples/s{waits}"));
         self.bar.set_position(progress.batch as u64);
     }
 
@@ -59,7 +60,7 @@ impl Watch for Bar {
             value.map_or(String::new(), |value| format!("  {name} {value:.4}"))
         };
         let line = format!(
-            "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s",
+            "epoch {} {}  loss {:.4}{}{}{}{}  {:.0} samples/s{}",
             metrics.epoch,
             metrics.phase,
             metrics.loss,
@@ -68,6 +69,7 @@ impl Watch for Bar {
             number("test loss", metrics.test_loss),
             percent("test error", metrics.test_error),
             metrics.samples_per_second,
+            percent("communication", metrics.communication.map(|share| share * 100.0)),
         );
         if self.bar.is_hidden() {
             eprintln!("{line}");

@@ -46,9 +46,13 @@ struct Spread {
     /// How many processes along each axis: data=2,h=2,w=2.
     #[arg(long, value_name = "AXES")]
     grid: Option<String>,
-    /// What is divided: samples (data), rows and columns of samples (halo), or inputs of layers (vector).
-    #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector"])]
+    /// What is divided: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
+    /// weights that processes share through a table (table).
+    #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector", "table"])]
     mode: Option<String>,
+    /// How far processes that share a table may drift apart: async, ssp:3, bsp.
+    #[arg(long, value_name = "CONSISTENCY")]
+    consistency: Option<String>,
 }
 
 impl Spread {
@@ -62,17 +66,16 @@ impl Spread {
         };
         let mode = match &self.mode {
             Some(mode) => Some(mode.as_str()),
+            None if self.consistency.is_some() => Some("table"),
             None if axes(&["h", "w"]) => Some("halo"),
             None if axes(&["v"]) => Some("vector"),
             None if self.grid.is_some() => Some("data"),
             None => None,
         };
         if let Some(mode) = mode {
-            changes.push(format!("distributed={mode}"));
-        }
-        if let (Some(mode), Some(grid)) = (mode, &self.grid) {
-            changes.pop();
-            changes.push(format!("distributed={{type: {mode}, grid: '{grid}'}}"));
+            let more = [("grid", &self.grid), ("consistency", &self.consistency)];
+            let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", value.as_ref()?)));
+            changes.push(format!("distributed={{type: {mode}{}}}", more.collect::<String>()));
         }
         Experiment::read(file, &changes)
     }
@@ -187,8 +190,8 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
     let shows = !options.quiet && world.rank() == 0;
     let result = match shows {
-        false => unisono_nn::train_on(world.group(), experiment, &settings, &mut ()),
-        true => unisono_nn::train_on(world.group(), experiment, &settings, &mut bar::Bar::new()),
+        false => unisono_nn::train_in_world(world, experiment, &settings, &mut ()),
+        true => unisono_nn::train_in_world(world, experiment, &settings, &mut bar::Bar::new()),
     };
     match result {
         Ok(summary) => {

@@ -14,6 +14,8 @@ pub enum Mode {
     Halo,
     /// Ranks have parts of each sample as a plain vector.
     Vector,
+    /// Each rank has some samples of a batch, and shares weights through a table.
+    Table,
 }
 
 impl Mode {
@@ -22,6 +24,7 @@ impl Mode {
         match name {
             "halo" => Mode::Halo,
             "vector" => Mode::Vector,
+            "table" => Mode::Table,
             _ => Mode::Data,
         }
     }
@@ -29,7 +32,7 @@ impl Mode {
     /// The axes of a team in this mode.
     fn axes(self) -> &'static [&'static str] {
         match self {
-            Mode::Data => &[],
+            Mode::Data | Mode::Table => &[],
             Mode::Halo => &["h", "w"],
             Mode::Vector => &["v"],
         }
@@ -116,7 +119,7 @@ impl Arrangement {
 /// A grid of all ranks for a mode.
 fn even(mode: Mode, ranks: usize) -> String {
     match mode {
-        Mode::Data => format!("data={ranks}"),
+        Mode::Data | Mode::Table => format!("data={ranks}"),
         Mode::Vector => format!("v={ranks}"),
         Mode::Halo => {
             // As square as possible; halos of rows lie together in memory, so rows are divided first.

@@ -49,16 +49,11 @@ pub(crate) fn build<T: Number>(
     targets: usize,
 ) -> Result<Built<T>> {
     let shapes = experiment.shapes(shape, targets)?;
-    let own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
-    if let (true, Some(spec)) = (experiment.deterministic, experiment.layers.iter().find(own)) {
-        let what = format!("layer `{}`", spec.name);
-        let expected = "layers of this library alone, for the same bits on any number of processes";
-        return Err(spec.place.error(
-            &what,
-            expected,
-            "one that a program added",
-            "set deterministic: false",
-        ));
+    let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
+    if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
+        let what = format!("layer `{}`", own.name);
+        let expected = "layers of this crate alone where many processes are to give the same bits";
+        return Err(own.place.error(&what, expected, "a layer of a program's own", "remove `deterministic`"));
     }
     let input = input(company, shape);
     let mut builder = Builder { company, seed: experiment.seed, layers: Vec::new(), held: Vec::new() };

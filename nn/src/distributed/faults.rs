@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono::{Error, Result};
 
@@ -15,7 +15,7 @@ use crate::timeline::{Activity, Timeline};
 pub(crate) struct Faults {
     first: Arc<Mutex<Option<Error>>>,
     timeline: Arc<OnceLock<Arc<Timeline>>>,
-    /// Nanoseconds spent in calls between ranks.
+    /// Nanoseconds in calls between ranks.
     spent: Arc<AtomicU64>,
 }
 
@@ -24,22 +24,28 @@ impl Faults {
     pub(crate) fn guard(&self, call: impl FnOnce() -> Result<()>) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
-            let timeline = self.timeline.get().map(|timeline| &**timeline);
-            let started = Instant::now();
-            *first = Timeline::within(timeline, Activity::Communication, "ranks", call).err();
-            self.spent.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            *first = self.timed("ranks", call).err();
         }
+    }
+
+    /// Makes a call between ranks and counts its time.
+    pub(crate) fn timed<R>(&self, name: &str, call: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let timeline = self.timeline.get().map(|timeline| &**timeline);
+        let result = Timeline::within(timeline, Activity::Communication, name, call);
+        self.spent.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// How long all calls between ranks have taken.
+    pub(crate) fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent.load(Ordering::Relaxed))
     }
 
     /// From now on, notes calls between ranks on a timeline.
     pub(crate) fn record(&self, timeline: Arc<Timeline>) {
         // Whoever came first keeps it.
         let _ = self.timeline.set(timeline);
-    }
-
-    /// Seconds spent in calls between ranks.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.spent.load(Ordering::Relaxed) as f64 * 1e-9
     }
 
     /// Fails if a call has.

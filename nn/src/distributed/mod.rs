@@ -8,6 +8,7 @@ mod failure;
 mod faults;
 mod halos;
 mod held;
+mod shared;
 mod sums;
 mod tower;
 
@@ -16,3 +17,4 @@ pub(crate) use build::build;
 pub(crate) use company::Company;
 pub use failure::Failure;
 pub(crate) use held::Held;
+pub(crate) use shared::{Shared, Sharing};

@@ -1,11 +1,57 @@
 //! Weights in a table that all workers share: each takes them, learns from its own samples, and gives back what changed.
 
-use unisono::Result;
-use unisono::tables::{ArrayTable, Consistency, TableOptions, Tables};
+use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+use unisono::{Result, World};
 
+use super::arrangement::{Arrangement, Mode};
+use super::faults::Faults;
+use crate::experiment::{Experiment, ModelKind, Node};
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::Weight;
+
+/// What a run needs to share weights.
+pub(crate) struct Sharing {
+    tables: Tables,
+    consistency: Consistency,
+}
+
+impl Sharing {
+    /// Joins the tables of a world, where an experiment asks for them. All ranks call it.
+    pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<Sharing>> {
+        let Some(node) = experiment.resolved.get("distributed") else { return Ok(None) };
+        if world.size() == 1 || Arrangement::new(experiment, world.size())?.mode != Mode::Table {
+            return Ok(None);
+        }
+        if let ModelKind::SparseAutoencoder { .. } = experiment.model {
+            let expected = "another mode for a sparse_autoencoder, whose filters keep length one";
+            return Err(node.place.error("distributed", expected, "table", "use halo or data"));
+        }
+        if experiment.deterministic {
+            let expected = "another mode for a deterministic run";
+            return Err(node.place.error("distributed", expected, "table", "use data, halo or vector"));
+        }
+        let text = node.get("consistency").and_then(Node::text).unwrap_or("async");
+        let consistency = match Consistency::parse(text) {
+            Ok(Consistency::Average) | Err(_) => {
+                let place = &node.get("consistency").unwrap_or(node).place;
+                let expected = "async, bsp, bsp:backup=1 or ssp:3";
+                return Err(place.error("consistency", expected, format!("`{text}`"), "choose one"));
+            }
+            Ok(consistency) => consistency,
+        };
+        Ok(Some(Sharing { tables: Tables::join(world, Role::Both)?, consistency }))
+    }
+
+    /// Puts the weights of worker 0 into a table. All workers call it.
+    pub(crate) fn share<T: Number>(&self, network: &mut Network<T>, faults: Faults) -> Result<Shared<T>> {
+        let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
+        let consistency = self.consistency;
+        let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
+        let table = ArrayTable::create(&self.tables, taken.len(), Some(&taken), options)?;
+        Ok(Shared { tables: self.tables.clone(), table, consistency, taken, faults })
+    }
+}
 
 /// A network's weights, one after the other, in a table.
 pub(crate) struct Shared<T: Number> {
@@ -14,6 +60,7 @@ pub(crate) struct Shared<T: Number> {
     consistency: Consistency,
     /// What this worker took last.
     taken: Vec<T>,
+    faults: Faults,
 }
 
 fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {
@@ -21,23 +68,16 @@ fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Wei
 }
 
 impl<T: Number> Shared<T> {
-    /// Makes the table with the weights of worker 0. All workers call it.
-    pub(crate) fn new(tables: &Tables, network: &mut Network<T>, consistency: Consistency) -> Result<Shared<T>> {
-        let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
-        let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
-        let table = ArrayTable::create(tables, taken.len(), Some(&taken), options)?;
-        Ok(Shared { tables: tables.clone(), table, consistency, taken })
-    }
-
     /// Takes the weights as they are in the table.
     pub(crate) fn take(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.table.get(&mut self.taken)?;
+        self.faults.timed("get", || self.table.get(&mut self.taken))?;
         let mut rest = &self.taken[..];
         for weight in weights(network) {
             let (own, after) = rest.split_at(weight.values.len());
             weight.values.copy_from_slice(own);
             rest = after;
         }
+        network.layers().iter_mut().for_each(|layer| layer.after_update());
         Ok(())
     }
 
@@ -60,16 +100,18 @@ impl<T: Number> Shared<T> {
             let before = &self.taken[change.len()..];
             change.extend(weight.values.iter().zip(before).map(|(after, before)| (*after - *before) * share));
         }
-        self.table.add(&change)?;
-        if let Consistency::Ssp { .. } = self.consistency {
-            self.table.tick()?;
-        }
-        Ok(())
+        self.faults.timed("add", || {
+            self.table.add(&change)?;
+            if let Consistency::Ssp { .. } = self.consistency {
+                self.table.tick()?;
+            }
+            Ok(())
+        })
     }
 
     /// Waits until everything that anybody gave is in the table, and takes it. All workers call it.
     pub(crate) fn settle(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.tables.barrier()?;
+        self.faults.timed("barrier", || self.tables.barrier())?;
         self.take(network)
     }
 }

@@ -71,6 +71,19 @@ static SPREADS: &[&Object] = &[
         fields: &[GRID],
     },
     &Object { name: "vector", about: "processes have parts of the inputs of each layer", fields: &[GRID] },
+    &Object {
+        name: "table",
+        about: "each process has some samples of a batch, and shares weights through a table",
+        fields: &[
+            GRID,
+            &[field(
+                "consistency",
+                Kind::Text,
+                Default("async"),
+                "how far processes may drift apart: async, ssp:3 (three batches), bsp (not at all)",
+            )],
+        ],
+    },
 ];
 
 const SAMPLES: &[Field] = &[

@@ -2,7 +2,7 @@
 
 use unisono::{Error, Group, ReduceOp, Result};
 
-use super::trainer::{batch_of, load_data, pass};
+use super::samples::{batch_of, load_data, pass};
 use crate::distributed::{Company, Failure, Held, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;

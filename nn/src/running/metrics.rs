@@ -23,13 +23,15 @@ pub struct EpochMetrics {
     pub test_error: Option<f64>,
     /// How long learning took.
     pub seconds: f64,
+    /// The share of that time that went into calls between ranks, where there are several.
+    #[serde(default)]
+    pub communication: Option<f64>,
     /// How many samples were learned from in a second.
     pub samples_per_second: f64,
 }
 
 /// The first line of a table.
-pub(super) const HEADER: &str =
-    "epoch,phase,steps,loss,sparsity,train_error,test_loss,test_error,seconds,samples_per_second";
+pub(super) const HEADER: &str = "epoch,phase,steps,loss,sparsity,train_error,test_loss,test_error,seconds,communication,samples_per_second";
 
 impl EpochMetrics {
     /// The figures that there are, with their names.
@@ -40,6 +42,7 @@ impl EpochMetrics {
             ("train_error", self.train_error),
             ("test_loss", self.test_loss),
             ("test_error", self.test_error),
+            ("communication", self.communication),
             ("samples_per_second", Some(self.samples_per_second)),
         ]
         .into_iter()
@@ -51,7 +54,7 @@ impl EpochMetrics {
     pub(super) fn line(&self) -> String {
         let maybe = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         format!(
-            "{},{},{},{},{},{},{},{},{:.3},{:.1}",
+            "{},{},{},{},{},{},{},{},{:.3},{},{:.1}",
             self.epoch,
             self.phase,
             self.steps,
@@ -61,6 +64,7 @@ impl EpochMetrics {
             maybe(self.test_loss),
             maybe(self.test_error),
             self.seconds,
+            self.communication.map_or(String::new(), |share| format!("{share:.3}")),
             self.samples_per_second
         )
     }

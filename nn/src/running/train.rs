@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unisono::{Group, Result};
+use unisono::{Error, Group, Result, World};
 
 use super::checkpoint::{self, Progressed};
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
 use super::trainer::{Progress, Trainer};
-use crate::distributed::{Company, Failure};
+use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 use crate::timeline::Timeline;
@@ -52,8 +52,8 @@ pub struct Summary {
 /// Trains as the experiment says. Nothing is written before the data, the model and the checkpoint are known to be good.
 pub fn train(experiment: &Experiment, options: &TrainOptions, watch: &mut dyn Watch) -> Result<Summary> {
     match experiment.precision {
-        Precision::Single => train_in::<f32>(experiment, options, watch, None),
-        Precision::Double => train_in::<f64>(experiment, options, watch, None),
+        Precision::Single => train_in::<f32>(experiment, options, watch, None, None),
+        Precision::Double => train_in::<f64>(experiment, options, watch, None, None),
     }
     .map_err(Into::into)
 }
@@ -81,19 +81,47 @@ pub fn train_on(
     options: &TrainOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary, Failure> {
+    train_together(group, None, experiment, options, watch)
+}
+
+/// Trains with all ranks of a world, as [`train_on`] does; also in the mode `table`, which needs more than a group.
+pub fn train_in_world(
+    world: &World,
+    experiment: &Experiment,
+    options: &TrainOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Failure> {
+    let failed = |error| Failure { error, own: world.rank() == 0 };
+    let sharing = Sharing::new(world, experiment).map_err(failed)?;
+    train_together(world.group(), sharing, experiment, options, watch)
+}
+
+fn train_together(
+    group: &Group,
+    sharing: Option<Sharing>,
+    experiment: &Experiment,
+    options: &TrainOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Failure> {
     let company = match group.size() {
         1 => None,
         // Every rank finds the same wrong; one says so.
         _ => {
             let failed = |error| Failure { error, own: group.rank() == 0 };
-            Some(Company::new(group, experiment).map_err(failed)?)
+            let company = Company::new(group, experiment).map_err(failed)?;
+            if company.mode == Mode::Table && sharing.is_none() {
+                let advice = "call train_in_world, or choose another mode";
+                let error = Error::unsupported("train_on", "a group has no tables", advice);
+                return Err(failed(error));
+            }
+            Some(company)
         }
     };
     let mut nobody = ();
     let watch = if group.rank() == 0 { watch } else { &mut nobody };
     match experiment.precision {
-        Precision::Single => train_in::<f32>(experiment, options, watch, company),
-        Precision::Double => train_in::<f64>(experiment, options, watch, company),
+        Precision::Single => train_in::<f32>(experiment, options, watch, company, sharing),
+        Precision::Double => train_in::<f64>(experiment, options, watch, company, sharing),
     }
 }
 
@@ -130,6 +158,7 @@ fn train_in<T: Number>(
     options: &TrainOptions,
     watch: &mut dyn Watch,
     company: Option<Company>,
+    sharing: Option<Sharing>,
 ) -> Result<Summary, Failure> {
     let company = company.map(Arc::new);
     let all = company.as_deref();
@@ -137,6 +166,9 @@ fn train_in<T: Number>(
     let mut folder = Folder::new(&options.out);
     let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
+    let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
+    let shared = sharing.zip(all).map(share).transpose();
+    trainer.shared = agree(all, shared)?;
     let timeline = options.trace.as_ref().map(|_| trainer.record());
     agree(all, if leads { folder.begin(experiment) } else { Ok(()) })?;
     watch.begin(experiment, done, trainer.epochs());

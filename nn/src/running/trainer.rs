@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono::{Error, Group, Result};
 
 use super::metrics::EpochMetrics;
+use super::samples::{load_data, mistakes, pass};
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::{Company, Held, build};
+use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
-use crate::layers::Pass;
+use crate::layers::{Pass, Sums};
 use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
-use crate::shape::Shape;
 use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
@@ -32,14 +32,14 @@ pub struct Progress {
     pub batches: usize,
     /// Samples of the last batch.
     pub samples: usize,
+    /// The share of this epoch's time that went into calls between ranks, where there are several.
+    pub communication: Option<f64>,
     /// The cost of the last batch.
     pub loss: f64,
-    /// The share of the epoch's time that this rank spent with others, where there are others.
-    pub communication: Option<f64>,
 }
 
 /// A model, its data, and how far it has come.
-pub struct Trainer<T> {
+pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
     pub(super) pretraining: Option<Pretraining<T>>,
@@ -53,6 +53,8 @@ pub struct Trainer<T> {
     part: Option<Vec<usize>>,
     /// The other ranks, where there are any.
     pub(super) company: Option<Arc<Company>>,
+    /// The weights that all ranks share, where they share them through a table.
+    pub(super) shared: Option<Shared<T>>,
 }
 
 /// What a batch cost, summed over its samples.
@@ -63,72 +65,11 @@ struct Costs {
     wrong: f64,
 }
 
-/// How many samples were put into a wrong class; none where they have no classes.
-fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
-    let width = outputs.len() / chosen.len().max(1);
-    let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
-    let is_wrong = |(sample, outputs): &(&usize, &[T])| {
-        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
-    };
-    samples.filter(is_wrong).count() as f64
-}
-
-/// The place of the first largest number.
-pub(super) fn largest<T: Number>(values: &[T]) -> usize {
-    (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
-}
-
-/// The data set of an experiment, with the percentage that it asks for.
-pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = experiment.data()?;
-    if experiment.sample < 100.0 {
-        data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
-        data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
-    }
-    if data.train.count == 0 {
-        let place = experiment.resolved.get("data").map(|node| node.place.clone());
-        let place = place.unwrap_or(experiment.resolved.place.clone());
-        return Err(place.error("data", "samples to learn from", "none", "take a larger `sample`"));
-    }
-    Ok(data)
-}
-
-/// The first samples of a split, with their targets.
-pub(super) fn batch_of<T: Number>(
-    split: &Split,
-    experiment: &Experiment,
-    shape: Shape,
-    outputs: usize,
-    count: usize,
-) -> (Vec<T>, Vec<T>) {
-    let chosen: Vec<usize> = (0..count).collect();
-    let mut inputs = vec![T::ZERO; count * shape.size()];
-    if experiment.model == ModelKind::Autoencoder {
-        split.fill(&chosen, &mut inputs, &mut []);
-        return (inputs.clone(), inputs);
-    }
-    let mut targets = vec![T::ZERO; count * outputs];
-    split.fill(&chosen, &mut inputs, &mut targets);
-    (inputs, targets)
-}
-
-/// What layers know while this rank's samples of a batch pass.
-pub(super) fn pass<'a, T: Number>(
-    company: Option<&'a Company>,
-    experiment: &Experiment,
-    step: u64,
-    own: &Range<usize>,
-    training: bool,
-) -> Pass<'a, T> {
-    let (threads, exact) = (experiment.threads, experiment.deterministic);
-    let alone = Pass::alone(own.len(), training, step);
-    match company {
-        None => Pass { threads, exact, ..alone },
-        Some(company) => {
-            let (gradients, all) = (&company.data, &company.world);
-            Pass { first: own.start, threads, exact, gradients, all, ..alone }
-        }
-    }
+/// A cost that is no number.
+fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
+    let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
+    let advice = "lower the learning rate, or begin with smaller weights";
+    Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
 }
 
 impl<T: Number> Trainer<T> {
@@ -142,11 +83,12 @@ impl<T: Number> Trainer<T> {
         // A file that cannot work is refused before its data is read, where its shapes are known without it.
         let mut data = load_data(experiment)?;
         let (mut network, held) = match &company {
-            None => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
-            Some(company) => {
+            // Workers that share a table compute by themselves.
+            Some(company) if company.mode != Mode::Table => {
                 let built = build(experiment, company, data.shape, data.outputs)?;
                 (built.network, built.input)
             }
+            _ => (experiment.network(data.shape, data.outputs)?, Held::Whole(data.shape)),
         };
         let pretraining = experiment.pretraining(&mut network, data.shape)?;
         let mut part = None;
@@ -171,6 +113,7 @@ impl<T: Number> Trainer<T> {
             targets: Vec::new(),
             part,
             company,
+            shared: None,
         };
         if let Some(path) = &experiment.initial_weights {
             let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
@@ -197,6 +140,12 @@ impl<T: Number> Trainer<T> {
     /// The data that it learns from and is tested on.
     pub fn data(&self) -> &DataSet {
         &self.data
+    }
+
+    /// The share of the time since some moment that went into calls between ranks.
+    fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
+        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
     }
 
     /// Whether this rank has a part of each sample and of the model.
@@ -257,6 +206,9 @@ impl<T: Number> Trainer<T> {
 
     /// Learns from one batch in a phase; what it cost.
     fn learn(&mut self, split: &Split, chosen: &[usize], phase: Phase, epoch: usize) -> Result<Costs> {
+        if self.shared.is_some() {
+            return self.learn_shared(split, chosen, epoch);
+        }
         let (own, count) = (self.own(chosen.len()), chosen.len());
         self.fill(split, &chosen[own.clone()]);
         let company = self.company.clone();
@@ -281,6 +233,42 @@ impl<T: Number> Trainer<T> {
         Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
     }
 
+    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
+        let own = self.own(chosen.len());
+        self.fill(split, &chosen[own.clone()]);
+        // Nobody waits for others: all sums are this rank's own.
+        let alone = pass(None, &self.experiment, self.steps, &own, true);
+        let pass = Pass { first: own.start, ..alone };
+        let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
+        shared.take(&mut self.network)?;
+        let mut costs = Costs::default();
+        if own.is_empty() {
+            // A worker without samples adds nothing to a round, but takes part in it.
+            let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
+            weights.for_each(|weight| weight.gradient.fill(T::ZERO));
+        } else {
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            costs.wrong = mistakes(outputs, split, &chosen[own]);
+            costs.loss = self.network.value(&pass, &self.targets);
+            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+        }
+        shared.enlarge(&mut self.network);
+        self.network.update(epoch, 0);
+        shared.give(&mut self.network)?;
+        Ok(costs)
+    }
+
+    /// Brings the workers of a table together when an epoch ends; what all of them saw.
+    fn settle(&mut self, costs: Costs) -> Result<Costs> {
+        let (Some(shared), Some(company)) = (&mut self.shared, &self.company) else { return Ok(costs) };
+        shared.settle(&mut self.network)?;
+        let mut sums = [costs.loss, costs.wrong];
+        Sums::<T>::add(&company.data, &mut sums);
+        company.faults.check()?;
+        Ok(Costs { loss: sums[0], wrong: sums[1], sparsity: 0.0 })
+    }
+
     /// Trains one epoch and tests after it.
     pub fn epoch(&mut self, epoch: usize, watch: &mut dyn FnMut(Progress)) -> Result<EpochMetrics> {
         let train = std::mem::replace(&mut self.data.train, Split::empty());
@@ -302,7 +290,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
-        let spent = self.company.as_ref().map_or(0.0, |company| company.faults.seconds());
+        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
         let phase = self.phases[epoch];
         // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
         let same = |other: &&Phase| match (phase, other) {
@@ -319,14 +307,13 @@ impl<T: Number> Trainer<T> {
         let mut total = Costs::default();
         for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
             let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
-            let batch_loss = costs.loss / chosen.len() as f64;
-            if !batch_loss.is_finite() {
-                return Err(Error::usage(
-                    format!("train epoch {} batch {}", epoch + 1, batch + 1),
-                    "a finite cost",
-                    batch_loss.to_string(),
-                    "lower the learning rate, or begin with smaller weights",
-                ));
+            // Of a shared table's workers, each knows the costs of its own samples.
+            let counted =
+                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+            let batch_loss = costs.loss / counted as f64;
+            // Workers that share a table find out together, at the end of the epoch.
+            if !batch_loss.is_finite() && self.shared.is_none() {
+                return Err(diverged(epoch, Some(batch), batch_loss));
             }
             self.steps += 1;
             total.loss += costs.loss;
@@ -339,13 +326,16 @@ impl<T: Number> Trainer<T> {
                 batch: batch + 1,
                 batches,
                 samples: chosen.len(),
+                communication: self.communication(started, spent),
                 loss: batch_loss,
-                communication: self.company.as_ref().map(|company| {
-                    (company.faults.seconds() - spent) / started.elapsed().as_secs_f64().max(1e-9)
-                }),
             });
         }
+        total = self.settle(total)?;
+        if !total.loss.is_finite() {
+            return Err(diverged(epoch, None, total.loss));
+        }
         let seconds = started.elapsed().as_secs_f64();
+        let communication = self.communication(started, spent);
         let count = train.count as f64;
         Ok(EpochMetrics {
             epoch: epoch + 1,
@@ -357,6 +347,7 @@ impl<T: Number> Trainer<T> {
             test_loss: None,
             test_error: None,
             seconds,
+            communication,
             samples_per_second: count / seconds.max(1e-9),
         })
     }

@@ -42,6 +42,14 @@ elif trouble == "types":
         mine["second"] = np.zeros((2, 2), np.int32)
     observe(lambda: uni.ParameterManager(mine))
 
+elif trouble == "read-only":
+    if world.rank == last:
+        mine["second"].flags.writeable = False
+    observe(lambda: uni.ParameterManager(mine))
+
+elif trouble == "unknown":
+    observe(lambda: uni.ParameterManager("a model" if world.rank == last else mine))
+
 elif trouble == "unequal":
     manager = uni.ParameterManager(mine, consistency="bsp")
     for _ in range(2 if world.rank == last else 3):
@@ -69,6 +77,13 @@ elif trouble == "shutdown":
     uni.barrier()
     uni.shutdown()
     observe(manager.sync)
+
+elif trouble == "retyped":
+    kept = list(mine.values())
+    manager = uni.ParameterManager(get=lambda: kept, set=lambda values: None)
+    kept[1] = kept[1].astype("float64")
+    observe(manager.sync)
+    uni.barrier()
 
 elif trouble == "reshaped":
     manager = uni.ParameterManager(mine)

@@ -33,7 +33,11 @@ class Parameters(Protocol):
         """A name for each parameter, for errors."""
 
     def read(self) -> list[Values]:
-        """The current values, as views without a copy where the framework allows."""
+        """The current values, as views without a copy where the framework allows.
+
+        Other arrays than last time may come, of the same shapes and types. What cannot be shared is refused
+        here, not where the adapter is made: what goes wrong here on one worker is an error on all.
+        """
 
     def write(self, values: list[Values]) -> None:
         """Replaces the values: all of them, or none and an error. Copies what it keeps.

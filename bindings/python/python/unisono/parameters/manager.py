@@ -94,9 +94,8 @@ class ParameterManager:
             )
         self._world = world()
         self._mode, self._every, self._timeout = mode, every, timeout
-        is_worker = self._world.worker_id is not None
-        self._parameters = _parameters(model, get, set) if is_worker else None
-        self._layout: Layout = self._agree()
+        self._parameters: Parameters | None = None
+        self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
         self._steps = Steps(self._world, f"ParameterManager of {len(self._layout.names)} parameters", timeout)
         self._background = background and mode != "gradients"
         self._op = op
@@ -105,12 +104,18 @@ class ParameterManager:
         self._keeper: Keeper | None = None
         self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
-    def _agree(self) -> Layout:
-        parameters = self._parameters
-        if self._world.restarts and parameters is not None:
+    def _agree(self, recognised: Callable[[], Parameters]) -> Layout:
+        """The layout of everybody's parameters; a model that is unknown on one rank is an error on all."""
+
+        def describe() -> Layout:
+            self._parameters = recognised()
+            return Layout.of(self._parameters)
+
+        is_worker = self._world.worker_id is not None
+        if self._world.restarts and is_worker:
             # The others are in the middle of their work; the table itself compares sizes.
-            return Layout.of(parameters)
-        return agree(None if parameters is None else lambda: Layout.of(parameters), self._world)
+            return describe()
+        return agree(describe if is_worker else None, self._world)
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
@@ -246,7 +251,7 @@ class ParameterManager:
     def _read(self) -> list[Values]:
         assert self._parameters is not None
         values = self._parameters.read()
-        self._steps.same_shapes(self._layout, values)
+        self._steps.same_model(self._layout, values)
         return values
 
     def _replace(self, model: Any) -> None:

@@ -53,26 +53,25 @@ class Steps:
                 "that only serves; call it on workers"
             )
 
-    def same_shapes(self, layout: Layout, values: list[Values]) -> None:
+    def same_model(self, layout: Layout, values: list[Values]) -> None:
         """Refuses a model that is no longer the one that the manager was made with.
 
         Args:
             layout: What it was made with.
             values: What there is.
         """
-        shapes = tuple(tuple(value.shape) for value in values)
-        if shapes == layout.shapes:
-            return
-        for name, expected, value in zip(layout.names, layout.shapes, values, strict=False):
-            if tuple(value.shape) != expected:
+        if len(values) != len(layout.names):
+            raise UsageError(
+                f"rank {self._world.rank}: sync: expected {len(layout.names)} parameters, as when the "
+                f"manager was made, received {len(values)}; make a new manager"
+            )
+        for name, shape, dtype, value in zip(layout.names, layout.shapes, layout.dtypes, values, strict=True):
+            if tuple(value.shape) != shape or value.dtype.name != dtype:
                 raise UsageError(
-                    f"rank {self._world.rank}: sync: expected {name!r} of shape {expected}, as when the "
-                    f"manager was made, received shape {tuple(value.shape)}; make a new manager"
+                    f"rank {self._world.rank}: sync: expected {name!r} of shape {shape} and type {dtype}, as "
+                    f"when the manager was made, received shape {tuple(value.shape)} and type {value.dtype}; "
+                    "make a new manager"
                 )
-        raise UsageError(
-            f"rank {self._world.rank}: sync: expected {len(layout.names)} parameters, as when the manager "
-            f"was made, received {len(values)}; make a new manager"
-        )
 
     def meet(self) -> None:
         """Waits until all workers have come this far; one that was started again finds them further on."""
