@@ -9,14 +9,23 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lib header test check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header test check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
+demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes, then in one, and shows that both are equal.
+	@rm -rf runs/demo
+	@echo "digits on 2 x 2 processes, a quarter of every picture each"
+	@$(BIN)/unisono train experiments/mnist_convnet.yaml --grid h=2,w=2 --out runs/demo/four
+	@echo "the same in one process"
+	@$(BIN)/unisono train experiments/mnist_convnet.yaml --out runs/demo/one
+	@$(BIN)/unisono compare runs/demo/one runs/demo/four
+	@echo "your own network: docs/guide/experiments.md; your own script: make tour"
+
+tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours every collective.
 	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
 	@echo "your own script: . .venv/bin/activate, then unisono run -n $(RANKS) -- script.py"
 

@@ -28,6 +28,8 @@ enum Command {
     Train(train::Options),
     /// Compare an experiment on many processes with one process, layer by layer.
     Check(train::CheckOptions),
+    /// Compare the curves and the last weights of two runs.
+    Compare(train::CompareOptions),
     /// Check the gradients of an experiment against finite differences.
     Grad(train::GradientOptions),
     /// Predict the test samples of an experiment with a checkpoint of it.
@@ -70,6 +72,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Run(options) => run::run(options, &this_program),
         Command::Train(options) => train::train(&options, &arguments, &this_program),
         Command::Check(options) => train::check(&options, &arguments, &this_program),
+        Command::Compare(options) => train::compare(&options),
         Command::Grad(options) => train::check_gradients(&options),
         Command::Predict(options) => train::predict(&options),
         Command::Schema => train::schema(),

@@ -166,6 +166,118 @@ fn a_killed_run_resumes_to_the_same_weights() {
     assert!(weights(&whole) == weights(&killed), "other weights after a resumption");
 }
 
+/// A small experiment whose results have the same bits on any number of processes.
+const SMALL: &str = "
+epochs: 4
+batch_size: 10
+deterministic: true
+data: {type: uniform_random, train: 43, test: 7, shape: [1, 9, 8], classes: 3}
+rule: {type: momentum, rate: 0.05}
+model:
+  type: network
+  cost: softmax_cross_entropy
+  layers:
+    - {type: convolution, name: conv, maps: 4, kernel: 3, padding: 1, activation: rectified}
+    - {type: pooling, kernel: 2}
+    - {type: fully_connected, name: hidden, outputs: 6, activation: tanh}
+    - {type: fully_connected, name: output, outputs: 3}
+";
+
+fn last_weights(out: &str) -> Vec<u8> {
+    std::fs::read(format!("{out}/checkpoints/epoch-000004.safetensors")).unwrap()
+}
+
+#[test]
+fn many_processes_learn_the_same_weights() {
+    let folder = Folder::new("many");
+    let file = folder.path("small.yaml");
+    std::fs::write(&file, SMALL).unwrap();
+    let one = folder.path("one");
+    assert!(finish(unisono(["train", &file, "--quiet", "--out", &one])).status.success());
+    for (name, spread) in [
+        ("halo", &["-n", "4", "--mode", "halo"][..]),
+        ("samples", &["-n", "3"]),
+        ("product", &["--grid", "data=2,h=1,w=2"]),
+    ] {
+        let out = folder.path(name);
+        let output = finish(unisono(["train", &file, "--out", &out].iter().chain(spread)));
+        let lines = text(&output.stderr);
+        assert!(output.status.success(), "{name}: {lines}");
+        // One rank speaks.
+        assert_eq!(lines.lines().filter(|line| line.starts_with("epoch 4 full")).count(), 1, "{lines}");
+        assert_eq!(text(&output.stdout).trim(), out);
+        assert!(last_weights(&one) == last_weights(&out), "{name}: other bits");
+    }
+    // Under a launcher, the processes are those that it started.
+    let out = folder.path("joined");
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let output = finish(unisono([
+        "run", "-n", "2", "--", program, "train", &file, "--mode", "halo", "--quiet", "--out", &out,
+    ]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(last_weights(&one) == last_weights(&out));
+    let output = finish(unisono(["compare", &one, &out, "--within", "0"]));
+    assert!(output.status.success() && text(&output.stdout).trim_end().ends_with("equal"));
+    let output = finish(unisono(["check", &file, "-n", "4", "--mode", "halo"]));
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    assert!(table.contains("gradient of weights") && table.contains("h=2,w=2"), "{table}");
+}
+
+#[test]
+fn wrong_grids_end_with_2_one_line_and_nothing_written() {
+    let folder = Folder::new("grids");
+    let file = folder.path("small.yaml");
+    std::fs::write(&file, SMALL).unwrap();
+    let spread = folder.path("spread.yaml");
+    std::fs::write(&spread, format!("distributed: {{type: halo, grid: 'h=2,w=3'}}{SMALL}")).unwrap();
+    let missing = folder.path("missing.yaml");
+    std::fs::write(
+        &missing,
+        SMALL.replace(
+            "{type: uniform_random, train: 43, test: 7, shape: [1, 9, 8], classes: 3}",
+            "{type: mnist, folder: nowhere}",
+        ),
+    )
+    .unwrap();
+    for (file, arguments, words) in [
+        (&file, &["-n", "3", "--grid", "h=2,w=2"][..], "make 3"),
+        (&file, &["--grid", "h=2,x=2"], "axes of this mode"),
+        (&file, &["-n", "2", "--mode", "data", "--grid", "h=2"], "axes of this mode"),
+        (&spread, &["-n", "4"], "spread.yaml:1"),
+        (&missing, &["-n", "2"], "nowhere"),
+    ] {
+        let out = folder.path("out");
+        let output = finish(unisono(["train", file, "--out", &out].iter().chain(arguments)));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+        assert!(message.contains(words), "{arguments:?}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{arguments:?}: {message}");
+        assert!(!folder.0.join("out").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn killed_processes_resume_to_the_same_weights_on_another_grid() {
+    let folder = Folder::new("all-killed");
+    let file = folder.path("small.yaml");
+    // Long enough to be killed on the way.
+    std::fs::write(&file, SMALL.replace("train: 43", "train: 600")).unwrap();
+    let (whole, killed) = (folder.path("whole"), folder.path("killed"));
+    let train =
+        |out: &str, more: &[&str]| unisono(["train", &file, "--quiet", "--out", out].iter().chain(more));
+    assert!(finish(train(&whole, &[])).status.success());
+    let mut child = train(&killed, &["--grid", "h=2,w=1"]).spawn().unwrap();
+    let saved = folder.0.join("killed/checkpoints/epoch-000001.safetensors");
+    eventually("a checkpoint", || saved.exists() || child.try_wait().unwrap().is_some());
+    // The launcher's ranks die with it.
+    let _ = child.kill();
+    child.wait().unwrap();
+    let output = finish(train(&killed, &["--resume", "--grid", "data=2"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(last_weights(&whole) == last_weights(&killed), "other weights after a resumption");
+}
+
 #[test]
 fn the_schema_is_json_and_the_benchmark_runs() {
     let output = finish(unisono(["schema"]));
@@ -176,5 +288,6 @@ fn the_schema_is_json_and_the_benchmark_runs() {
     );
     let output = finish(unisono(["bench", "nn", "--batch", "8", "--seconds", "0.01", "--layers"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("cifar10"));
+    let table = text(&output.stdout);
+    assert!(table.contains("cifar10") && table.contains("halo "), "{table}");
 }

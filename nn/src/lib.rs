@@ -39,7 +39,7 @@ pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};
 pub use running::{
     Comparison, EpochMetrics, GradientCheck, Prediction, Progress, Summary, TrainOptions, Trainer, Watch,
-    check, check_gradients, predict, train, train_in_world, train_on,
+    check, check_gradients, compare, predict, train, train_in_world, train_on,
 };
 pub use shape::{Shape, Window};
 pub use timeline::{Activity, Timeline};

@@ -151,6 +151,19 @@ fn the_convnet_learns_digits() {
 }
 
 #[test]
+fn a_run_finds_its_data_from_its_own_folder() {
+    let folder = Folder::new("relative");
+    let values: Vec<f32> = (0..12).map(|value| value as f32 / 10.0).collect();
+    unisono_nn::write_npy(&folder.0.join("inputs.npy"), &[6, 2], &values).expect("it can be written");
+    let text = "{epochs: 1, batch_size: 3, data: {type: arrays, inputs: inputs.npy, test_inputs: ./inputs.npy}, \
+                model: {type: autoencoder, cost: sum_of_squares, layers: [{type: fully_connected, outputs: 2}]}}";
+    let experiment = Experiment::read(&folder.write("e.yaml", text), &[]).expect("it is right");
+    let summary = run(&experiment, &folder.0.join("runs/e"), false).expect("it trains");
+    let saved = Experiment::read(&summary.out.join("experiment.yaml"), &[]).expect("it reads back");
+    assert_eq!(predict(&saved, &summary.checkpoint).expect("the data is found").len(), 6);
+}
+
+#[test]
 fn an_interrupted_run_continues_to_the_same_weights() {
     for (name, text, cut) in [("small", SMALL, 2), ("sparse", SPARSE, 4), ("untied", SPARSE, 8)] {
         let folder = Folder::new(name);

@@ -34,7 +34,7 @@ pub(crate) struct Options {
 enum What {
     /// Time collectives between processes on this host.
     Collectives(Collectives),
-    /// Time training steps of convolutional networks in one process.
+    /// Time training steps of convolutional networks in one process, and on several.
     Nn(nn::Options),
     /// Time gets and adds of tables by processes on this host.
     Tables(TableBench),
@@ -124,7 +124,7 @@ struct FunctionBench {
 pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
     match &options.what {
         What::Collectives(options) => collectives::run(options, this_program),
-        What::Nn(options) => nn::run(options),
+        What::Nn(options) => nn::run(options, this_program),
         What::Tables(options) => tables::run(options, this_program),
         What::Halo(options) => halo::run(options, this_program),
         What::Frameworks(options) => frameworks::run(options, this_program),

@@ -20,6 +20,13 @@ enum What {
     Collectives(Collectives),
     Tables(Sizes),
     Halo(Array),
+    Nn(Steps),
+}
+
+#[derive(Args)]
+struct Steps {
+    seconds: f64,
+    batch: usize,
 }
 
 #[derive(Args)]
@@ -36,6 +43,7 @@ pub(crate) fn bench_rank(options: &BenchRank) -> i32 {
     let measured = match &options.what {
         What::Collectives(options) => measure_collectives(options),
         What::Tables(sizes) => super::tables::measure_tables(sizes),
+        What::Nn(steps) => super::nn::measure_steps(steps.seconds, steps.batch),
         What::Halo(array) => super::halo::measure_halos(array),
     };
     match measured {

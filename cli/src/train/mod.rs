@@ -1,7 +1,7 @@
 //! `unisono train` and its companions `grad`, `predict` and `schema`: experiments from a YAML file.
 
 mod bar;
-mod compare;
+mod comparing;
 mod processes;
 mod terminal;
 
@@ -93,6 +93,17 @@ pub(crate) struct CheckOptions {
 }
 
 #[derive(Args)]
+pub(crate) struct CompareOptions {
+    /// The folder of a run.
+    one: PathBuf,
+    /// The folder of another run of the same experiment.
+    other: PathBuf,
+    /// How far numbers may differ, relative to the largest of them.
+    #[arg(long, value_name = "X", default_value = "1e-3")]
+    within: f64,
+}
+
+#[derive(Args)]
 pub(crate) struct GradientOptions {
     /// The experiment.
     file: PathBuf,
@@ -149,8 +160,19 @@ pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program
         .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
     match found {
         Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
-        Ok((Processes::Here(world), experiment)) => compare::here(&world, &experiment),
+        Ok((Processes::Here(world), experiment)) => comparing::here(&world, &experiment),
         Err(error) => failed_together(&error),
+    }
+}
+
+/// Compares two runs; 1 where they differ.
+pub(crate) fn compare(options: &CompareOptions) -> i32 {
+    match unisono_nn::compare(&options.one, &options.other, options.within) {
+        Ok(found) => {
+            let title = format!("{} and {}", options.one.display(), options.other.display());
+            comparing::show(&found, &title)
+        }
+        Err(error) => failed(&error),
     }
 }
 

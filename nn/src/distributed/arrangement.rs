@@ -122,9 +122,10 @@ fn even(mode: Mode, ranks: usize) -> String {
         Mode::Data | Mode::Table => format!("data={ranks}"),
         Mode::Vector => format!("v={ranks}"),
         Mode::Halo => {
-            let rows = (1..=ranks).take_while(|rows| rows * rows <= ranks);
-            let rows = rows.filter(|rows| ranks.is_multiple_of(*rows)).last().unwrap_or(1);
-            format!("h={rows},w={}", ranks / rows)
+            // As square as possible; halos of rows lie together in memory, so rows are divided first.
+            let columns = (1..=ranks).take_while(|columns| columns * columns <= ranks);
+            let columns = columns.filter(|columns| ranks.is_multiple_of(*columns)).last().unwrap_or(1);
+            format!("h={},w={columns}", ranks / columns)
         }
     }
 }

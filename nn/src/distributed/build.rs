@@ -182,11 +182,11 @@ impl<T: Number> Builder<'_, T> {
             && ranks.into_iter().all(|rank| !held.indices_of(company, rank).is_empty());
         if by_itself {
             let mut part = build(held.own(company))?;
-            let pairs = whole.weights().into_iter().zip(part.weights());
+            let mut pairs = whole.weights().into_iter().zip(part.weights());
             let same = |(whole, part): (&mut Weight<T>, &mut Weight<T>)| {
                 whole.shape == part.shape && part.spread == Spread::Everywhere
             };
-            if pairs.map(same).all(|same| same) {
+            if pairs.all(same) {
                 let shapes = (held.own(company), Held::Patch(output).own(company));
                 return Ok(self.push(
                     Tower::new(part, shapes, None, (company.world.clone(), company.world.clone())),

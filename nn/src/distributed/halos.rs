@@ -1,6 +1,7 @@
 //! Halos of batches: this rank's part of every sample, with what its outputs need around it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use unisono::halo::{
@@ -148,11 +149,13 @@ impl Seam for Halos {
         }
         let mut seams = self.seams.lock().unwrap_or_else(PoisonError::into_inner);
         self.faults.guard(|| {
-            if !seams.contains_key(&batch) {
-                let options = ExchangeOptions { fields: padded.len(), ..ExchangeOptions::of(DType::F64) };
-                seams.insert(batch, self.make(batch, options)?);
-            }
-            let seam = seams.get_mut(&batch).expect("it was just made");
+            let seam = match seams.entry(batch) {
+                Entry::Occupied(made) => made.into_mut(),
+                Entry::Vacant(free) => {
+                    let options = ExchangeOptions { fields: padded.len(), ..ExchangeOptions::of(DType::F64) };
+                    free.insert(self.make(batch, options)?)
+                }
+            };
             let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
             let mut parts: Vec<&mut [u8]> =
                 parts.iter_mut().map(|field| bytemuck::cast_slice_mut(field)).collect();

@@ -201,6 +201,20 @@ pub(super) fn path(node: &Node) -> PathBuf {
     }
 }
 
+/// Makes a relative path absolute, so that it means the same when the resolved file lies elsewhere.
+fn anchor(map: &mut Node, key: &str) {
+    let Some(node) = map.get(key).filter(|node| node.text().is_some_and(|text| !text.starts_with("~/")))
+    else {
+        return;
+    };
+    if let Some(whole) =
+        std::path::absolute(path(node)).ok().and_then(|whole| whole.to_str().map(String::from))
+    {
+        let place = node.place.clone();
+        map.set(key, Node::new(super::node::Value::Text(whole), place));
+    }
+}
+
 impl Experiment {
     /// Reads a file, with changes such as `epochs=3` on top of it.
     pub fn read(path: &Path, changes: &[String]) -> Result<Experiment> {
@@ -244,6 +258,12 @@ impl Experiment {
             let name = super::node::Value::Text(file.unwrap_or("experiment").into());
             resolved.set("name", Node::new(name, node.place.clone()));
         }
+        if let Some(mut data) = resolved.get("data").cloned() {
+            let paths = ["folder", "inputs", "targets", "test_inputs", "test_targets"];
+            paths.iter().for_each(|key| anchor(&mut data, key));
+            resolved.set("data", data);
+        }
+        anchor(&mut resolved, "initial_weights");
         let node = &resolved;
         let key = |name: &str| node.get(name).expect("complete() filled it in");
         let whole = |name: &str| key(name).whole().expect("complete() checked it") as usize;

@@ -129,8 +129,9 @@ impl Pooling {
                 };
                 for row in rows {
                     let row = at + row * self.input.columns;
-                    for place in row + columns.start..row + columns.end {
-                        let factor = if self.kind == Pool::L2 { inputs[place] } else { T::ONE };
+                    let seen = row + columns.start..row + columns.end;
+                    for (place, input) in seen.clone().zip(&inputs[seen]) {
+                        let factor = if self.kind == Pool::L2 { *input } else { T::ONE };
                         sums.add(place, (scale * factor).double());
                     }
                 }

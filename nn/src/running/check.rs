@@ -2,7 +2,7 @@
 
 use unisono::{Error, Group, ReduceOp, Result};
 
-use super::trainer::{batch_of, load_data, pass};
+use super::samples::{batch_of, load_data, pass};
 use crate::distributed::{Company, Failure, Held, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
@@ -55,7 +55,7 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
 }
 
 /// The largest difference and the largest number.
-fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> [f64; 2] {
+pub(super) fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> [f64; 2] {
     let (mut difference, mut scale) = (0.0_f64, 0.0_f64);
     for (one, other) in whole.zip(own) {
         let apart = (one.double() - other.double()).abs();

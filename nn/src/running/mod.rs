@@ -2,6 +2,7 @@
 
 mod check;
 mod checkpoint;
+mod compare;
 mod curve;
 mod events;
 mod filters;
@@ -10,6 +11,7 @@ mod gradients;
 mod metrics;
 mod predict;
 mod results;
+mod samples;
 mod sheet;
 mod spot;
 mod stimulus;
@@ -18,6 +20,7 @@ mod train;
 mod trainer;
 
 pub use check::{Comparison, check};
+pub use compare::compare;
 pub use gradients::{GradientCheck, check_gradients};
 pub use metrics::EpochMetrics;
 pub use predict::{Prediction, predict};

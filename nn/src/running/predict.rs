@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use unisono::{Error, Result};
 
 use super::checkpoint;
-use super::trainer::{Trainer, largest};
+use super::samples::largest;
+use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
 

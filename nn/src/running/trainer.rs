@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono::{Error, Result};
+use unisono::{Error, Group, Result};
 
 use super::metrics::EpochMetrics;
+use super::samples::{load_data, mistakes, pass};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
@@ -14,7 +15,6 @@ use crate::layers::{Pass, Sums};
 use crate::models::{Network, Phase, PretrainCost, Pretraining};
 use crate::number::Number;
 use crate::random::Stream;
-use crate::shape::Shape;
 use crate::timeline::Timeline;
 
 /// Where an epoch stands, for those who watch.
@@ -65,79 +65,11 @@ struct Costs {
     wrong: f64,
 }
 
-/// How many samples were put into a wrong class; none where they have no classes.
-fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
-    let width = outputs.len() / chosen.len().max(1);
-    let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
-    let is_wrong = |(sample, outputs): &(&usize, &[T])| {
-        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
-    };
-    samples.filter(is_wrong).count() as f64
-}
-
 /// A cost that is no number.
 fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
     let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
     let advice = "lower the learning rate, or begin with smaller weights";
     Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
-}
-
-/// The place of the first largest number.
-pub(super) fn largest<T: Number>(values: &[T]) -> usize {
-    (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
-}
-
-/// The data set of an experiment, with the percentage that it asks for.
-pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = experiment.data()?;
-    if experiment.sample < 100.0 {
-        data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
-        data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
-    }
-    if data.train.count == 0 {
-        let place = experiment.resolved.get("data").map(|node| node.place.clone());
-        let place = place.unwrap_or(experiment.resolved.place.clone());
-        return Err(place.error("data", "samples to learn from", "none", "take a larger `sample`"));
-    }
-    Ok(data)
-}
-
-/// The first samples of a split, with their targets.
-pub(super) fn batch_of<T: Number>(
-    split: &Split,
-    experiment: &Experiment,
-    shape: Shape,
-    outputs: usize,
-    count: usize,
-) -> (Vec<T>, Vec<T>) {
-    let chosen: Vec<usize> = (0..count).collect();
-    let mut inputs = vec![T::ZERO; count * shape.size()];
-    if experiment.model == ModelKind::Autoencoder {
-        split.fill(&chosen, &mut inputs, &mut []);
-        return (inputs.clone(), inputs);
-    }
-    let mut targets = vec![T::ZERO; count * outputs];
-    split.fill(&chosen, &mut inputs, &mut targets);
-    (inputs, targets)
-}
-
-/// What layers know while this rank's samples of a batch pass.
-pub(super) fn pass<'a, T: Number>(
-    company: Option<&'a Company>,
-    experiment: &Experiment,
-    step: u64,
-    own: &Range<usize>,
-    training: bool,
-) -> Pass<'a, T> {
-    let (threads, exact) = (experiment.threads, experiment.deterministic);
-    let alone = Pass::alone(own.len(), training, step);
-    match company {
-        None => Pass { threads, exact, ..alone },
-        Some(company) => {
-            let (gradients, all) = (&company.data, &company.world);
-            Pass { first: own.start, threads, exact, gradients, all, ..alone }
-        }
-    }
 }
 
 impl<T: Number> Trainer<T> {
@@ -188,6 +120,21 @@ impl<T: Number> Trainer<T> {
             super::checkpoint::load_initial(&mut trainer, path).map_err(|error| place.locate(error))?;
         }
         Ok(trainer)
+    }
+
+    /// The same with all ranks of a group, which call it together.
+    pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
+        Trainer::among(experiment, Some(Arc::new(Company::new(group, experiment)?)))
+    }
+
+    /// Learns from the first samples once more; their mean cost before. All ranks call it together.
+    pub fn step(&mut self) -> Result<f64> {
+        let train = std::mem::replace(&mut self.data.train, Split::empty());
+        let chosen: Vec<usize> = (0..self.experiment.batch_size.min(train.count)).collect();
+        let costs = self.learn(&train, &chosen, Phase::Full, 0);
+        self.data.train = train;
+        self.steps += 1;
+        Ok(costs?.loss / chosen.len() as f64)
     }
 
     /// The data that it learns from and is tested on.

@@ -1,12 +1,18 @@
-//! `unisono bench nn`: one training step of two convolutional networks, and where its time goes.
+//! `unisono bench nn`: one training step of two convolutional networks, where its time goes, and what processes gain.
 
+mod spread;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
+use super::ranks::gather;
 use crate::json::Json;
+use crate::launcher::Signals;
+pub(super) use spread::measure_steps;
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -19,6 +25,9 @@ pub(super) struct Options {
     /// About how long to measure each network, in seconds.
     #[arg(long, value_name = "S", default_value = "5")]
     seconds: f64,
+    /// How many processes to compare with one, each with one thread; 1 leaves that out.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    ranks: usize,
     /// Show the time of every layer.
     #[arg(long)]
     layers: bool,
@@ -29,8 +38,8 @@ pub(super) struct Options {
 
 /// The networks of `experiments/`, on random numbers: speed does not depend on what the pictures show.
 const NETWORKS: &[(&str, [usize; 3], &str)] = &[
-    ("mnist", [1, 28, 28], include_str!("../../../experiments/mnist_convnet.yaml")),
-    ("cifar10", [3, 32, 32], include_str!("../../../experiments/cifar10_convnet.yaml")),
+    ("mnist", [1, 28, 28], include_str!("../../../../experiments/mnist_convnet.yaml")),
+    ("cifar10", [3, 32, 32], include_str!("../../../../experiments/cifar10_convnet.yaml")),
 ];
 
 /// Seconds of the processor for one thread, which other programs disturb less; seconds of the wall for several.
@@ -97,14 +106,61 @@ impl Bench {
     }
 }
 
-pub(super) fn run(options: &Options) -> i32 {
-    match try_to_run(options) {
+pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
+    let mut results = match measure_networks(options) {
+        Ok(results) => results,
+        Err(error) => return crate::train::failed(&error),
+    };
+    if options.ranks > 1 {
+        match measure_ranks(options, this_program) {
+            Ok(more) => results.extend(more),
+            Err(status) => return status,
+        }
+    }
+    let Some(path) = &options.json else { return 0 };
+    match std::fs::write(path, format!("{}\n", Json::List(results))) {
         Ok(()) => 0,
-        Err(error) => crate::train::failed(&error),
+        Err(error) => {
+            let advice = "give another --json";
+            crate::train::failed(&unisono::Error::io("bench nn", path.display().to_string(), error, advice))
+        }
     }
 }
 
-fn try_to_run(options: &Options) -> unisono::Result<()> {
+/// Steps of several processes in turns with steps of one.
+fn measure_ranks(options: &Options, this_program: &[OsString]) -> Result<Vec<Json>, i32> {
+    let mut signals =
+        Signals::install().map_err(|error| super::ranks::complain(1, &format!("no signals: {error}")))?;
+    let arguments = ["nn".to_string(), options.seconds.to_string(), options.batch.to_string()];
+    let arguments = arguments.into_iter().map(OsString::from).collect();
+    let rows = gather(options.ranks, arguments, this_program, &mut signals)?;
+    println!(
+        "one training step on {} processes with one thread each, in turns with one process",
+        options.ranks
+    );
+    println!("{:<10} {:>12} {:>12} {:>10} {:>10}", "divided", "one", "all", "median", "best");
+    let mut results = Vec::new();
+    for (name, _) in spread::SPREADS {
+        let find = |case: &str| rows.iter().find(|row| row.verb == *name && row.what == case);
+        let [Some(one), Some(all)] = spread::CASES.map(find) else { continue };
+        let (ratio, best) = (one.median / all.median, one.minimum / all.minimum);
+        let [single, many] = [one.median, all.median].map(|seconds| seconds * 1e3);
+        println!("{name:<10} {single:>9.2} ms {many:>9.2} ms {ratio:>9.2}x {best:>9.2}x");
+        results.push(Json::Object(vec![
+            ("divided", (*name).into()),
+            ("ranks", options.ranks.into()),
+            ("batch", one.size.into()),
+            ("one_median_seconds", one.median.into()),
+            ("all_median_seconds", all.median.into()),
+            ("median_ratio", ratio.into()),
+            ("best_ratio", best.into()),
+            ("repetitions", one.repetitions.into()),
+        ]));
+    }
+    Ok(results)
+}
+
+fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
     let pass = Pass { threads: options.threads, ..Pass::alone(options.batch, true, 0) };
     let mut results = Vec::new();
     println!("one training step, batch {}, threads {}, f32", options.batch, options.threads);
@@ -146,10 +202,5 @@ fn try_to_run(options: &Options) -> unisono::Result<()> {
             }
         }
     }
-    if let Some(path) = &options.json {
-        std::fs::write(path, format!("{}\n", Json::List(results))).map_err(|error| {
-            unisono::Error::io("bench nn", path.display().to_string(), error, "give another --json")
-        })?;
-    }
-    Ok(())
+    Ok(results)
 }

@@ -1,0 +1,76 @@
+//! `unisono check` and `unisono compare`: tables of how far numbers are apart.
+
+use std::io::Write;
+
+use unisono::World;
+use unisono_nn::{Arrangement, Comparison, Experiment};
+
+use super::{failed, status};
+
+pub(super) fn here(world: &World, experiment: &Experiment) -> i32 {
+    let found = match unisono_nn::check(world.group(), experiment) {
+        Ok(found) => found,
+        Err(failure) if failure.own => return failed(&failure.error),
+        Err(failure) => return status(&failure.error),
+    };
+    match world.rank() {
+        0 => {
+            let grid = Arrangement::new(experiment, world.size()).map(|found| found.grid.to_string());
+            show(&found, &grid.unwrap_or_default())
+        }
+        _ => i32::from(!found.iter().all(Comparison::passes)),
+    }
+}
+
+/// Prints a table; 1 where something differs by more than is allowed.
+pub(super) fn show(found: &[Comparison], title: &str) -> i32 {
+    // A reader may have seen enough, as `head` has.
+    let _ = std::io::stdout().write_all(table(found, title).as_bytes());
+    i32::from(!found.iter().all(Comparison::passes))
+}
+
+fn table(found: &[Comparison], title: &str) -> String {
+    let width = found.iter().map(|row| row.layer.chars().count()).max().unwrap_or(0).max(5);
+    let mut text = format!("{:<width$}  {:<20} {:>12} {:>12}\n", "layer", "numbers", "difference", "largest");
+    for row in found {
+        let word = if row.passes() { "" } else { "  DIFFERENT" };
+        let line =
+            format!("{:<width$}  {:<20} {:>12.1e} {:>12.1e}", row.layer, row.what, row.difference, row.scale);
+        text += &format!("{line}{word}\n");
+    }
+    let relative = |row: &Comparison| if row.difference == 0.0 { 0.0 } else { row.difference / row.scale };
+    let worst = found.iter().map(relative).fold(0.0_f64, f64::max);
+    let wrong = found.iter().filter(|row| !row.passes()).count();
+    let verdict = match wrong {
+        0 => "equal".to_string(),
+        wrong => format!("{wrong} differ by more than is allowed"),
+    };
+    text + &format!(
+        "{title}: {} comparisons, largest relative difference {worst:.1e}: {verdict}\n",
+        found.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_shown_and_told_by_the_exit_status() {
+        let row = |difference: f64| Comparison {
+            layer: "conv1".into(),
+            what: "outputs".into(),
+            difference,
+            scale: 2.0,
+            allowed: 1e-5,
+        };
+        assert_eq!(show(&[row(1e-6)], "h=2,w=2"), 0);
+        assert_eq!(show(&[row(1e-6), row(1e-3)], "h=2,w=2"), 1);
+        let text = table(&[row(1e-6), row(1e-3)], "h=2,w=2");
+        assert_eq!(text.lines().filter(|line| line.ends_with("DIFFERENT")).count(), 1, "{text}");
+        assert!(
+            text.ends_with("largest relative difference 5.0e-4: 1 differ by more than is allowed\n"),
+            "{text}"
+        );
+    }
+}
