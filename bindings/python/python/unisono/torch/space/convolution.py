@@ -72,6 +72,8 @@ def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: to
     if exchange is not None:
         source = exchange.end()
     adjoint = window.begin_adjoint(for_padded.contiguous()) if for_padded is not None else None
+    # What is under way has been copied.
+    for_padded = None
     if needs[1] or needs[2]:
         assert source is not None
         _, for_weight, for_bias = _backward(context, gradient, source, weight, (False, needs[1], needs[2]))

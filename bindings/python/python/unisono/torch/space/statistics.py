@@ -85,18 +85,38 @@ class _Normalise(torch.autograd.Function):
             inverse = torch.rsqrt(variance + context.eps)
         gradient = gradients[0].to(mean.dtype)
         normal = (x.to(mean.dtype) - mean) * inverse
-        product = gradient * normal
+        # First over the dimensions in which the weight is one number: what is left is small.
+        inner = [dim for dim in dims if _is_one_number(weight, dim - x.dim())]
+        sums = _sum(gradient, inner), _sum(gradient * normal, inner)
         needs = context.needs_input_grad
-        for_weight = product.sum_to_size(weight.shape).to(weight.dtype) if needs[1] else None
-        for_bias = gradient.sum_to_size(context.bias_shape) if needs[2] else None
+        for_weight = sums[1].sum_to_size(weight.shape).to(weight.dtype) if needs[1] else None
+        for_bias = sums[0].sum_to_size(context.bias_shape).to(gradients[0].dtype) if needs[2] else None
         for_x = None
         if needs[0]:
-            if weight is not None:
-                gradient, product = gradient * weight, product * weight
-            sums = torch.stack([gradient.sum(dims, keepdim=True), product.sum(dims, keepdim=True)])
-            means = share(total(sums, grid, axes) / population.count, grid, axes)
-            for_x = (inverse * (gradient - means[0] - normal * means[1])).to(x.dtype)
+            scale = inverse if weight is None else inverse * weight
+            outer = [dim for dim in dims if dim not in inner]
+            both = torch.stack([_sum(one if weight is None else one * weight, outer) for one in sums])
+            means = share(total(both, grid, axes) / population.count, grid, axes) * inverse
+            for_x = _combined(gradient, scale, normal, means).to(x.dtype)
         return for_x, for_weight, for_bias, None, None, None, None
+
+
+def _is_one_number(weight: torch.Tensor | None, dim: int) -> bool:
+    """Whether a weight is the same along a dimension, counted from the end."""
+    return weight is None or -dim > weight.dim() or weight.shape[dim] == 1
+
+
+def _sum(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    return x.sum(dims, keepdim=True) if dims else x
+
+
+def _combined(
+    gradient: torch.Tensor, scale: torch.Tensor, normal: torch.Tensor, means: torch.Tensor
+) -> torch.Tensor:
+    """``gradient * scale - means[0] - normal * means[1]``, in the memory of `normal` if nobody needs it."""
+    if torch.is_grad_enabled():
+        return gradient * scale - means[0] - normal * means[1]
+    return normal.mul_(-means[1]).sub_(means[0]).addcmul_(gradient, scale)
 
 
 def normalised(
