@@ -6,7 +6,7 @@ import pytest
 pytensor = pytest.importorskip("pytensor")
 
 from unisono import functions  # noqa: E402
-from unisono.functions import updates  # noqa: E402
+from unisono.functions import rules, updates  # noqa: E402
 
 P0 = [np.array([[1.0, -2.0, 3.0]]), np.array([0.5, -0.5])]
 
@@ -42,17 +42,18 @@ def naive(name, steps):
                 u = g * np.sqrt(b[i] + 1e-6) / np.sqrt(a[i] + 1e-6)
                 b[i] = 0.95 * b[i] + 0.05 * u**2
                 params[i] = p - u
-            elif name == "adam":
+            elif name in ("adam", "adamw"):
                 a[i], b[i] = 0.9 * a[i] + 0.1 * g, 0.999 * b[i] + 0.001 * g**2
                 rate = 0.001 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-                params[i] = p - rate * a[i] / (np.sqrt(b[i]) + 1e-8)
+                decay = 0.001 * 0.01 * p if name == "adamw" else 0
+                params[i] = p - rate * a[i] / (np.sqrt(b[i]) + 1e-8) - decay
             elif name == "adamax":
                 a[i], b[i] = 0.9 * a[i] + 0.1 * g, np.maximum(0.999 * b[i], np.abs(g))
                 params[i] = p - 0.002 / (1 - 0.9**t) * a[i] / (b[i] + 1e-8)
     return params
 
 
-RULES = ["sgd", "momentum", "nesterov_momentum", "adagrad", "rmsprop", "adadelta", "adam", "adamax"]
+RULES = ["sgd", "momentum", "nesterov_momentum", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "adamax"]
 
 
 def arguments(name):
@@ -78,6 +79,19 @@ def test_the_type_of_parameters_stays():
     _, second, vector = updates.adam((param**2).sum(), [param])
     pytensor.function([], updates=second)()
     assert param.get_value().dtype == vector.get_value().dtype == np.float32
+
+
+def test_no_rule_is_missing_here():
+    assert set(RULES) == set(rules.RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_parameters_of_different_types_stay_what_they_are(name):
+    params = [pytensor.shared(np.ones(2, dtype)) for dtype in ("float32", "float64")]
+    rate = pytensor.shared(np.float64(0.1))
+    _, second, _ = getattr(updates, name)(sum((p**2).sum() for p in params), params, rate)
+    pytensor.function([], updates=second)()
+    assert [p.get_value().dtype for p in params] == [np.float32, np.float64]
 
 
 def test_momentum_around_other_updates():
@@ -178,3 +192,119 @@ def test_frozen_parameters_stay_as_they_are(fork):
     assert (model[0].weight == before).all()
     bias = functions.gather(model[1].bias)
     assert bias[0] == bias[1]
+
+
+SETTINGS = {"learning_rate": 0.05, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6, "weight_decay": 0.5}
+ROWS = np.random.default_rng(0).normal(size=(7, 3)).astype("float32")
+TARGETS = ROWS @ np.array([1, 2, 3], "float32") + 4
+START = [np.array([3.0, -1.0, 0.5], "float32"), np.array([2.0], "float32")]
+
+
+def adamw_alone(steps):
+    """AdamW on the squared error of a line, in one process, in double precision."""
+    weights, bias = (one.astype("float64") for one in START)
+    first, second = np.zeros(4), np.zeros(4)
+    for t in range(1, steps + 1):
+        error = ROWS @ weights + bias - TARGETS
+        g = 2 * np.append(ROWS.T @ error, error.sum()) / len(ROWS)
+        first, second = 0.8 * first + 0.2 * g, 0.9 * second + 0.1 * g**2
+        step = 0.05 * np.sqrt(1 - 0.9**t) / (1 - 0.8**t) * first / (np.sqrt(second) + 1e-6)
+        weights = weights * (1 - 0.05 * 0.5) - step[:3]
+        bias = bias * (1 - 0.05 * 0.5) - step[3:]
+    return weights, bias
+
+
+def adamw_of(library):
+    """The parameters, and a training step of the same model in a library."""
+    start = [one.copy() for one in START]
+    if library == "numpy":
+        return numpy_adamw(start)
+    x = y = None
+    if library == "torch":
+        import torch
+
+        weights, bias = params = [torch.nn.Parameter(torch.from_numpy(one)) for one in start]
+
+        def loss(x, y):
+            return ((x @ weights + bias - y) ** 2).mean()
+
+    elif library == "jax":
+        params = [functions.shared(one, name) for one, name in zip(start, ["weights", "bias"], strict=True)]
+
+        def loss(x, y, weights, bias):
+            return ((x @ weights + bias - y) ** 2).mean()
+
+    else:
+        x, y = pytensor.tensor.fmatrix("x"), pytensor.tensor.fvector("y")
+        weights, bias = params = [pytensor.shared(one) for one in start]
+        loss = ((x @ weights + bias[0] - y) ** 2).mean()
+    return params, functions.make_train_function(loss, params, x, y, "adamw", weighted=True, **SETTINGS)
+
+
+def numpy_adamw(start):
+    """NumPy has no gradients of its own: the callables write theirs, and use the rule."""
+    weights, bias = params = [functions.shared(start[0], "weights"), functions.shared(start[1], "bias")]
+    vector = functions.shared(np.zeros(5, "float32"), "vector")
+    state = [functions.shared(np.zeros(shape, "float32"), f"state_{i}") for i, shape in enumerate([(), 4, 4])]
+
+    def gradient(x, y, weights, bias, vector):
+        error = x @ weights + bias - y
+        rows = np.array([len(x)], "float32")
+        return functions.updated(
+            (error**2).mean(), vector=np.concatenate([2 * x.T @ error, 2 * error.sum(keepdims=True), rows])
+        )
+
+    def apply(weights, bias, vector, state_0, state_1, state_2):
+        rule = rules.RULES["adamw"]
+        step, new = rule.formula(np, vector[:-1] / vector[-1], [state_0, state_1, state_2], SETTINGS)
+        kept = rule.keep(weights, SETTINGS), rule.keep(bias, SETTINGS)
+        return functions.updated(
+            weights=kept[0] + step[:3],
+            bias=kept[1] + step[3:],
+            **{f"state_{i}": np.asarray(one, "float32") for i, one in enumerate(new)},
+        )
+
+    first = functions.function(gradient, "avg", updates=[vector], shareds=params, weighted=True)
+    second = functions.function(apply, updates=[weights, bias, *state], shareds=[vector])
+
+    def step(x, y):
+        value = first(x, y)
+        functions.all_reduce(vector, "sum")
+        second()
+        return value
+
+    return params, step
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax", "pytensor"])
+def test_adamw_on_two_workers_is_that_of_one_process(library, fork):
+    """Seven rows, so that the workers have different numbers of them."""
+    pytest.importorskip(library)
+    fork(2)
+    params, step = adamw_of(library)
+    x, y = functions.data(ROWS), functions.data(TARGETS)
+    for _ in range(5):
+        step(x, y)
+    for param, expected in zip(params, adamw_alone(5), strict=True):
+        np.testing.assert_allclose(functions.gather(param), np.stack([expected] * 2), rtol=1e-4)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_adamw_decays_by_the_learning_rate_of_the_moment(library, fork):
+    """Where the gradient is zero, a step is nothing but the decay."""
+    module = pytest.importorskip(library)
+    fork(2)
+    if library == "torch":
+        w = module.nn.Parameter(module.ones(2))
+        loss, params = (lambda x: (0 * w).sum() + x.mean()), [w]
+    else:
+        w = functions.shared(np.ones(2, "float32"), "w")
+        loss, params = (lambda x, w: (0 * w).sum() + x.mean()), [w]
+    step = functions.make_train_function(
+        loss, params, update_rule="adamw", learning_rate=0.5, weight_decay=0.5
+    )
+    x = functions.data(np.ones(4, "float32"))
+    step(x)
+    step.learning_rate = 1.0
+    step(x)
+    np.testing.assert_allclose(functions.gather(w), np.full((2, 2), 0.75 * 0.5), rtol=1e-6)

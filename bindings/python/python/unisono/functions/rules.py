@@ -26,6 +26,23 @@ class Rule:
     """Whether the state begins with the number of steps."""
     settings: dict[str, float] = field(default_factory=dict)
     """The settings and their defaults; a rule without a default learning rate must be told one."""
+    decays: bool = False
+    """Whether parameters lose a share of themselves, learning_rate * weight_decay, in each step."""
+
+    def keep(self, param: Any, s: dict[str, Any]) -> Any:
+        """What a parameter is before the formula's step is added to it.
+
+        Formulas do not see parameters, because most need none, and a flat copy of all would cost as much as
+        the step itself.
+
+        Args:
+            param: A parameter, of any shape.
+            s: The settings.
+
+        Returns:
+            The parameter, or what its decay leaves of it.
+        """
+        return param - s["learning_rate"] * s["weight_decay"] * param if self.decays else param
 
 
 def _sgd(library: Any, g: Any, state: list[Any], s: dict[str, Any]) -> tuple[Any, list[Any]]:
@@ -75,6 +92,7 @@ def _adamax(library: Any, g: Any, state: list[Any], s: dict[str, Any]) -> tuple[
 
 
 _MOMENTS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+_ADAM = {"learning_rate": 0.001, **_MOMENTS}
 
 RULES = {
     rule.name: rule
@@ -85,7 +103,8 @@ RULES = {
         Rule("adagrad", _adagrad, 1, settings={"learning_rate": 1.0, "epsilon": 1e-6}),
         Rule("rmsprop", _rmsprop, 1, settings={"learning_rate": 1.0, "rho": 0.9, "epsilon": 1e-6}),
         Rule("adadelta", _adadelta, 2, settings={"learning_rate": 1.0, "rho": 0.95, "epsilon": 1e-6}),
-        Rule("adam", _adam, 2, counts=True, settings={"learning_rate": 0.001, **_MOMENTS}),
+        Rule("adam", _adam, 2, counts=True, settings=_ADAM),
+        Rule("adamw", _adam, 2, counts=True, settings={**_ADAM, "weight_decay": 0.01}, decays=True),
         Rule("adamax", _adamax, 2, counts=True, settings={"learning_rate": 0.002, **_MOMENTS}),
     )
 }

@@ -124,6 +124,7 @@ def _torch(
         start = 0
         with torch.no_grad():
             for one in tensors:
+                one.copy_(rule.keep(one, own))
                 one += step[start : start + one.numel()].reshape(one.shape)
                 start += one.numel()
         return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
@@ -178,7 +179,7 @@ def _jax(
         step, new = rule.formula(jnp, _mean(shareds["vector"]), held, own)
         pieces = jnp.split(step, np.cumsum(sizes)[:-1])
         changed = {
-            key: shareds[key] + piece.reshape(shape)
+            key: rule.keep(shareds[key], own) + piece.reshape(shape)
             for key, piece, shape in zip(keys, pieces, shapes, strict=True)
         }
         return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})

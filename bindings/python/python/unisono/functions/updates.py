@@ -28,6 +28,7 @@ __all__ = [
     "adagrad",
     "adam",
     "adamax",
+    "adamw",
     "apply_momentum",
     "apply_nesterov_momentum",
     "flat_unflat_grads",
@@ -66,7 +67,7 @@ def _apply(
     constants = {key: _constant(value, dtype) for key, value in settings.items()}
     step, new = rule.formula(pt, gradient, list(state), constants)
     changes = [
-        (one, one + pt.cast(piece, one.dtype))
+        (one, pt.cast(rule.keep(one, constants), one.dtype) + pt.cast(piece, one.dtype))
         for one, piece in zip(params, unflatten_vars(step, params), strict=True)
     ]
     kept = [(old, pt.cast(value, dtype)) for old, value in zip(state, new, strict=True)]
@@ -229,6 +230,42 @@ def adam(
     """
     settings = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
     return _apply("adam", loss, params, rows, settings)
+
+
+def adamw(
+    loss: Any,
+    params: Sequence[Any],
+    learning_rate: Any = 0.001,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    epsilon: Any = 1e-8,
+    weight_decay: Any = 0.01,
+    *,
+    rows: Any = None,
+) -> tuple[Updates, Updates, Any]:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Args:
+        loss: A symbolic number.
+        params: The shared variables to change; all of them decay.
+        learning_rate: How far to step.
+        beta1: How slowly the first moment forgets.
+        beta2: How slowly the second moment forgets.
+        epsilon: Keeps the divisor above zero.
+        weight_decay: The share of a parameter, times the learning rate, that each step takes away.
+        rows: As for `sgd`.
+
+    Returns:
+        As for `sgd`.
+    """
+    settings = {
+        "learning_rate": learning_rate,
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": epsilon,
+        "weight_decay": weight_decay,
+    }
+    return _apply("adamw", loss, params, rows, settings)
 
 
 def adamax(
