@@ -41,7 +41,8 @@ FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", f"{PACKAGE}/tests/halo_torch",
 APART = ["frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
-LOOM = ["--lib", "--target-dir", "target/loom", "--", "arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
+PROTOCOLS = ["arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
+LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 
 # These need PyTorch and its like; mypy reads what PyTorch says of its types.
 NEED_FRAMEWORKS = ["frameworks", "Python types"]
@@ -50,8 +51,8 @@ STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
     # The extension module has no Rust tests: an interpreter must load it.
     Stage("Rust", [*CARGO, "--workspace", "--exclude", "unisono-python", "--", "--show-output"]),
-    # Loom tries every order in which threads can meet at a flag, a lock, a lane or a clock; it replaces the atomics,
-    # so it builds apart. The switch is not called "loom", because a dependency has a switch of that name.
+    # Loom tries every order in which threads can meet at a flag, a lock, a lane or a clock; it replaces the
+    # atomics, so it builds apart. The switch is not called "loom": a dependency has a switch of that name.
     Stage("loom", ["env", "RUSTFLAGS=--cfg unisono_loom", *CARGO, *LOOM]),
     Stage("Python", [*PYTEST, *(f"--ignore=tests/{folder}" for folder in APART), "tests"], PACKAGE),
     # Apart, because a process that has imported JAX must not be forked, as some tests of the world do.

@@ -9,6 +9,7 @@ import numpy as np
 
 from unisono.functions.collectives import all_reduce, broadcast
 from unisono.functions.making import function
+from unisono.functions.rules import RULES
 
 
 class TrainFunction:
@@ -106,6 +107,8 @@ def make_train_function(
     from unisono.functions import updates
     from unisono.functions.with_pytensor import is_shared
 
+    if isinstance(update_rule, str) and update_rule not in RULES:
+        raise ValueError(f"update_rule: expected one of {', '.join(RULES)}, received {update_rule!r}")
     rule = getattr(updates, update_rule) if isinstance(update_rule, str) else update_rule
     counts = weighted or (x is not None and "rows" in inspect.signature(rule).parameters)
     if counts:

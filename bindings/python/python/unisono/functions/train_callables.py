@@ -124,7 +124,8 @@ def _torch(
         start = 0
         with torch.no_grad():
             for one in tensors:
-                one.copy_(rule.keep(one, own))
+                if rule.decays:
+                    one.copy_(rule.keep(one, own))
                 one += step[start : start + one.numel()].reshape(one.shape)
                 start += one.numel()
         return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
