@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from unisono.errors import Unsupported
-from unisono.torch.space.layout import Layout
+from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once
 from unisono.torch.space.part import Part, unflattened, unwrap, wrap
 
@@ -104,7 +104,7 @@ def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
         layout: Of the other operand.
 
     Returns:
-        The same values, on the device of the dry run where there is one.
+        The same values.
     """
     return once(x, layout.grid, layout.copies)
 
@@ -119,11 +119,7 @@ def wrapped_whole(result: Any, like: Layout) -> Any:
     Returns:
         The same, with parts instead of tensors.
     """
-    from unisono.torch.space.layout import layout_of
-
-    return replaced(
-        result, lambda part: part, lambda one: wrap(one, layout_of(like.grid, one.shape, {})), fresh=True
-    )
+    return replaced(result, lambda part: part, lambda one: wrap(one, layout_of(like.grid, one.shape, {})))
 
 
 def parts_in(*values: Any) -> Iterator[Part]:
@@ -145,10 +141,7 @@ def parts_in(*values: Any) -> Iterator[Part]:
 
 
 def replaced(
-    value: Any,
-    part: Callable[[Part], Any],
-    plain: Callable[[torch.Tensor], Any] | None = None,
-    fresh: bool = False,
+    value: Any, part: Callable[[Part], Any], plain: Callable[[torch.Tensor], Any] | None = None
 ) -> Any:
     """The same arguments with other tensors.
 
@@ -156,7 +149,6 @@ def replaced(
         value: A tensor, anything else, or a list or dictionary of these.
         part: What to put in the place of a part.
         plain: What to put in the place of a plain tensor; by default it stays.
-        fresh: Whether named tuples become the tuples that they are.
 
     Returns:
         The new arguments.
@@ -166,9 +158,9 @@ def replaced(
     if isinstance(value, torch.Tensor):
         return value if plain is None else plain(value)
     if isinstance(value, Mapping):
-        return {key: replaced(one, part, plain, fresh) for key, one in value.items()}
+        return {key: replaced(one, part, plain) for key, one in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        made = [replaced(one, part, plain, fresh) for one in value]
+        made = [replaced(one, part, plain) for one in value]
         if isinstance(value, list):
             return made
         return type(value)(made) if hasattr(value, "n_fields") else tuple(made)

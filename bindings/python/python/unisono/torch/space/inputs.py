@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ class Inputs:
     kwargs: dict[str, Any]
     key: str
     threads: bool
-    plain: list[torch.Tensor] = field(default_factory=list)
 
 
 def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str) -> Inputs:

@@ -36,8 +36,11 @@ class Part(torch.Tensor):
     """
 
     place: Layout
-    hollow: bool
+    """Where the parts are."""
     flat: int | None
+    """The first of the dimensions that were flattened into one, if any: the last has this rank's columns."""
+    hollow: bool
+    """Whether it has no elements, as in a rehearsal."""
 
     @staticmethod
     def of(whole: torch.Tensor, grid: Grid, split: Mapping[str, int] | None = None) -> Part:

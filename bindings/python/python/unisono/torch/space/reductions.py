@@ -93,10 +93,10 @@ def variances(
 
 _ALONG = """amax amin prod nansum logsumexp norm median mode all any count_nonzero argmax argmin cumsum
 cumprod softmax log_softmax softmin sort argsort topk kthvalue normalize cosine_similarity glu
-max min flip roll aminmax std vector_norm quantile logcumsumexp cummax cummin diff"""
+max min flip roll aminmax vector_norm quantile logcumsumexp cummax cummin diff"""
 
 
-@rule(*(name for name in _ALONG.split() if name != "std"))
+@rule(*_ALONG.split())
 def along(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank for itself if the dimension is not divided; otherwise on the whole."""
     name = name_of(function)
@@ -139,8 +139,6 @@ def _named_dim(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if key in kwargs:
             return kwargs[key] if kwargs[key] is not None else _DIM_ELSE.get(name)
     at = _DIM_AT.get(name, 0)
-    if name == "cosine_similarity":
-        at = 1
     given = args[at] if len(args) > at else None
     if name == "flip" and args and isinstance(args[0], int):
         given = list(args)
