@@ -46,6 +46,8 @@ pub trait Number:
     fn square_root(self) -> Self;
     /// The larger of two; a NaN loses.
     fn larger(self, other: Self) -> Self;
+    /// Whether it is larger; a NaN is larger than everything, so that it is not lost.
+    fn exceeds(self, other: Self) -> bool;
     /// Whether it is neither infinite nor NaN.
     fn finite(self) -> bool;
 }
@@ -80,6 +82,10 @@ macro_rules! number {
             #[inline(always)]
             fn larger(self, other: Self) -> Self {
                 self.max(other)
+            }
+            #[inline(always)]
+            fn exceeds(self, other: Self) -> bool {
+                (self > other) | self.is_nan()
             }
             #[inline(always)]
             fn finite(self) -> bool {

@@ -31,6 +31,12 @@ fn logistic<T: Number>(x: T) -> T {
     small / (T::ONE + small)
 }
 
+/// x where positive, else 0; a NaN stays one, as nothing else would tell of it.
+#[inline(always)]
+fn rectified<T: Number>(x: T) -> T {
+    if x <= T::ZERO { T::ZERO } else { x }
+}
+
 /// eˣ over their sum, in place.
 pub(crate) fn softmax<T: Number>(values: &mut [T]) {
     let largest = values.iter().copied().fold(values[0], T::larger);
@@ -94,7 +100,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
                 Activation::Identity => outputs.copy_from_slice(inputs),
                 Activation::Logistic => map(inputs, outputs, logistic),
                 Activation::Tanh => map(inputs, outputs, T::hyperbolic_tangent),
-                Activation::Rectified => map(inputs, outputs, |x| if x > T::ZERO { x } else { T::ZERO }),
+                Activation::Rectified => map(inputs, outputs, rectified),
                 Activation::Leaky(slope) => {
                     let slope = T::of(slope);
                     map(inputs, outputs, |x| if x > T::ZERO { x } else { slope * x });
@@ -125,7 +131,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
                 Activation::Logistic => back(outputs, error, result, |y| y * (T::ONE - y)),
                 Activation::Tanh => back(outputs, error, result, |y| T::ONE - y * y),
                 Activation::Rectified => {
-                    back(outputs, error, result, |y| if y > T::ZERO { T::ONE } else { T::ZERO });
+                    back(outputs, error, result, |y| if y <= T::ZERO { T::ZERO } else { T::ONE });
                 }
                 Activation::Leaky(slope) => {
                     let slope = T::of(slope);

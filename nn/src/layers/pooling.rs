@@ -62,7 +62,7 @@ impl Pooling {
             let mut best = rows.start * width + columns.start;
             for row in rows {
                 for place in row * width + columns.start..row * width + columns.end {
-                    if map[place] > map[best] {
+                    if map[place].exceeds(map[best]) {
                         best = place;
                     }
                 }
@@ -81,11 +81,11 @@ impl Pooling {
             let pairs = upper.chunks_exact(2).zip(lower.chunks_exact(2)).enumerate();
             for ((column, (upper, lower)), (output, chosen)) in pairs.zip(output.iter_mut().zip(chosen)) {
                 let place = (start + 2 * column) as u32;
-                let right = upper[1] > upper[0];
+                let right = upper[1].exceeds(upper[0]);
                 let high = if right { upper[1] } else { upper[0] };
-                let lower_right = lower[1] > lower[0];
+                let lower_right = lower[1].exceeds(lower[0]);
                 let low = if lower_right { lower[1] } else { lower[0] };
-                let below = low > high;
+                let below = low.exceeds(high);
                 *output = if below { low } else { high };
                 *chosen =
                     place + if below { width as u32 + u32::from(lower_right) } else { u32::from(right) };

@@ -247,3 +247,24 @@ fn convolutions_in_single_precision_equal_those_in_double() {
     }
     assert!(seen > 1000);
 }
+
+#[test]
+fn a_nan_is_passed_on() {
+    let shape = Shape::new(1, 4, 4);
+    let layers: [Box<dyn Layer<f64>>; 4] = [
+        Box::new(ActivationLayer::new("rectified", shape, Activation::Rectified)),
+        Box::new(ActivationLayer::new("leaky", shape, Activation::Leaky(0.1))),
+        Box::new(Pooling::new("four", Pool::Max, shape, window([2, 2], [2, 2], [0, 0]))),
+        Box::new(Pooling::new("nine", Pool::Max, shape, window([3, 3], [1, 1], [1, 1]))),
+    ];
+    for mut layer in layers {
+        for place in 0..shape.size() {
+            let mut inputs = values(5, shape.size());
+            inputs[place] = f64::NAN;
+            let mut outputs = vec![0.0; layer.output().size()];
+            layer.fprop(&Pass::alone(1, true, 0), &inputs, &mut outputs);
+            let lost = outputs.iter().filter(|output| output.is_nan()).count();
+            assert!(lost > 0 && lost < outputs.len(), "{} at {place}: {outputs:?}", layer.name());
+        }
+    }
+}
