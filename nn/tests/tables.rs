@@ -128,6 +128,29 @@ fn a_run_goes_on_with_another_number_of_workers() {
 }
 
 #[test]
+fn every_worker_goes_on_with_what_its_rule_remembered() {
+    let folder = Folder::new("remembered");
+    for rule in ["{type: momentum, rate: 0.02}", "{type: adam, rate: 0.01}"] {
+        let rule = format!("rule={rule}");
+        let normal = "model.layers.2={type: batch_norm}";
+        let (short, long) = (read(&[&rule, normal, "epochs=2"]), read(&[&rule, normal, "epochs=4"]));
+        let name = rule.len().to_string();
+        let whole = together(2, &long, &folder.0.join(format!("whole{name}")), false);
+        let out = folder.0.join(format!("part{name}"));
+        together(2, &short, &out, false);
+        assert_same(&together(2, &long, &out, true), &whole, &long);
+    }
+    // The mean of what workers remember is what one process would, where the rule is linear: any number goes on with it.
+    let (short, long) = (read(&["epochs=2"]), read(&["epochs=4"]));
+    let whole = train(&long, &options(&folder.0.join("alone"), false), &mut ()).expect("it trains");
+    for workers in [1, 3] {
+        let out = folder.0.join(format!("other{workers}"));
+        together(2, &short, &out, false);
+        assert_same(&together(workers, &long, &out, true), &whole, &long);
+    }
+}
+
+#[test]
 fn what_cannot_be_shared_is_refused() {
     let folder = Folder::new("refused");
     let out = folder.0.join("run");

@@ -31,9 +31,23 @@ fn shape(path: &Path, array: &Array) -> Result<Shape> {
     }
 }
 
+/// Refuses a NaN or an infinity: whatever learns from one is lost.
+fn refuse_unbounded(path: &Path, array: &Array) -> Result<()> {
+    let found = match &array.values {
+        Values::Bytes(_) => None,
+        Values::Singles(values) => values.iter().position(|value| !value.is_finite()),
+        Values::Doubles(values) => values.iter().position(|value| !value.is_finite()),
+    };
+    let Some(at) = found else { return Ok(()) };
+    let width = array.shape.iter().skip(1).product::<usize>().max(1);
+    let received = format!("{} in sample {}, at place {} of it", array.doubles()[at], at / width, at % width);
+    Err(damaged(path, "finite numbers", received))
+}
+
 /// Targets and how many numbers each has.
 fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     let array = read(path)?;
+    refuse_unbounded(path, &array)?;
     let values = array.doubles();
     if array.shape.first() != Some(&count) {
         return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", array.shape)));
@@ -52,10 +66,11 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
 fn split(inputs: &Path, target: Option<&Path>) -> Result<(Shape, usize, Split)> {
     let array = read(inputs)?;
     let shape = shape(inputs, &array)?;
+    refuse_unbounded(inputs, &array)?;
     let count = array.shape[0];
     let (targets, outputs) = match target {
         Some(path) => targets(path, count)?,
-        None => (Targets::Values(Vec::new()), 0),
+        None => (Targets::Unknown, 0),
     };
     let inputs = match array.values {
         Values::Bytes(values) => Inputs::Bytes(values),

@@ -21,7 +21,7 @@ pub use split::{Inputs, Split, Targets};
 
 use std::path::{Path, PathBuf};
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use crate::experiment::OwnData;
 use crate::shape::Shape;
@@ -110,9 +110,21 @@ impl DataSet {
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::load(folder),
             Source::Arrays(arrays) => arrays.load(),
-            Source::Own(own) => own.load(seed),
+            Source::Own(own) => bounded(own.load(seed)?),
         }
     }
+}
+
+/// Refuses a program's data where it has a NaN or an infinity: whatever learns from one is lost.
+fn bounded(data: DataSet) -> Result<DataSet> {
+    for (name, split) in [("training", &data.train), ("test", &data.test)] {
+        if let Some(sample) = split.unbounded() {
+            let received = format!("NaN or infinity in {name} sample {sample}");
+            let advice = "mend the program that makes the samples";
+            return Err(Error::usage("load a data set of its own", "finite numbers", received, advice));
+        }
+    }
+    Ok(data)
 }
 
 /// The folder of a data set, where it is complete if it is to be downloaded.

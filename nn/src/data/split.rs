@@ -21,6 +21,8 @@ pub enum Targets {
     Classes(Vec<u32>),
     /// Numbers for each sample.
     Values(Vec<f64>),
+    /// Nobody knows: such samples serve autoencoders and predictions.
+    Unknown,
 }
 
 /// Some samples with their targets.
@@ -65,6 +67,7 @@ impl Split {
                     target[classes[*sample] as usize] = T::ONE;
                 }
                 Targets::Values(values) => copy(&values[sample * height..], target, T::of),
+                Targets::Unknown => target.fill(T::ZERO),
             }
         }
     }
@@ -73,8 +76,22 @@ impl Split {
     pub fn class(&self, sample: usize) -> Option<u32> {
         match &self.targets {
             Targets::Classes(classes) => Some(classes[sample]),
-            Targets::Values(_) => None,
+            Targets::Values(_) | Targets::Unknown => None,
         }
+    }
+
+    /// The first sample with a NaN or an infinity, where there is one.
+    pub(super) fn unbounded(&self) -> Option<usize> {
+        let inputs = match &self.inputs {
+            Inputs::Bytes(_) => None,
+            Inputs::Singles(values) => first(values, self.count, |value| !value.is_finite()),
+            Inputs::Doubles(values) => first(values, self.count, |value| !value.is_finite()),
+        };
+        let targets = match &self.targets {
+            Targets::Values(values) => first(values, self.count, |value| !value.is_finite()),
+            Targets::Classes(_) | Targets::Unknown => None,
+        };
+        inputs.into_iter().chain(targets).min()
     }
 
     /// A random part of the samples, in their order.
@@ -117,9 +134,16 @@ impl Split {
         let targets = match &self.targets {
             Targets::Classes(classes) => Targets::Classes(pick(classes, self.count, chosen)),
             Targets::Values(values) => Targets::Values(pick(values, self.count, chosen)),
+            Targets::Unknown => Targets::Unknown,
         };
         Split { count: chosen.len(), inputs, targets }
     }
+}
+
+/// The first sample with such a number.
+fn first<V: Copy>(values: &[V], count: usize, is: impl Fn(V) -> bool) -> Option<usize> {
+    let width = (values.len() / count.max(1)).max(1);
+    values.iter().position(|value| is(*value)).map(|at| at / width)
 }
 
 fn copy<V: Copy, T>(from: &[V], to: &mut [T], convert: impl Fn(V) -> T) {

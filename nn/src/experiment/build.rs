@@ -159,15 +159,20 @@ impl Experiment {
         DataSet::load(&self.source, self.seed).map_err(|error| place.locate(error))
     }
 
-    /// Checks that every layer fits the one below it, and the last one the targets.
+    /// Checks that every layer fits the one below it, and the last one the targets, where there are any.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];
         for layer in &self.layers {
             shapes.push(layer.output(shapes[shapes.len() - 1])?);
         }
         let last = self.layers.last().expect("an experiment has layers");
-        let wanted = if self.model == ModelKind::Autoencoder { input.size() } else { targets };
         let output = shapes[shapes.len() - 1];
+        let wanted = match (&self.model, targets) {
+            (ModelKind::Autoencoder, _) => input.size(),
+            // Samples without targets can be predicted.
+            (_, 0) => output.size(),
+            (_, targets) => targets,
+        };
         if output.size() != wanted {
             let what = format!("the last layer `{}`", last.name);
             let expected = match self.model {

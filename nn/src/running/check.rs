@@ -2,7 +2,7 @@
 
 use unisono::{Error, Group, ReduceOp, Result};
 
-use super::samples::{batch_of, load_data, pass};
+use super::samples::{batch_of, load_data, must_have_targets, pass};
 use crate::distributed::{Company, Failure, Held, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
@@ -96,6 +96,7 @@ impl<T: Number> Passed<T> {
 
 fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>> {
     let data = load_data(experiment)?;
+    must_have_targets(experiment, &data)?;
     let count = experiment.batch_size.min(data.train.count);
     let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count);
     let whole = Passed::new(

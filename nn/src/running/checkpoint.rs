@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use unisono::{Error, Result};
 
-use super::tensors::{Tensors, pack, read, unpack};
+use super::tensors::{Tensor, Tensors, pack, read, unpack};
 use super::trainer::Trainer;
+use crate::distributed::{Company, Mode};
 use crate::number::Number;
 use crate::weight::Weight;
 
@@ -39,6 +40,76 @@ fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, 
     }
 }
 
+/// The name of something that is saved and has a NaN or an infinity.
+pub(super) fn unbounded<T: Number>(trainer: &mut Trainer<T>) -> Option<String> {
+    let lost = |values: &[T]| values.iter().any(|value| !value.finite());
+    let mut found = None;
+    everything(trainer, |name, weight| {
+        if found.is_none() && (lost(&weight.values) || weight.state.iter().any(|state| lost(state))) {
+            found = Some(name);
+        }
+    });
+    let mut layers = trainer.network.layers().iter_mut();
+    found.or_else(|| {
+        layers.find_map(|layer| {
+            let memory = layer.memory().into_iter().find(|(_, values)| lost(values)).map(|(name, _)| name);
+            memory.map(|memory| format!("{}/{memory}", layer.name()))
+        })
+    })
+}
+
+/// Stands between a name and the number of the worker that has these numbers to itself.
+const OF_WORKER: char = '@';
+
+/// The name without the worker, where these are the numbers of one worker alone.
+pub(super) fn of_one_worker(name: &str) -> Option<&str> {
+    let (name, worker) = name.rsplit_once(OF_WORKER)?;
+    worker.bytes().all(|digit| digit.is_ascii_digit()).then_some(name)
+}
+
+/// What a rule or a layer remembers. Workers that share a table have each their own: a checkpoint has all of them, and
+/// their mean, from which other modes and other numbers of workers go on. All workers call it.
+fn remembered<T: Number>(
+    company: Option<&Company>,
+    name: String,
+    shape: &[usize],
+    own: Vec<T>,
+) -> Vec<(String, Vec<usize>, Vec<T>)> {
+    let Some(company) = company.filter(|company| company.mode == Mode::Table) else {
+        return vec![(name, shape.to_vec(), own)];
+    };
+    let (workers, size) = (company.world.group.size(), own.len());
+    let mut all = vec![T::ZERO; if company.leads() { workers * size } else { 0 }];
+    let output = company.leads().then_some(&mut all[..]);
+    company.faults.guard(|| company.world.group.gather(&own, output, 0));
+    let share = T::of(1.0 / workers as f64);
+    let mut mean = vec![T::ZERO; size];
+    let mut tensors = Vec::new();
+    for (worker, values) in all.chunks(size.max(1)).enumerate() {
+        mean.iter_mut().zip(values).for_each(|(mean, value)| *mean += *value * share);
+        tensors.push((format!("{name}{OF_WORKER}{worker}"), shape.to_vec(), values.to_vec()));
+    }
+    tensors.push((name, shape.to_vec(), mean));
+    tensors
+}
+
+/// The name under which a worker finds what it remembers: its own, where a checkpoint has those of as many workers.
+fn recalled<T: Number>(trainer: &Trainer<T>, tensors: &Tensors) -> impl Fn(&str) -> String + use<T> {
+    let place = trainer.company.as_ref().filter(|company| company.mode == Mode::Table);
+    let place = place.map(|company| (company.world.group.rank(), company.world.group.size()));
+    let own: std::collections::BTreeSet<String> =
+        tensors.keys().filter(|name| of_one_worker(name).is_some()).cloned().collect();
+    move |name| match place {
+        Some((rank, size))
+            if own.contains(&format!("{name}{OF_WORKER}{}", size - 1))
+                && !own.contains(&format!("{name}{OF_WORKER}{size}")) =>
+        {
+            format!("{name}{OF_WORKER}{rank}")
+        }
+        _ => name.to_string(),
+    }
+}
+
 /// A checkpoint as bytes.
 pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed) -> Result<Vec<u8>> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<T>)> = Vec::new();
@@ -51,17 +122,19 @@ pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed
     everything(trainer, |name, weight| {
         tensors.push((name.clone(), weight.shape.clone(), whole(weight, &weight.values)));
         for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
-            tensors.push((format!("{name}.{memory}"), weight.shape.clone(), whole(weight, state)));
+            let (name, values) = (format!("{name}.{memory}"), whole(weight, state));
+            tensors.extend(remembered(company.as_deref(), name, &weight.shape, values));
         }
         updates.insert(name, weight.steps);
     });
-    company.as_ref().map_or(Ok(()), |company| company.faults.check())?;
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
-            tensors.push((format!("{name}/{memory}"), vec![values.len()], values.clone()));
+            let (name, shape) = (format!("{name}/{memory}"), [values.len()]);
+            tensors.extend(remembered(company.as_deref(), name, &shape, values.clone()));
         }
     }
+    company.as_ref().map_or(Ok(()), |company| company.faults.check())?;
     let views: Vec<_> =
         tensors.iter().map(|(name, shape, values)| (name.clone(), shape.clone(), &values[..])).collect();
     let settings = serde_json::to_string(&Settings { progress, updates })
@@ -87,7 +160,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Puts a checkpoint's numbers into a trainer; the trainer is as it was where anything is wrong.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<Progressed> {
     let what = format!("read {}", path.display());
-    let advice = "resume from a checkpoint of this experiment";
+    let advice = "give a checkpoint of this experiment";
     let bytes = std::fs::read(path)
         .map_err(|error| Error::io("read checkpoint", path.display().to_string(), error, advice))?;
     let (tensors, settings) = unpack(path, &bytes)?;
@@ -119,13 +192,18 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
             check(format!("{name}/{memory}"), &[values.len()], true);
         }
     }
-    let stranger = tensors.keys().find(|name| !expected.contains(*name));
+    let fits = |(name, tensor): &(&String, &Tensor)| match of_one_worker(name) {
+        Some(name) => tensors.get(name).is_some_and(|mean| mean.shape == tensor.shape),
+        None => expected.contains(*name),
+    };
+    let stranger = tensors.iter().find(|pair| !fits(pair)).map(|(name, _)| name);
     if let Some(received) =
         wrong.or_else(|| stranger.map(|name| format!("`{name}`, which this model has not")))
     {
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
+    let recalled = recalled(trainer, &tensors);
     everything(trainer, |name, weight| {
         let cut = weight.cut.clone();
         let numbers = |name: &str| match &cut {
@@ -137,14 +215,14 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         let memory = weight.rule.method.memory();
         let saved = memory.iter().all(|memory| tensors.contains_key(&format!("{name}.{memory}")));
         weight.state = match saved {
-            true => memory.iter().map(|memory| numbers(&format!("{name}.{memory}"))).collect(),
+            true => memory.iter().map(|memory| numbers(&recalled(&format!("{name}.{memory}")))).collect(),
             false => Vec::new(),
         };
     });
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
-            *values = numbers(&format!("{name}/{memory}"));
+            *values = numbers(&recalled(&format!("{name}/{memory}")));
         }
     }
     Ok(settings.progress)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono::{Error, Result};
 
 use super::check::{Comparison, distance};
+use super::checkpoint::of_one_worker;
 use super::metrics::EpochMetrics;
 use super::tensors::{Tensors, read};
 
@@ -50,7 +51,8 @@ pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>>
         Comparison { layer: layer.into(), what: what.into(), difference, scale, allowed: within * scale }
     };
     let mut found = vec![compared("all", "costs of epochs", &single.losses, &many.losses)];
-    for (name, tensor) in &single.weights {
+    // What each worker of a shared table remembers is its own.
+    for (name, tensor) in single.weights.iter().filter(|(name, _)| of_one_worker(name).is_none()) {
         let Some(same) = many.weights.get(name).filter(|same| same.shape == tensor.shape) else {
             return differ(format!("`{name}` of shape {:?}", tensor.shape), "none".into());
         };

@@ -56,8 +56,8 @@ impl Folder {
         Err(Error::usage("train", "a folder without a run", received, advice))
     }
 
-    /// The newest checkpoint of an interrupted run of the same experiment.
-    pub(super) fn newest(&self, experiment: &Experiment) -> Result<PathBuf> {
+    /// The checkpoints of an interrupted run of the same experiment, at least one, the newest last.
+    pub(super) fn resumable(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
         let advice = "start the run without --resume first";
         let settings = self.settings();
         let old = std::fs::read_to_string(&settings)
@@ -74,11 +74,12 @@ impl Folder {
                 advice,
             ));
         }
-        let newest = self.saved().pop();
-        newest.ok_or_else(|| {
+        let saved = self.saved();
+        if saved.is_empty() {
             let received = format!("none in {}", self.checkpoints().display());
-            Error::usage("resume", "a checkpoint", received, "start again in another --out")
-        })
+            return Err(Error::usage("resume", "a checkpoint", received, "start again in another --out"));
+        }
+        Ok(saved)
     }
 
     /// All checkpoints, the oldest first.

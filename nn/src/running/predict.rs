@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono::{Error, Result};
 
 use super::checkpoint;
-use super::samples::largest;
+use super::samples::{data_place, largest, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
@@ -53,7 +53,12 @@ fn newest(path: &Path) -> Result<PathBuf> {
 }
 
 fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Prediction>> {
-    let mut trainer: Trainer<T> = Trainer::new(experiment)?;
+    let data = load_data(experiment)?;
+    if data.test.count == 0 {
+        let (expected, advice) = ("test samples", "add some, for `arrays` with --set data.test_inputs=FILE");
+        return Err(data_place(experiment).error("predict", expected, "none", advice));
+    }
+    let mut trainer: Trainer<T> = Trainer::over(experiment, None, data)?;
     checkpoint::load(&mut trainer, path)?;
     let mut predictions = Vec::new();
     trainer.outputs(|sample, outputs, class| {

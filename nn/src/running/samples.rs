@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use unisono::Result;
 
-use crate::data::{DataSet, Split};
+use crate::data::{DataSet, Split, Targets};
 use crate::distributed::Company;
-use crate::experiment::{Experiment, ModelKind};
+use crate::experiment::{Experiment, ModelKind, Place};
 use crate::layers::Pass;
 use crate::number::Number;
 use crate::random::Stream;
@@ -35,11 +35,36 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
         data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
     }
     if data.train.count == 0 {
-        let place = experiment.resolved.get("data").map(|node| node.place.clone());
-        let place = place.unwrap_or(experiment.resolved.place.clone());
-        return Err(place.error("data", "samples to learn from", "none", "take a larger `sample`"));
+        return Err(data_place(experiment).error(
+            "data",
+            "samples to learn from",
+            "none",
+            "take a larger `sample`",
+        ));
     }
     Ok(data)
+}
+
+/// Refuses samples without targets, unless the model's targets are its inputs.
+pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Result<()> {
+    if experiment.model == ModelKind::Autoencoder {
+        return Ok(());
+    }
+    for (key, split, advice) in [
+        ("targets", &data.train, "add it, or choose an autoencoder"),
+        ("test_targets", &data.test, "add it, or leave `test_inputs` for `unisono predict`"),
+    ] {
+        if split.count > 0 && split.targets == Targets::Unknown {
+            let expected = format!("a key `{key}`: what this model shall say of its samples");
+            return Err(data_place(experiment).error("data", expected, "none", advice));
+        }
+    }
+    Ok(())
+}
+
+/// Where the file says what the data is.
+pub(super) fn data_place(experiment: &Experiment) -> Place {
+    experiment.resolved.get("data").unwrap_or(&experiment.resolved).place.clone()
 }
 
 /// The first samples of a split, with their targets.

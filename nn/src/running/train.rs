@@ -133,6 +133,29 @@ fn agree<R>(company: Option<&Company>, result: Result<R>) -> Result<R, Failure> 
     }
 }
 
+/// Refuses a trace that could not be written at the end.
+fn must_take_trace(options: &TrainOptions) -> Result<()> {
+    let Some(path) = &options.trace else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    let received = path.display().to_string();
+    Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
+}
+
+/// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
+fn resume_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
+    let [older @ .., newest] = saved else { return Err(Error::internal("resume", "no checkpoint")) };
+    checkpoint::load(trainer, newest).map_err(|mut error| {
+        let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
+        if let (Some(whole), Error::Usage { advice, .. }) = (whole, &mut error) {
+            *advice = format!("move it away to continue from {}, which is whole", whole.display());
+        }
+        error
+    })
+}
+
 /// A trainer that stands where its run stood, and how many epochs are done.
 fn prepare<T: Number>(
     experiment: &Experiment,
@@ -146,7 +169,12 @@ fn prepare<T: Number>(
     let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
     let mut done = 0;
     if resume {
-        let Progressed { epochs, steps } = checkpoint::load(&mut trainer, &folder.newest(experiment)?)?;
+        let Progressed { epochs, steps } = resume_from(&mut trainer, &folder.resumable(experiment)?)?;
+        if epochs > trainer.epochs() {
+            let expected = format!("at least {epochs} epochs, as many as are done");
+            let advice = "say as many or more, or give another --out";
+            return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
+        }
         (done, trainer.steps) = (epochs, steps);
         folder.take_up(epochs, steps)?;
     }
@@ -164,6 +192,7 @@ fn train_in<T: Number>(
     let all = company.as_deref();
     let leads = all.is_none_or(Company::leads);
     let mut folder = Folder::new(&options.out);
+    agree(all, if leads { must_take_trace(options) } else { Ok(()) })?;
     let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
     let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
@@ -181,7 +210,8 @@ fn train_in<T: Number>(
             watch.batch(progress);
         });
         folder.losses = losses;
-        let metrics = agree(all, metrics)?;
+        let sound = |metrics| trainer.must_be_finite(epoch).map(|()| metrics);
+        let metrics = agree(all, metrics.and_then(sound))?;
         watch.epoch(&metrics);
         folder.rows.push(metrics);
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono::{Error, Group, Result};
 
 use super::metrics::EpochMetrics;
-use super::samples::{load_data, mistakes, pass};
+use super::samples::{load_data, mistakes, must_have_targets, pass};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
@@ -80,8 +80,17 @@ impl<T: Number> Trainer<T> {
 
     /// The same for one rank of several.
     pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
-        // A file that cannot work is refused before its data is read, where its shapes are known without it.
-        let mut data = load_data(experiment)?;
+        let data = load_data(experiment)?;
+        must_have_targets(experiment, &data)?;
+        Trainer::over(experiment, company, data)
+    }
+
+    /// The same for data that is loaded, perhaps without targets.
+    pub(super) fn over(
+        experiment: &Experiment,
+        company: Option<Arc<Company>>,
+        mut data: DataSet,
+    ) -> Result<Trainer<T>> {
         let (mut network, held) = match &company {
             // Workers that share a table compute by themselves.
             Some(company) if company.mode != Mode::Table => {
@@ -350,6 +359,18 @@ impl<T: Number> Trainer<T> {
             communication,
             samples_per_second: count / seconds.max(1e-9),
         })
+    }
+
+    /// Refuses to go on with weights that are lost, which the cost need not show.
+    pub(super) fn must_be_finite(&mut self, epoch: usize) -> Result<()> {
+        match super::checkpoint::unbounded(self) {
+            None => Ok(()),
+            Some(name) => {
+                let received = format!("NaN or infinity in `{name}`");
+                let advice = "lower the learning rate, or begin with smaller weights";
+                Err(Error::usage(format!("train epoch {}", epoch + 1), "finite weights", received, advice))
+            }
+        }
     }
 
     /// The mean cost and the percentage of mistakes on the test samples, where there are any.
