@@ -35,7 +35,7 @@ enum Command {
     /// Predict the test samples of an experiment with a checkpoint of it.
     Predict(train::PredictOptions),
     /// Print the JSON schema of experiment files.
-    Schema,
+    Schema(train::SchemaOptions),
     /// Show what this machine has, and whether each transport works.
     Doctor(doctor::Options),
     /// Measure how fast this machine is at something.
@@ -75,7 +75,7 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Compare(options) => train::compare(&options),
         Command::Grad(options) => train::check_gradients(&options),
         Command::Predict(options) => train::predict(&options),
-        Command::Schema => train::schema(),
+        Command::Schema(options) => train::schema(&options),
         Command::Doctor(options) => doctor::doctor(&options, &this_program),
         Command::Bench(options) => bench::bench(&options, &this_program),
         Command::Keeper => launcher::keeper::keep(),

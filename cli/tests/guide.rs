@@ -49,3 +49,14 @@ fn the_page_does_what_it_says() {
         assert!(folder.join(name).is_file(), "{name}");
     }
 }
+
+#[test]
+fn the_page_has_every_key() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/experiments.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let tables = text(&finish(unisono(["schema", "--markdown"])).stdout);
+    let found =
+        page.split("<!-- keys -->\n").nth(1).and_then(|rest| rest.split("<!-- end of keys -->").next());
+    let advice = "put what `unisono schema --markdown` prints between the two marks";
+    assert!(found.is_some_and(|found| found.trim() == tables.trim()), "{advice}");
+}

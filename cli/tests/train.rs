@@ -79,6 +79,12 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
         ("missing data", good.replace("{type: iris}", "{type: mnist, folder: nowhere}"), "bad.yaml:5"),
         ("no data", good.replace("{type: iris}", "{type: cifar10}"), "bad.yaml:5"),
         ("missing weights", format!("{good}initial_weights: none.npz\n"), "bad.yaml:13"),
+        ("negative rate", good.replace("rate: 0.01", "rate: -0.01"), "at least 0"),
+        (
+            "missing array",
+            good.replace("{type: iris}", "{type: arrays, inputs: none.npy}"),
+            "give the path of a .npy file",
+        ),
         ("not YAML", good.replace("data: {type: iris}", "data: {type: iris"), "bad.yaml:"),
     ] {
         let file = folder.path("bad.yaml");
@@ -222,6 +228,14 @@ fn many_processes_learn_the_same_weights() {
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
     assert!(table.contains("gradient of weights") && table.contains("h=2,w=2"), "{table}");
+    for (spread, words) in
+        [(&["--mode", "halo"][..], "with -n"), (&["-n", "2", "--mode", "table"], "compare")]
+    {
+        let output = finish(unisono(["check", &file].iter().chain(spread)));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{message}");
+    }
 }
 
 #[test]
@@ -243,7 +257,9 @@ fn wrong_grids_end_with_2_one_line_and_nothing_written() {
     for (file, arguments, words) in [
         (&file, &["-n", "3", "--grid", "h=2,w=2"][..], "make 3"),
         (&file, &["--grid", "h=2,x=2"], "axes of this mode"),
-        (&file, &["-n", "2", "--mode", "data", "--grid", "h=2"], "axes of this mode"),
+        (&file, &["-n", "2", "--mode", "data", "--grid", "h=2"], "unisono: --mode data --grid h=2: grid"),
+        (&file, &["-n", "2", "--consistency", "often"], "unisono: --consistency often: distributed"),
+        (&file, &["-n", "2", "--trace", "nowhere/trace.json"], "a folder that exists"),
         (&spread, &["-n", "4"], "spread.yaml:1"),
         (&missing, &["-n", "2"], "nowhere"),
     ] {

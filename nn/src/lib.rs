@@ -26,7 +26,7 @@ pub use data::{
 pub use distributed::{Arrangement, Failure, Mode};
 pub use experiment::{
     Experiment, Extensions, LayerKind, LayerMaker, LayerPlan, LayerSpec, ModelKind, Node, NodeValue, OwnData,
-    OwnLayer, Place, Precision, schema,
+    OwnLayer, Place, Precision, reference, schema,
 };
 pub use initial::Initial;
 pub use layers::{

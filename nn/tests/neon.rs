@@ -107,6 +107,33 @@ fn the_later_anatomy_is_understood() {
 }
 
 #[test]
+fn keys_that_only_hold_anchors_are_let_through() {
+    let text = "
+!obj:experiments.FitPredictErrorExperiment {
+  weight_init: &weights !obj:params.UniformValGen { low: -0.1, high: 0.1 },
+  lrules: [&slow { type: gradient_descent, lr_params: { learning_rate: 0.05 } }],
+  dataset: !obj:datasets.UniformRandom { ntrain: 100, ntest: 20, nin: 12, nout: 4 },
+  model: !obj:models.MLP {
+    num_epochs: 2, batch_size: 10,
+    lrule: &fast { type: gradient_descent, lr_params: { learning_rate: 0.5 } },
+    layers: [
+      &data !obj:layers.ImageDataLayer { name: d0, nout: 12 },
+      !obj:layers.FCLayer { name: h0, nout: 8, lrule_init: *slow, weight_init: *weights,
+                            activation: !obj:transforms.Tanh {} },
+      !obj:layers.FCLayer { name: out, nout: 4, lrule_init: *fast, weight_init: *weights,
+                            activation: !obj:transforms.Logistic {} },
+      !obj:layers.CostLayer { name: cost, ref_layer: *data, cost: !obj:transforms.CrossEntropy {} },
+    ],
+  },
+}
+";
+    let experiment = parse(text).expect("it is right");
+    let [hidden, out] = &experiment.layers[..] else { panic!("two layers") };
+    assert_eq!(hidden.weights, Initial::Uniform { low: -0.1, high: 0.1 });
+    assert_eq!((&hidden.rule.rate, &out.rule.rate), (&Schedule::Constant(0.05), &Schedule::Constant(0.5)));
+}
+
+#[test]
 fn the_old_constant_momentum_reads_one_key_alone() {
     let text = OLD.replace("type: linear_monotone, initial_coef: 0.5", "type: constant, initial_coef: 0.9");
     let experiment = parse(&text).expect("it is right");

@@ -38,8 +38,7 @@ fn table(found: &[Comparison], title: &str) -> String {
             format!("{:<width$}  {:<20} {:>12.1e} {:>12.1e}", row.layer, row.what, row.difference, row.scale);
         text += &format!("{line}{word}\n");
     }
-    let relative = |row: &Comparison| if row.difference == 0.0 { 0.0 } else { row.difference / row.scale };
-    let worst = found.iter().map(relative).fold(0.0_f64, f64::max);
+    let worst = found.iter().map(Comparison::relative).fold(0.0_f64, f64::max);
     let wrong = found.iter().filter(|row| !row.passes()).count();
     let verdict = match wrong {
         0 => "equal".to_string(),
@@ -61,7 +60,8 @@ mod tests {
             layer: "conv1".into(),
             what: "outputs".into(),
             difference,
-            scale: 2.0,
+            scale: 1.0,
+            reference: 2.0,
             allowed: 1e-5,
         };
         assert_eq!(show(&[row(1e-6)], "h=2,w=2"), 0);

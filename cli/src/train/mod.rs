@@ -58,7 +58,6 @@ struct Spread {
 impl Spread {
     /// The experiment as these options change it.
     fn read(&self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
-        let mut changes = changes.to_vec();
         // The axes say the mode where nothing else does.
         let axes = |names: &[&str]| {
             let grid = self.grid.as_deref().unwrap_or_default();
@@ -72,12 +71,18 @@ impl Spread {
             None if self.grid.is_some() => Some("data"),
             None => None,
         };
-        if let Some(mode) = mode {
-            let more = [("grid", &self.grid), ("consistency", &self.consistency)];
-            let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", value.as_ref()?)));
-            changes.push(format!("distributed={{type: {mode}{}}}", more.collect::<String>()));
-        }
-        Experiment::read(file, &changes)
+        let Some(mode) = mode else { return Experiment::read(file, changes) };
+        let more = [("grid", &self.grid), ("consistency", &self.consistency)];
+        let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", value.as_ref()?)));
+        let change = format!("distributed={{type: {mode}{}}}", more.collect::<String>());
+        Experiment::read_with_option(file, changes, &self.typed(), &change)
+    }
+
+    /// These options as the user typed them.
+    fn typed(&self) -> String {
+        let options = [("--mode", &self.mode), ("--grid", &self.grid), ("--consistency", &self.consistency)];
+        let options = options.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
+        options.collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -116,6 +121,13 @@ pub(crate) struct GradientOptions {
 }
 
 #[derive(Args)]
+pub(crate) struct SchemaOptions {
+    /// Print tables for people instead.
+    #[arg(long)]
+    markdown: bool,
+}
+
+#[derive(Args)]
 pub(crate) struct PredictOptions {
     /// The experiment: experiment.yaml of a run's folder, or the file that it was trained from.
     file: PathBuf,
@@ -128,7 +140,8 @@ pub(crate) struct PredictOptions {
 
 /// Prints what went wrong; 2 where the user can mend it, 1 where the machine failed.
 pub(crate) fn failed(error: &unisono::Error) -> i32 {
-    eprintln!("unisono: {error}");
+    // In one piece: other ranks may write too.
+    let _ = std::io::stderr().write_all(format!("unisono: {error}\n").as_bytes());
     status(error)
 }
 
@@ -160,6 +173,10 @@ pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program
         .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
     match found {
         Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
+        Ok((Processes::Here(world), _)) if world.size() == 1 && options.spread.ranks.is_none() => {
+            let advice = "say how many with -n, or give a --grid";
+            failed(&unisono::Error::usage("check", "several processes to compare with one", "one", advice))
+        }
         Ok((Processes::Here(world), experiment)) => comparing::here(&world, &experiment),
         Err(error) => failed_together(&error),
     }
@@ -243,7 +260,12 @@ pub(crate) fn predict(options: &PredictOptions) -> i32 {
     0
 }
 
-pub(crate) fn schema() -> i32 {
-    println!("{:#}", unisono_nn::schema());
+pub(crate) fn schema(options: &SchemaOptions) -> i32 {
+    let text = match options.markdown {
+        true => unisono_nn::reference(),
+        false => format!("{:#}\n", unisono_nn::schema()),
+    };
+    // A reader may have seen enough, as `head` has.
+    let _ = std::io::stdout().write_all(text.as_bytes());
     0
 }

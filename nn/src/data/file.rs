@@ -7,6 +7,12 @@ use unisono::{Error, Result};
 
 /// Reads a file, or the one beside it whose name ends with `.gz`.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
+    read_or(path, "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10")
+}
+
+/// The same with what to do where it is missing.
+pub(super) fn read_or(path: &Path, advice: &str) -> Result<Vec<u8>> {
+    let missing = |path: &Path, error| Error::io("load data", path.display().to_string(), error, advice);
     let packed = PathBuf::from(format!("{}.gz", path.display()));
     if path.is_file() || !packed.is_file() {
         let bytes = std::fs::read(path).map_err(|error| missing(path, error))?;
@@ -22,15 +28,6 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Vec<u8>> {
         Ok(_) => Ok(unpacked),
         Err(error) => Err(damaged(path, "gzip data", error)),
     }
-}
-
-fn missing(path: &Path, error: std::io::Error) -> Error {
-    Error::io(
-        "load data",
-        path.display().to_string(),
-        error,
-        "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10",
-    )
 }
 
 /// A file that is not what it should be.

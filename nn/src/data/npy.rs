@@ -4,7 +4,7 @@ use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{damaged, read as read_file};
+use super::file::{damaged, read_or};
 
 /// The numbers of an array.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ impl Array {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<Array> {
-    parse(path, &read_file(path)?)
+    parse(path, &read_or(path, "give the path of a .npy file, relative to the file that names it")?)
 }
 
 /// The value of a key in the header, a Python dictionary: up to the next comma that is not in brackets.

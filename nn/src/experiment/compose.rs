@@ -79,7 +79,12 @@ fn merge(below: Node, above: Node) -> Node {
 
 /// Makes one change: `model.layers.0.maps=16`.
 pub fn change(node: &mut Node, setting: &str) -> Result<()> {
-    let file: Arc<str> = format!("--set {setting}").into();
+    change_as(node, &format!("--set {setting}"), setting)
+}
+
+/// The same with what errors call it.
+pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
+    let file: Arc<str> = name.into();
     let place = Place { file: file.clone(), line: 0 };
     let Some((path, value)) = setting.split_once('=') else {
         return Err(place.error("set", "key=value", "no `=`", "write for example --set epochs=3"));

@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Whole(i64),
     /// Any number.
     Number,
+    /// A number of at least 0.
+    NotNegative,
     /// True or false.
     Flag,
     /// Text.
@@ -25,7 +27,7 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     /// A map whose `type` says which.
     OneOf(&'static [&'static Object]),
-    /// A number, or a map whose `type` says which.
+    /// A number of at least 0, or a map whose `type` says which.
     NumberOr(&'static [&'static Object]),
     /// Anything: whoever takes it checks it.
     Any,
@@ -106,11 +108,13 @@ fn complete_value(node: &Node, kind: &'static Kind, what: &str) -> Result<Node> 
     let wrong =
         |expected: &str, advice: &str| Err(node.place.error(what, expected, node.to_string(), advice));
     let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| number >= least);
+    let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
         Kind::Whole(least) if !whole(node, *least) => {
             wrong(&format!("a whole number of at least {least}"), "change it")
         }
         Kind::Number if node.number().is_none() => wrong("a number", "change it"),
+        Kind::NotNegative if !size(node) => wrong("a number of at least 0", "change it"),
         Kind::Flag if node.flag().is_none() => wrong("true or false", "change it"),
         Kind::Text if node.text().is_none() => wrong("text", "put it in quotes if it is meant"),
         Kind::Pair(least) => match node.items() {
@@ -130,10 +134,13 @@ fn complete_value(node: &Node, kind: &'static Kind, what: &str) -> Result<Node> 
             let expected = format!("one of {}", words.join(", "));
             wrong(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
         }
-        Kind::NumberOr(_) if node.number().is_some() => Ok(node.clone()),
+        Kind::NumberOr(_) if size(node) => Ok(node.clone()),
         Kind::NumberOr(objects) if node.entries().is_empty() => {
             let names: Vec<&str> = objects.iter().map(|object| object.name).collect();
-            wrong(&format!("a number, or a map with a `type` of {}", names.join(", ")), "change it")
+            wrong(
+                &format!("a number of at least 0, or a map with a `type` of {}", names.join(", ")),
+                "change it",
+            )
         }
         Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, what),
         Kind::Many(kind) => match &node.value {

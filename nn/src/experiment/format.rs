@@ -63,7 +63,7 @@ const GRID: &[Field] = &[field(
     "how many processes along each axis, such as data=2,h=2,w=2; as even as possible without it",
 )];
 
-static SPREADS: &[&Object] = &[
+pub(super) static SPREADS: &[&Object] = &[
     &Object { name: "data", about: "each process has some samples of a batch", fields: &[GRID] },
     &Object {
         name: "halo",
@@ -98,7 +98,7 @@ const DOWNLOAD: &[Field] = &[field(
     "whether what the folder lacks is downloaded; into the user's cache without a folder",
 )];
 
-static DATA: &[&Object] = &[
+pub(super) static DATA: &[&Object] = &[
     &Object {
         name: "mnist",
         about: "handwritten digits, 28 × 28",
@@ -179,7 +179,7 @@ const LAYER_LIST: &[Field] = &[
     field("layers", Kind::Many(&ANY_LAYER), Required, "the layers from the bottom"),
 ];
 
-static MODELS: &[&Object] = &[
+pub(super) static MODELS: &[&Object] = &[
     &Object { name: "network", about: "layers that learn targets", fields: &[LAYER_LIST] },
     &Object {
         name: "autoencoder",
@@ -193,14 +193,14 @@ static MODELS: &[&Object] = &[
             LAYER_LIST,
             &[
                 field("pretrain_epochs", Kind::Whole(0), Required, "epochs of pretraining for each group"),
-                field("pretrain_rate", Kind::Number, Required, "the learning rate of pretraining"),
+                field("pretrain_rate", Kind::NotNegative, Required, "the learning rate of pretraining"),
                 field(
                     "last_layer_epochs",
                     Kind::Whole(0),
                     Default("0"),
                     "first epochs that train the last layer alone",
                 ),
-                field("sparsity", Kind::Number, Required, "what each pooled unit costs in pretraining"),
+                field("sparsity", Kind::NotNegative, Required, "what each pooled unit costs in pretraining"),
                 field(
                     "tied_weights",
                     Kind::Flag,
@@ -245,7 +245,7 @@ const WINDOW: &[Field] = &[
 ];
 const MAPS: &[Field] = &[field("maps", Kind::Whole(1), Required, "how many output maps")];
 
-static LAYERS: &[&Object] = &[
+pub(super) static LAYERS: &[&Object] = &[
     &Object {
         name: "fully_connected",
         about: "every output from all inputs",
@@ -321,7 +321,7 @@ static LAYERS: &[&Object] = &[
             NAME,
             &[
                 field("kept", Kind::Number, Default("0.9"), "what stays of running averages with each batch"),
-                field("epsilon", Kind::Number, Default("0.001"), "added to the variance"),
+                field("epsilon", Kind::NotNegative, Default("0.001"), "added to the variance"),
                 field("rule", Kind::OneOf(RULES), Optional, "its learning rule"),
             ],
             ACTIVATION,
@@ -349,8 +349,8 @@ const STEP: &Object = &Object {
     name: "step",
     about: "times a ratio after every few epochs",
     fields: &[&[
-        field("initial", Kind::Number, Required, "the first value"),
-        field("ratio", Kind::Number, Required, "what it is multiplied by"),
+        field("initial", Kind::NotNegative, Required, "the first value"),
+        field("ratio", Kind::NotNegative, Required, "what it is multiplied by"),
         field("epochs", Kind::Whole(1), Required, "how often"),
     ]],
 };
@@ -358,18 +358,19 @@ const LINEAR: &Object = &Object {
     name: "linear",
     about: "a straight line between two epochs",
     fields: &[&[
-        field("initial", Kind::Number, Required, "the first value"),
+        field("initial", Kind::NotNegative, Required, "the first value"),
         field("start", Kind::Whole(0), Default("0"), "the last epoch of the first value"),
         field("saturate", Kind::Whole(0), Required, "the first epoch of the last value"),
-        field("saturated", Kind::Number, Required, "the last value"),
+        field("saturated", Kind::NotNegative, Required, "the last value"),
     ]],
 };
-const SCHEDULE: Kind = Kind::NumberOr(&[STEP, LINEAR]);
+pub(super) static SCHEDULES: &[&Object] = &[STEP, LINEAR];
+const SCHEDULE: Kind = Kind::NumberOr(SCHEDULES);
 const DECAY: Field =
-    field("decay", Kind::Number, Default("0"), "this times the weight is added to its gradient");
+    field("decay", Kind::NotNegative, Default("0"), "this times the weight is added to its gradient");
 const RATE: Field = field("rate", SCHEDULE, Default("0.01"), "the learning rate, or a schedule");
 
-static RULES: &[&Object] = &[
+pub(super) static RULES: &[&Object] = &[
     &Object { name: "gradient_descent", about: "w ← w − rate·g", fields: &[&[RATE, DECAY]] },
     &Object {
         name: "momentum",
@@ -388,13 +389,17 @@ static RULES: &[&Object] = &[
             field("rate", SCHEDULE, Default("1"), "times each step"),
             DECAY,
             field("rho", Kind::Number, Default("0.95"), "what stays of running averages"),
-            field("epsilon", Kind::Number, Default("1e-6"), "keeps divisions finite"),
+            field("epsilon", Kind::NotNegative, Default("1e-6"), "keeps divisions finite"),
         ]],
     },
     &Object {
         name: "adagrad",
         about: "rates that fall with the gradients seen",
-        fields: &[&[RATE, DECAY, field("epsilon", Kind::Number, Default("1e-8"), "keeps divisions finite")]],
+        fields: &[&[
+            RATE,
+            DECAY,
+            field("epsilon", Kind::NotNegative, Default("1e-8"), "keeps divisions finite"),
+        ]],
     },
     &Object {
         name: "adam",
@@ -404,12 +409,12 @@ static RULES: &[&Object] = &[
             DECAY,
             field("beta1", Kind::Number, Default("0.9"), "what stays of the average gradient"),
             field("beta2", Kind::Number, Default("0.999"), "what stays of the average square"),
-            field("epsilon", Kind::Number, Default("1e-8"), "keeps divisions finite"),
+            field("epsilon", Kind::NotNegative, Default("1e-8"), "keeps divisions finite"),
         ]],
     },
 ];
 
-static WEIGHTS: &[&Object] = &[
+pub(super) static WEIGHTS: &[&Object] = &[
     &Object {
         name: "constant",
         about: "all the same",
@@ -428,7 +433,7 @@ static WEIGHTS: &[&Object] = &[
         about: "a Gaussian",
         fields: &[&[
             field("mean", Kind::Number, Default("0"), "its mean"),
-            field("deviation", Kind::Number, Default("1"), "its standard deviation"),
+            field("deviation", Kind::NotNegative, Default("1"), "its standard deviation"),
         ]],
     },
     &Object { name: "auto_uniform", about: "evenly between ∓1/√inputs", fields: &[] },

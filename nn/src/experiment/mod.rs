@@ -8,11 +8,13 @@ mod format;
 mod neon;
 mod node;
 mod read;
+mod reference;
 mod schema;
 mod spec;
 mod yaml;
 
 pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
 pub use node::{Node, Place, Value as NodeValue};
+pub use reference::reference;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};

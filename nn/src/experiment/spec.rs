@@ -226,6 +226,19 @@ impl Experiment {
         Experiment::of(compose::read(path)?, changes, extensions)
     }
 
+    /// [`Experiment::read`] with one more change that a program's option stands for; errors name the option as it was
+    /// typed.
+    pub fn read_with_option(
+        path: &Path,
+        changes: &[String],
+        option: &str,
+        change: &str,
+    ) -> Result<Experiment> {
+        let mut node = Experiment::changed(compose::read(path)?, changes)?;
+        compose::change_as(&mut node, option, change)?;
+        Experiment::from_node(&node, &Extensions::default())
+    }
+
     /// Reads text as if it were in a file.
     pub fn parse(file: &str, text: &str, changes: &[String]) -> Result<Experiment> {
         Experiment::parse_with(file, text, changes, &Extensions::default())
@@ -241,14 +254,19 @@ impl Experiment {
         Experiment::of(yaml::parse(file, text)?, changes, extensions)
     }
 
-    fn of(mut node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
+    fn of(node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
+        Experiment::from_node(&Experiment::changed(node, changes)?, extensions)
+    }
+
+    /// A file in this crate's own format, with changes.
+    fn changed(mut node: Node, changes: &[String]) -> Result<Node> {
         if neon::is_neon(&node) {
             node = neon::translate(&node)?;
         }
         for change in changes {
             compose::change(&mut node, change)?;
         }
-        Experiment::from_node(&node, extensions)
+        Ok(node)
     }
 
     fn from_node(node: &Node, extensions: &Extensions) -> Result<Experiment> {

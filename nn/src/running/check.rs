@@ -3,7 +3,7 @@
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::samples::{batch_of, load_data, must_have_targets, pass};
-use crate::distributed::{Company, Failure, Held, build};
+use crate::distributed::{Company, Failure, Held, Mode, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;
@@ -19,6 +19,8 @@ pub struct Comparison {
     pub difference: f64,
     /// The largest of the numbers.
     pub scale: f64,
+    /// What the difference is measured by: the largest of the numbers, and for gradients the largest of their layer.
+    pub reference: f64,
     /// The largest difference that rounding explains.
     pub allowed: f64,
 }
@@ -27,6 +29,11 @@ impl Comparison {
     /// Whether rounding explains the difference.
     pub fn passes(&self) -> bool {
         self.difference <= self.allowed
+    }
+
+    /// The difference over what it is measured by.
+    pub fn relative(&self) -> f64 {
+        if self.difference == 0.0 { 0.0 } else { self.difference / self.reference }
     }
 }
 
@@ -45,8 +52,13 @@ impl Comparison {
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, Failure> {
-    let company =
-        Company::new(group, experiment).map_err(|error| Failure { error, own: group.rank() == 0 })?;
+    let failed = |error| Failure { error, own: group.rank() == 0 };
+    let company = Company::new(group, experiment).map_err(failed)?;
+    if company.mode == Mode::Table {
+        let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
+        let advice = "check the mode data, or compare whole runs with `unisono compare`";
+        return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
+    }
     let result = match experiment.precision {
         Precision::Single => check_in::<f32>(experiment, &company),
         Precision::Double => check_in::<f64>(experiment, &company),
@@ -166,7 +178,7 @@ fn judged(
         .zip(numbers.chunks(2))
         .map(|((layer, what, _), numbers)| {
             let (difference, scale) = (numbers[0], numbers[1]);
-            Comparison { layer, what, difference, scale, allowed: relative * scale }
+            Comparison { layer, what, difference, scale, reference: scale, allowed: relative * scale }
         })
         .collect();
     // What of a gradient is zero but for rounding is as far off as that of the layer's other weights.
@@ -176,6 +188,7 @@ fn judged(
             comparisons.iter().filter(|other| other.layer == *layer && other.what.starts_with("gradient"));
         let most = gradients.fold(0.0_f64, |most, other| most.max(other.scale));
         if comparisons[index].what.starts_with("gradient") {
+            comparisons[index].reference = most;
             comparisons[index].allowed = relative * most;
         }
     }

@@ -48,7 +48,14 @@ pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>>
     }
     let compared = |layer: &str, what: &str, one: &[f64], other: &[f64]| {
         let [difference, scale] = distance(one.iter().copied(), other);
-        Comparison { layer: layer.into(), what: what.into(), difference, scale, allowed: within * scale }
+        Comparison {
+            layer: layer.into(),
+            what: what.into(),
+            difference,
+            scale,
+            reference: scale,
+            allowed: within * scale,
+        }
     };
     let mut found = vec![compared("all", "costs of epochs", &single.losses, &many.losses)];
     // What each worker of a shared table remembers is its own.

@@ -8,7 +8,9 @@ use crate::shape::Shape;
 
 /// At most this many filters are shown.
 const MOST: usize = 256;
-const SCALE: usize = 4;
+/// A weight is a square of this many pixels, and of more where few and small filters would fill less than this width.
+const SCALES: [usize; 2] = [4, 32];
+const WIDTH: usize = 384;
 
 /// A sheet of filters, each stretched to its own darkest and brightest weight; none where the first layer that learns
 /// sees no picture.
@@ -27,5 +29,6 @@ pub(super) fn first_filters<T: Number>(layers: &mut [Box<dyn Layer<T>>]) -> Opti
     let filters: Vec<Vec<f64>> =
         filters.map(|filter| filter.iter().map(|weight| weight.double()).collect()).collect();
     let across = (filters.len() as f64).sqrt().ceil() as usize;
-    sheet(&filters, shape, (across, SCALE), Range::Own)
+    let scale = (WIDTH / (across * shape.columns).max(1)).clamp(SCALES[0], SCALES[1]);
+    sheet(&filters, shape, (across, scale), Range::Own)
 }

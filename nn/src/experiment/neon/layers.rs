@@ -27,6 +27,7 @@ const LAYERS: &[&str] = &[
     "ActivationLayer",
     "Activation",
     "DataLayer",
+    "ImageDataLayer",
     "CostLayer",
 ];
 
@@ -89,7 +90,7 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
         let layer = Object::of(node, LAYERS)?;
         layer.only(LAYER_KEYS)?;
         match layer.class {
-            "DataLayer" => {}
+            "DataLayer" | "ImageDataLayer" => {}
             "CostLayer" => cost = Some(layer.need("cost")?),
             _ => result.extend(translate(model, &layer, result.len())?),
         }

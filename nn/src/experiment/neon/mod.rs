@@ -25,6 +25,11 @@ const BACKENDS: &[&str] =
 pub(super) fn translate(node: &Node) -> Result<Node> {
     let experiment = Object::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
     experiment.only(&[
+        // What these hold is read where their anchors are named.
+        "weight_init",
+        "weight_inits",
+        "lrule",
+        "lrules",
         "name",
         "dist_flag",
         "backend",
@@ -195,6 +200,11 @@ const MODEL_KEYS: &[&str] = &[
     "pre_act_dtype",
     "deltas_dtype",
     "make_plots",
+    // Holders of anchors, as at the experiment.
+    "weight_init",
+    "weight_inits",
+    "lrule",
+    "lrules",
 ];
 
 fn translate_model(model: &Object<'_>) -> Result<Node> {

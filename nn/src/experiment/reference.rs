@@ -1,0 +1,97 @@
+//! The format as tables for a page: what every type is, which keys it has, and what they are for.
+
+use super::describe::{Field, Kind, Need, Object};
+use super::format::{DATA, EXPERIMENT, LAYERS, MODELS, RULES, SCHEDULES, SPREADS, WEIGHTS};
+
+/// The sets of types, by the word in their heading.
+fn sets() -> [(&'static str, &'static [&'static Object]); 7] {
+    [
+        ("data", DATA),
+        ("models", MODELS),
+        ("layers", LAYERS),
+        ("rules", RULES),
+        ("schedules", SCHEDULES),
+        ("weights", WEIGHTS),
+        ("spreading", SPREADS),
+    ]
+}
+
+/// Everything that an experiment file may say, in Markdown.
+///
+/// ```
+/// assert!(unisono_nn::reference().contains("`softmax_cross_entropy`"));
+/// ```
+pub fn reference() -> String {
+    let mut text = format!("### The file\n\n{}", keys(&[&EXPERIMENT]));
+    for (title, objects) in sets() {
+        text += &format!("\n### Types of {title}\n\n| `type` | what it is | keys |\n|---|---|---|\n");
+        for object in objects {
+            text += &format!("| `{}` | {} | {} |\n", object.name, object.about, list(object));
+        }
+        text += &format!("\n{}", keys(objects));
+    }
+    text
+}
+
+/// The keys of a type: those that it needs in bold.
+fn list(object: &Object) -> String {
+    let one = |field: &'static Field| match field.need {
+        Need::Required => format!("**`{}`**", field.name),
+        _ => format!("`{}`", field.name),
+    };
+    object.each().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A table of keys, each once; one that is something else for other types says for which.
+fn keys(objects: &[&Object]) -> String {
+    let mut rows: Vec<(&str, String, Vec<String>)> = Vec::new();
+    for object in objects {
+        for field in object.each() {
+            let need = match field.need {
+                Need::Required => "needed".to_string(),
+                Need::Optional => "–".to_string(),
+                Need::Default(word) => format!("`{word}`"),
+            };
+            let row = format!("{} | {need} | {} |\n", value(&field.kind), field.about);
+            let owner = format!("`{}`", object.name);
+            match rows.iter_mut().find(|(name, known, _)| *name == field.name && *known == row) {
+                Some((_, _, owners)) => owners.push(owner),
+                None => rows.push((field.name, row, vec![owner])),
+            }
+        }
+    }
+    let mut text = "| key | value | without it | what it is for |\n|---|---|---|---|\n".to_string();
+    for (name, row, owners) in &rows {
+        let alone = rows.iter().filter(|(other, ..)| other == name).count() == 1;
+        let owners = if alone { String::new() } else { format!(" of {}", owners.join(", ")) };
+        text += &format!("| `{name}`{owners} | {row}");
+    }
+    text
+}
+
+/// A link to the heading of some types.
+fn link(word: &str, objects: &[&Object]) -> String {
+    let same = |set: &[&Object]| set.iter().map(|one| one.about).eq(objects.iter().map(|one| one.about));
+    let set = sets().into_iter().find(|(_, set)| same(set));
+    set.map_or(word.to_string(), |(title, _)| format!("[{word}](#types-of-{title})"))
+}
+
+/// What a value may be, in words.
+fn value(kind: &Kind) -> String {
+    match kind {
+        Kind::Whole(0) => "whole number".into(),
+        Kind::Whole(least) => format!("whole number from {least} on"),
+        Kind::Number => "number".into(),
+        Kind::NotNegative => "number from 0 on".into(),
+        Kind::Flag => "`true` or `false`".into(),
+        Kind::Text => "text".into(),
+        Kind::Pair(_) => "whole number, or `[rows, columns]`".into(),
+        Kind::Sizes => "size, or `[maps, rows, columns]`".into(),
+        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::OneOf(objects) => link("type", objects),
+        Kind::NumberOr(objects) => format!("number from 0 on, or a {}", link("schedule", objects)),
+        Kind::Any => "anything".into(),
+        Kind::Many(Kind::OneOf(objects)) => format!("list of {}", link("types", objects)),
+        Kind::Many(inner) => format!("list: {}", value(inner)),
+    }
+}
