@@ -55,7 +55,11 @@ impl Pooling {
 
     fn largest<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
         if self.window == (Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }) {
-            return self.largest_of_four(map, output, chosen);
+            // A NaN is rare, and to look for it once is cheaper than in every comparison.
+            return match map.iter().fold(false, |lost, value| lost | value.exceeds(*value)) {
+                false => self.largest_of_four(map, output, chosen, |one, other| one > other),
+                true => self.largest_of_four(map, output, chosen, T::exceeds),
+            };
         }
         let width = self.input.columns;
         self.places(|index, rows, columns| {
@@ -72,7 +76,14 @@ impl Pooling {
     }
 
     /// The most common window, without branches.
-    fn largest_of_four<T: Number>(&self, map: &[T], output: &mut [T], chosen: &mut [u32]) {
+    #[inline(always)]
+    fn largest_of_four<T: Number>(
+        &self,
+        map: &[T],
+        output: &mut [T],
+        chosen: &mut [u32],
+        exceeds: impl Fn(T, T) -> bool,
+    ) {
         let (width, columns) = (self.input.columns, self.output.columns);
         let rows = output.chunks_mut(columns).zip(chosen.chunks_mut(columns)).enumerate();
         for (row, (output, chosen)) in rows {
@@ -81,11 +92,11 @@ impl Pooling {
             let pairs = upper.chunks_exact(2).zip(lower.chunks_exact(2)).enumerate();
             for ((column, (upper, lower)), (output, chosen)) in pairs.zip(output.iter_mut().zip(chosen)) {
                 let place = (start + 2 * column) as u32;
-                let right = upper[1].exceeds(upper[0]);
+                let right = exceeds(upper[1], upper[0]);
                 let high = if right { upper[1] } else { upper[0] };
-                let lower_right = lower[1].exceeds(lower[0]);
+                let lower_right = exceeds(lower[1], lower[0]);
                 let low = if lower_right { lower[1] } else { lower[0] };
-                let below = low.exceeds(high);
+                let below = exceeds(low, high);
                 *output = if below { low } else { high };
                 *chosen =
                     place + if below { width as u32 + u32::from(lower_right) } else { u32::from(right) };
