@@ -36,7 +36,7 @@ PYTEST = [PYTHON, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
 DOCSTRINGS = ["--doctest-modules", "--doctest-ignore-import-errors"]
 FRAMEWORK_EXAMPLES = "tests/python/test_framework_examples.py"
-FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", f"{PACKAGE}/tests/halo_torch", FRAMEWORK_EXAMPLES]
+FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
 # Tests that have a stage of their own.
 APART = ["frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
@@ -45,7 +45,7 @@ PROTOCOLS = ["arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 
 # These need PyTorch and its like; mypy reads what PyTorch says of its types.
-NEED_FRAMEWORKS = ["frameworks", "Python types"]
+NEED_FRAMEWORKS = ["frameworks", "modules on grids", "Python types"]
 
 STAGES = [
     Stage("system packages", ["scripts/system-packages"]),
@@ -62,6 +62,7 @@ STAGES = [
     Stage("Python types", [PYTHON, "-m", "mypy"], PACKAGE),
     Stage("type stubs", [PYTHON, "-m", "mypy.stubtest", "unisono._native"]),
     Stage("pages and examples", [*PYTEST, "--ignore", FRAMEWORK_EXAMPLES, "tests/python"]),
+    Stage("modules on grids", [*PYTEST, "tests/halo_torch"], PACKAGE),
     Stage("frameworks", [*PYTEST, "-c", f"{PACKAGE}/pyproject.toml", *FRAMEWORK_TESTS]),
     Stage("installation", ["scripts/test-install"]),
 ]
