@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.dispatch import Function, name_of, replaced, rule
 from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
 
 _ANSWERS = (
@@ -45,7 +45,6 @@ _ANSWERS = (
     "is_inference",
     "element_size",
     "get_device",
-    "backward",
     "retain_grad",
     "register_hook",
     "register_post_accumulate_grad_hook",
@@ -67,12 +66,32 @@ def answers(function: Function, *args: Any, **kwargs: Any) -> Any:
 def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients of parts are parts."""
     wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-    with torch._C.DisableTorchFunctionSubclass():
-        made = function(outputs, wanted, *args, **kwargs)
+    ends = [_edge(x) for x in wanted]
+    args, kwargs = replaced((args, kwargs), unwrap)
+    made = function(replaced(outputs, unwrap), ends, *args, **kwargs)
     return tuple(
         wrap(one, x.place, x.flat) if one is not None and isinstance(x, Part) else one
         for one, x in zip(made, wanted, strict=True)
     )
+
+
+@rule("backward", always=True, flat=True)
+def backward(function: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """On this rank's elements; checkpoints in it compute parts again, for which rules must be found."""
+    if kwargs.get("inputs") is not None:
+        wanted = kwargs["inputs"]
+        several = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
+        kwargs["inputs"] = [_edge(one) for one in several]
+    args, options = replaced((args, kwargs), unwrap)
+    return function(replaced(tensors, unwrap), *args, **options)
+
+
+def _edge(x: Any) -> Any:
+    """Where the gradient of a part arrives: this rank's elements would be a copy with another history."""
+    if not isinstance(x, Part):
+        return x
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.autograd.graph.get_gradient_edge(x)
 
 
 @rule(".shape", "size", always=True, flat=True)

@@ -9,8 +9,9 @@ import torch
 
 from unisono.errors import Unsupported
 from unisono.torch.space.layout import Layout, layout_of
-from unisono.torch.space.moves import once
+from unisono.torch.space.moves import once, share
 from unisono.torch.space.part import Part, unflattened, unwrap, wrap
+from unisono.torch.space.passes import check_checkpoint, counts_fully
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -66,6 +67,7 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
     parts = list(parts_in(args, kwargs))
     hollow = any(one.hollow for one in parts)
+    check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts)
     # In a rehearsal, rules know results without computing them.
     if whole and (found is None or not hollow):
@@ -97,15 +99,17 @@ def on_copies(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """A plain tensor for an operation that ranks along some axes do alike.
+    """A plain tensor for an operation on parts, of which ranks along some axes have copies.
 
     Args:
         x: The plain tensor.
         layout: Of the other operand.
 
     Returns:
-        The same values.
+        The same values; the tensor's gradient comes out as `counts_fully` says.
     """
+    if counts_fully(x, layout.grid):
+        return share(x, layout.grid, layout.split)
     return once(x, layout.grid, layout.copies)
 
 

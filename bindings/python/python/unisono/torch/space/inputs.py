@@ -26,6 +26,9 @@ class Inputs:
     kwargs: dict[str, Any]
     key: str
     threads: bool
+    """Whether some ranks are threads of one process."""
+    seeds: bool
+    """Whether random numbers would differ between ranks."""
 
 
 def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str) -> Inputs:
@@ -81,19 +84,22 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
 
     new = replaced((args, kwargs), lambda one: one, part)
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
-    return Inputs(new[0], new[1], "; ".join([state, *texts, others, str(shapes)]), threads)
+    seeds = len({theirs.seed for theirs in everybody}) > 1
+    return Inputs(new[0], new[1], "; ".join([state, *texts, others, str(shapes)]), threads, seeds)
 
 
 @dataclass
 class _Rank:
     digest: int
     process: int
+    seed: int
     shapes: list[tuple[int, ...]]
 
 
 def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor]) -> list[_Rank]:
     """What each rank passes."""
-    numbers = [zlib.crc32(text.encode()), os.getpid(), len(local)]
+    seed = zlib.crc32(torch.get_rng_state().numpy())
+    numbers = [zlib.crc32(text.encode()), os.getpid(), seed, len(local)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     mine = np.array([len(numbers), *numbers], np.int64)
@@ -101,9 +107,9 @@ def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor]) -> list[_Ra
     ranks = []
     for _ in range(grid.size):
         next(flat)
-        digest, process, count = next(flat), next(flat), next(flat)
+        digest, process, seed, count = (next(flat) for _ in range(4))
         shapes = [tuple(next(flat) for _ in range(next(flat))) for _ in range(count)]
-        ranks.append(_Rank(digest, process, shapes))
+        ranks.append(_Rank(digest, process, seed, shapes))
     return ranks
 
 

@@ -17,6 +17,7 @@ from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import share_all
 from unisono.torch.space.part import Part, wrap
+from unisono.torch.space.passes import counts_fully, passing
 from unisono.torch.space.randomness import drawing
 from unisono.torch.space.rehearsal import rehearse
 
@@ -51,7 +52,11 @@ class Spatial(torch.nn.Module):
             What the module returns, with a `Part` in the place of each tensor.
         """
         inputs = self.rehearse(*args, **kwargs)
-        with drawing(self.grid, inputs.threads), overlapping(self.grid, self.overlap):
+        with (
+            passing(self.grid, torch.is_grad_enabled()),
+            drawing(self.grid, inputs.threads, inputs.seeds),
+            overlapping(self.grid, self.overlap),
+        ):
             return self._call(inputs)
 
     def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
@@ -88,7 +93,8 @@ class Spatial(torch.nn.Module):
         axes = tuple(self.grid.axes)
 
         def whole(one: torch.Tensor) -> Part:
-            return wrap(once(one, self.grid, axes), layout_of(self.grid, one.shape, {}))
+            copy = one if counts_fully(one, self.grid) else once(one, self.grid, axes)
+            return wrap(copy, layout_of(self.grid, one.shape, {}))
 
         return replaced(made, lambda one: one, whole)
 

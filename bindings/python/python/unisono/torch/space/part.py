@@ -11,6 +11,7 @@ from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
 from unisono.torch.space.layout import Layout, layout_of, spatial_split
 from unisono.torch.space.moves import move
+from unisono.torch.space.passes import recomputed, within
 
 _plainly: Any = torch._C.DisableTorchFunctionSubclass
 
@@ -102,16 +103,20 @@ class Part(torch.Tensor):
         return self.place.grid
 
     def gather(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The whole as a plain tensor on every rank. Every rank calls it; gradients go through it.
+        """The whole on every rank. Every rank calls it; gradients go through it.
 
         Args:
             args: None; with arguments, it is `torch.gather`.
             kwargs: None.
 
         Returns:
-            The whole tensor.
+            The whole: a plain tensor; inside a model a `Part` of which every rank has everything, so that any
+            operation works on it and what is made of it still counts once.
         """
-        return super().gather(*args, **kwargs) if args or kwargs else unwrap(gathered(self))
+        if args or kwargs:
+            return super().gather(*args, **kwargs)
+        whole = gathered(self)
+        return whole if within(self.grid) or recomputed() else unwrap(whole)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = whole_shape(self)

@@ -13,6 +13,7 @@ from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
 from unisono.torch.space.part import Part, unwrap, wrap
+from unisono.torch.space.passes import passing
 
 
 def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
@@ -35,8 +36,9 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
     }
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
     before = torch.get_rng_state()
+    learns = torch.is_grad_enabled()
     try:
-        with torch.no_grad(), torch.device("meta"):
+        with torch.no_grad(), torch.device("meta"), passing(grid, learns):
             functional_call(module, state, args, kwargs)
     except Error as error:
         raise named(error, module, grid) from error
