@@ -191,8 +191,10 @@ def test_the_whole_model_in_a_checkpoint():
 
 
 def test_reentrant_checkpoints_are_refused():
+    module = Checkpointed(True).double()
+
     def rank(grid):
-        model = spatial(Checkpointed(True).double(), grid)
+        model = spatial(copy.deepcopy(module), grid)
         with pytest.raises(uni.Unsupported, match=r"rank \d: spatial: .*use_reentrant=False"):
             model(Part.of(WHOLE, grid))
         grid.group.barrier()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, refuse, replaced, rule
 from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
 
 _ANSWERS = (
@@ -145,6 +146,17 @@ def text(function: Function, x: Part, *args: Any, **kwargs: Any) -> str:
 def values(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
     """The values of the whole."""
     return function(unwrap(gathered(x)), *args, **kwargs)
+
+
+@rule("__reduce_ex__", "__deepcopy__", always=True)
+def copied(function: Function, x: Part, *args: Any) -> Any:
+    """What every rank has is copied and saved as a plain tensor would be; a part is copied on its rank."""
+    if name_of(function) == "__deepcopy__":
+        return wrap(copy.deepcopy(unwrap(x).detach()).requires_grad_(x.requires_grad), x.place)
+    if not x.place.is_whole:
+        refuse("a whole tensor to save", "save part.gather(), or part.local on each rank")
+    plain: Any = unwrap(x).detach()
+    return plain.__reduce_ex__(*args)
 
 
 @rule("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", always=True, flat=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from unisono.errors import Unsupported
+from unisono.errors import Unsupported, UsageError
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
 from unisono.torch.space.part import Part, unflattened, unwrap, wrap
-from unisono.torch.space.passes import check_checkpoint, counts_fully
+from unisono.torch.space.passes import check_checkpoint, counts_fully, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -62,6 +62,18 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
         Unsupported: There is no rule for it.
     """
     name = name_of(function)
+    try:
+        return _done(name, function, args, kwargs)
+    except (UsageError, Unsupported) as error:
+        grid = next(parts_in(args, kwargs)).grid
+        words = str(error)
+        if within(grid) or words.startswith("rank "):
+            raise
+        words = words if words.startswith(f"{name}: ") else f"{name}: {words}"
+        raise type(error)(f"rank {grid.rank}: {words}") from error
+
+
+def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     found = _RULES.get(name)
     if name not in _FLAT:
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)

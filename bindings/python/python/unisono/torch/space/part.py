@@ -9,7 +9,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
-from unisono.torch.space.layout import Layout, layout_of, spatial_split
+from unisono.torch.space.layout import Layout, default_split, layout_of, spatial_split
 from unisono.torch.space.moves import move
 from unisono.torch.space.passes import recomputed, within
 
@@ -57,7 +57,7 @@ class Part(torch.Tensor):
             The part.
         """
         if split is None:
-            split = spatial_split(grid, whole.dim(), whole.dim() - 2)
+            split = default_split(grid, whole.dim())
         layout = layout_of(grid, whole.shape, GlobalArray(whole.shape, grid, split).split)
         return wrap(whole[layout.region], layout)
 
@@ -77,7 +77,7 @@ class Part(torch.Tensor):
             The part.
         """
         if split is None:
-            split = spatial_split(grid, len(shape), len(shape) - 2)
+            split = default_split(grid, len(shape))
         layout = layout_of(grid, shape, GlobalArray(shape, grid, split).split)
         if tuple(local.shape) != layout.local_shape:
             raise UsageError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from unisono.errors import Error
+from unisono.errors import Error, Unsupported
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
@@ -70,7 +70,29 @@ def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
     what = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
     words = str(error)
     prefix = f"rank {grid.rank}: "
+    if words.startswith(f"{prefix}spatial: "):
+        return error
     return type(error)(f"{prefix}spatial: {what}: {words.removeprefix(prefix)}")
+
+
+def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
+    """Refuses modules whose code PyTorch has taken over, so that parts cannot follow it.
+
+    Args:
+        module: The module.
+        grid: The ranks.
+    """
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    if torch.compiler.is_compiling() or scripted or any(_is_compiled(one) for one in module.modules()):
+        how = "torch.jit.script" if scripted else "torch.compile"
+        raise Unsupported(
+            f"rank {grid.rank}: spatial: expected a module in plain Python, received one of {how}; {how} is "
+            "not supported: pass the module itself"
+        )
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def where(trace: TracebackType | None, module: torch.nn.Module) -> tuple[str, torch.nn.Module]:
