@@ -108,6 +108,32 @@ def test_learned_weights_of_losses():
     compare_losses(nn.Conv2d(1, 1, 3, padding=1), loss)
 
 
+def test_wholes_that_are_learned():
+    def loss(model, x):
+        image = WHOLE.clone().requires_grad_()
+        given = Part.of(image, model.grid) if hasattr(model, "grid") else image
+        model(given).pow(3).mean().backward()
+        return [image]
+
+    compare_losses(nn.Conv2d(1, 1, 3, padding=1), loss)
+
+
+def test_gradients_of_some_inputs_alone():
+    module = nn.Conv2d(1, 1, 3, padding=1).double()
+    image = WHOLE.clone().requires_grad_()
+    module(image).pow(3).mean().backward(inputs=[image])
+
+    def rank(grid):
+        own = copy.deepcopy(module)
+        part = Part.of(WHOLE, grid).requires_grad_()
+        spatial(own, grid)(part).pow(3).mean().backward(inputs=[part])
+        assert own.weight.grad is None
+        torch.testing.assert_close(part.grad, image.grad[part.array.region], rtol=1e-12, atol=1e-12)
+
+    with uni.local_grid(h=2, w=2) as local:
+        local.run(rank)
+
+
 def test_plain_modules_after_a_model():
     made = nn.Sequential(
         nn.Conv2d(1, 2, 3, stride=2, padding=1),

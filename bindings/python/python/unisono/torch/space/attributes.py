@@ -79,11 +79,11 @@ def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwarg
 @rule("backward", always=True, flat=True)
 def backward(function: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """On this rank's elements; checkpoints in it compute parts again, for which rules must be found."""
-    if kwargs.get("inputs") is not None:
-        wanted = kwargs["inputs"]
-        several = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-        kwargs["inputs"] = [_edge(one) for one in several]
+    wanted = kwargs.pop("inputs", None)
     args, options = replaced((args, kwargs), unwrap)
+    if wanted is not None:
+        several = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
+        options["inputs"] = [_edge(one) for one in several]
     return function(replaced(tensors, unwrap), *args, **options)
 
 

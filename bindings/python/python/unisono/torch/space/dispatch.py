@@ -179,7 +179,10 @@ def replaced(
         made = [replaced(one, part, plain) for one in value]
         if isinstance(value, list):
             return made
-        return type(value)(made) if hasattr(value, "n_fields") else tuple(made)
+        # PyTorch's own results take a sequence, named tuples one argument for each field.
+        if hasattr(value, "n_fields"):
+            return type(value)(made)
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
     return value
 
 

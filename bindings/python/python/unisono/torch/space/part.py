@@ -11,7 +11,7 @@ from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
 from unisono.torch.space.layout import Layout, default_split, layout_of, spatial_split
 from unisono.torch.space.moves import move
-from unisono.torch.space.passes import recomputed, within
+from unisono.torch.space.passes import counts_fully, recomputed, within
 
 _plainly: Any = torch._C.DisableTorchFunctionSubclass
 
@@ -59,6 +59,9 @@ class Part(torch.Tensor):
         if split is None:
             split = default_split(grid, whole.dim())
         layout = layout_of(grid, whole.shape, GlobalArray(whole.shape, grid, split).split)
+        if whole.requires_grad and counts_fully(whole, grid):
+            # In the way back, everybody gets the gradients of all parts.
+            return bring(wrap(whole, layout_of(grid, whole.shape, {})), layout)
         return wrap(whole[layout.region], layout)
 
     @staticmethod

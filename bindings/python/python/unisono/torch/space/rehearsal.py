@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -83,12 +84,19 @@ def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
         grid: The ranks.
     """
     scripted = isinstance(module, torch.jit.ScriptModule)
-    if torch.compiler.is_compiling() or scripted or any(_is_compiled(one) for one in module.modules()):
+    if _compiles() or scripted or any(_is_compiled(one) for one in module.modules()):
         how = "torch.jit.script" if scripted else "torch.compile"
         raise Unsupported(
             f"rank {grid.rank}: spatial: expected a module in plain Python, received one of {how}; {how} is "
             "not supported: pass the module itself"
         )
+
+
+def _compiles() -> bool:
+    """Whether this runs inside of `torch.compile`, which would follow every operation."""
+    frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+    follows = getattr(frames, "get_eval_frame_callback", None)
+    return "torch._dynamo" in sys.modules and follows is not None and follows() not in (None, False)
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:
