@@ -229,5 +229,42 @@ def test_reentrant_checkpoints_are_refused():
         local.run(rank)
 
 
+def test_the_loss_in_a_reentrant_checkpoint_is_refused():
+    module = nn.Conv2d(1, 1, 3, padding=1).double()
+
+    def rank(grid):
+        model = spatial(copy.deepcopy(module), grid)
+        part = Part.of(WHOLE, grid).local.clone().requires_grad_()
+        value = checkpoint(lambda x: model(x).square().mean(), part, use_reentrant=True)
+        with pytest.raises(uni.Unsupported, match="use_reentrant=False"):
+            value.backward()
+
+    with uni.local_grid(h=2) as local:
+        local.run(rank)
+
+
+class Square(torch.autograd.Function):
+    """A derivative that somebody wrote."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 2 * context.saved_tensors[0] * gradient
+
+
+def test_functions_with_derivatives_of_their_own():
+    def loss(model, x):
+        model(x).square().mean().backward()
+
+    compare_losses(Body(lambda own, x: own.second(Square.apply(x))), loss)
+    compare_losses(
+        Body(lambda own, x: checkpoint(lambda x: own.second(Square.apply(x)), x, use_reentrant=False)), loss
+    )
+
+
 def test_checkpoints_that_draw(run_program):
     run_program(2, "checkpoints.py").check()

@@ -11,7 +11,7 @@ from unisono.errors import Unsupported, UsageError
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
 from unisono.torch.space.part import Part, unflattened, unwrap, wrap
-from unisono.torch.space.passes import check_checkpoint, counts_fully, within
+from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -78,6 +78,9 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
     if name not in _FLAT:
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
     parts = list(parts_in(args, kwargs))
+    if by_hand(parts[0].grid):
+        plain = replaced((args, kwargs), unwrap)
+        return function(*plain[0], **plain[1])
     hollow = any(one.hollow for one in parts)
     check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts)

@@ -48,12 +48,40 @@ def within(grid: Grid) -> bool:
 
 
 def recomputed() -> bool:
-    """Whether a backward pass is under way: what works on parts then is computed for the second time.
+    """Whether a checkpoint computes for the second time what it did not keep, during backward.
+
+    Returns:
+        Whether it does.
+    """
+    return _in_backward() and _keeps()
+
+
+def by_hand(grid: Grid) -> bool:
+    """Whether a derivative that somebody wrote is at work: it has gradients of this rank's elements alone.
+
+    Args:
+        grid: The ranks.
 
     Returns:
         Whether it is.
+
+    Raises:
+        Unsupported: It is a checkpoint that builds a new graph.
     """
+    if not _in_backward() or within(grid) or _keeps():
+        return False
+    # Checkpoints look at what they have kept, too.
+    return not _called_by_checkpoint("backward")
+
+
+def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
+
+
+def _keeps() -> bool:
+    """Whether somebody takes the tensors that operations keep, as checkpoints do."""
+    top: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is None or top(True) is not None
 
 
 def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
@@ -80,13 +108,20 @@ def check_checkpoint(grid: Grid) -> None:
     """
     if torch.is_grad_enabled() or not within(grid) or not vars(grid)["_learns"]:
         return
+    _called_by_checkpoint("forward")
+
+
+def _called_by_checkpoint(way: str) -> bool:
+    """Whether a checkpoint is among the callers; one with use_reentrant=True is refused."""
     module: Any = sys.modules.get("torch.utils.checkpoint")
-    code = None if module is None else module.CheckpointFunction.forward.__code__
-    frame = sys._getframe() if code is not None else None
+    frame = None if module is None else sys._getframe()
+    found = False
     while frame is not None:
-        if frame.f_code is code:
+        found = found or frame.f_globals is vars(module)
+        if frame.f_code is getattr(module.CheckpointFunction, way).__code__:
             raise Unsupported(
                 "expected a checkpoint that keeps the graph, received one with use_reentrant=True; pass "
                 "use_reentrant=False"
             )
         frame = frame.f_back
+    return found
