@@ -229,6 +229,34 @@ def test_reentrant_checkpoints_are_refused():
         local.run(rank)
 
 
+class Nested(Checkpointed):
+    """A checkpoint inside of another."""
+
+    def inner(self, x):
+        return checkpoint(self.body, self.stem(x), use_reentrant=False)
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_checkpoints_inside_of_others_are_refused():
+    module, nested = Checkpointed().double(), Nested().double()
+
+    def rank(grid):
+        part = Part.of(WHOLE, grid)
+        with pytest.raises(uni.Unsupported, match=r"rank \d: spatial: .*side by side"):
+            spatial(copy.deepcopy(nested), grid)(part)
+        model = spatial(copy.deepcopy(module), grid)
+        with pytest.raises(uni.Unsupported, match=r"rank \d: spatial: .*side by side"):
+            checkpoint(model, part.local, use_reentrant=False)
+        with pytest.raises(uni.Unsupported, match="side by side"), torch.autograd.graph.save_on_cpu():
+            model(part)
+        model(part).sum().backward()
+
+    with uni.local_grid(h=2) as local:
+        local.run(rank)
+
+
 def test_the_loss_in_a_reentrant_checkpoint_is_refused():
     module = nn.Conv2d(1, 1, 3, padding=1).double()
 

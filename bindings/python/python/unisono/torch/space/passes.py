@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -25,14 +26,15 @@ def passing(grid: Grid, learns: bool) -> Iterator[None]:
         Nothing.
     """
     state = vars(grid)
-    before = state.get("_learns", False)
+    before = state.get("_learns", False), state.get("_kept", False)
+    state["_kept"] = _keeps()
     state["_passes"] = state.get("_passes", 0) + 1
     state["_learns"] = learns
     try:
         yield
     finally:
         state["_passes"] -= 1
-        state["_learns"] = before
+        state["_learns"], state["_kept"] = before
 
 
 def within(grid: Grid) -> bool:
@@ -71,7 +73,7 @@ def by_hand(grid: Grid) -> bool:
     if not _in_backward() or within(grid) or _keeps():
         return False
     # Checkpoints look at what they have kept, too.
-    return not _called_by_checkpoint("backward")
+    return not _checkpoints("backward")
 
 
 def _in_backward() -> bool:
@@ -101,27 +103,41 @@ def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
 
 
 def check_checkpoint(grid: Grid) -> None:
-    """Refuses checkpoints that run in a pass without a graph: the sums of gradients would be missing.
+    """Refuses checkpoints that would compute something else the second time.
 
     Args:
         grid: The ranks.
+
+    Raises:
+        Unsupported: One runs without a graph, so that the sums of gradients would be missing; or one is
+            inside of another, or of hooks for kept tensors, which give back plain tensors for parts.
     """
-    if torch.is_grad_enabled() or not within(grid) or not vars(grid)["_learns"]:
+    state = vars(grid)
+    if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _keeps()):
         return
-    _called_by_checkpoint("forward")
+    if _checkpoints("forward") > (0 if state["_kept"] else 1):
+        raise Unsupported(
+            "expected checkpoints side by side, received one inside of another, or inside of "
+            "saved_tensors_hooks; keep one of them"
+        )
 
 
-def _called_by_checkpoint(way: str) -> bool:
-    """Whether a checkpoint is among the callers; one with use_reentrant=True is refused."""
+def _checkpoints(way: str) -> int:
+    """How many checkpoints of this pass are among the callers; one with use_reentrant=True is refused."""
     module: Any = sys.modules.get("torch.utils.checkpoint")
     frame = None if module is None else sys._getframe()
-    found = False
-    while frame is not None:
-        found = found or frame.f_globals is vars(module)
+    count = 0
+    while frame is not None and not _is_pass(frame):
+        if frame.f_globals is vars(module) and frame.f_code.co_name in ("checkpoint", "unpack_hook"):
+            count += 1
         if frame.f_code is getattr(module.CheckpointFunction, way).__code__:
             raise Unsupported(
                 "expected a checkpoint that keeps the graph, received one with use_reentrant=True; pass "
                 "use_reentrant=False"
             )
         frame = frame.f_back
-    return found
+    return count
+
+
+def _is_pass(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "forward" and frame.f_globals["__name__"] == "unisono.torch.space.model"
