@@ -283,7 +283,8 @@ impl Table {
     /// ```
     /// # use unisono::World;
     /// # use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
-    /// # let tables = Tables::join(&World::init()?, Role::Both)?;
+    /// # let world = World::init()?;
+    /// # let tables = Tables::join(&world, Role::Both)?;
     /// let options = TableOptions { consistency: Consistency::Ssp { bound: 2 }, ..TableOptions::default() };
     /// let weights = ArrayTable::<f32>::create(&tables, 3, None, options)?;
     /// while weights.clock()? < 10 {

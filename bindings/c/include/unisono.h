@@ -626,7 +626,8 @@ int32_t unisono_table_consistency(unisono_table table, const char **consistency)
  * How many steps this worker has made: its own ticks, those of the process before it if it was started again, and those that the
  * others made without it. A loop that goes on at this step can be started again.
  */
-int32_t unisono_table_clock(unisono_table table, uint64_t *steps);
+int32_t unisono_table_clock(unisono_table table,
+                            uint64_t *steps);
 
 /**
  * How old the values were that this rank's gets returned: histogram[i] counts the gets at which the slowest other worker

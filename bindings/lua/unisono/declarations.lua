@@ -186,7 +186,8 @@ int32_t unisono_table_name(unisono_table table, const char **name);
 int32_t unisono_table_kind(unisono_table table, const char **kind);
 int32_t unisono_table_updater(unisono_table table, const char **updater);
 int32_t unisono_table_consistency(unisono_table table, const char **consistency);
-int32_t unisono_table_clock(unisono_table table, uint64_t *steps);
+int32_t unisono_table_clock(unisono_table table,
+                            uint64_t *steps);
 int32_t unisono_table_staleness(unisono_table table,
                                 uint64_t *histogram,
                                 size_t capacity,
