@@ -43,8 +43,10 @@ def on(axes, function):
     ids=str,
 )
 def test_layers_are_named(inner, words):
+    module = Body(inner)
+
     def rank(grid):
-        model = spatial(Body(copy.deepcopy(inner)), grid)
+        model = spatial(copy.deepcopy(module), grid)
         part = Part.of(torch.zeros(1, 1, 8, 9), grid)
         if words is None:
             return model(part)
@@ -59,8 +61,10 @@ def test_layers_are_named(inner, words):
 
 
 def test_parts_that_do_not_fit_are_named():
+    module = nn.Conv2d(1, 1, 3)
+
     def rank(grid):
-        model = spatial(nn.Conv2d(1, 1, 3), grid)
+        model = spatial(copy.deepcopy(module), grid)
         with pytest.raises(uni.UsageError, match=r"received \(1, 1, 3, 6\) on rank 0; of \(1, 1, 8, 6\)"):
             model(torch.zeros(1, 1, 3 if grid.rank == 0 else 5, 6))
         with pytest.raises(

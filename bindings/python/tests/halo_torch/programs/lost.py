@@ -15,6 +15,7 @@ from unisono.torch import Part, spatial  # noqa: E402
 
 world = uni.init()
 grid = uni.Grid(h=-1)
+torch.manual_seed(0)
 layers = [torch.nn.Conv2d(1, 1, 3, padding=1) for _ in range(4)]
 model = spatial(torch.nn.Sequential(*layers), grid)
 x = Part.of(torch.ones(1, 1, 16, 16), grid)

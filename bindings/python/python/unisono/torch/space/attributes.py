@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.dispatch import Function, name_of, refuse, replaced, rule
 from unisono.torch.space.part import Part, gathered, unwrap, whole_shape, wrap
 
 _ANSWERS = (
@@ -45,7 +46,6 @@ _ANSWERS = (
     "is_inference",
     "element_size",
     "get_device",
-    "backward",
     "retain_grad",
     "register_hook",
     "register_post_accumulate_grad_hook",
@@ -67,12 +67,32 @@ def answers(function: Function, *args: Any, **kwargs: Any) -> Any:
 def gradients(function: Function, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients of parts are parts."""
     wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-    with torch._C.DisableTorchFunctionSubclass():
-        made = function(outputs, wanted, *args, **kwargs)
+    ends = [_edge(x) for x in wanted]
+    args, kwargs = replaced((args, kwargs), unwrap)
+    made = function(replaced(outputs, unwrap), ends, *args, **kwargs)
     return tuple(
         wrap(one, x.place, x.flat) if one is not None and isinstance(x, Part) else one
         for one, x in zip(made, wanted, strict=True)
     )
+
+
+@rule("backward", always=True, flat=True)
+def backward(function: Function, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """On this rank's elements; checkpoints in it compute parts again, for which rules must be found."""
+    wanted = kwargs.pop("inputs", None)
+    args, options = replaced((args, kwargs), unwrap)
+    if wanted is not None:
+        several = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
+        options["inputs"] = [_edge(one) for one in several]
+    return function(replaced(tensors, unwrap), *args, **options)
+
+
+def _edge(x: Any) -> Any:
+    """Where the gradient of a part arrives: this rank's elements would be a copy with another history."""
+    if not isinstance(x, Part):
+        return x
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.autograd.graph.get_gradient_edge(x)
 
 
 @rule(".shape", "size", always=True, flat=True)
@@ -126,6 +146,17 @@ def text(function: Function, x: Part, *args: Any, **kwargs: Any) -> str:
 def values(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
     """The values of the whole."""
     return function(unwrap(gathered(x)), *args, **kwargs)
+
+
+@rule("__reduce_ex__", "__deepcopy__", always=True)
+def copied(function: Function, x: Part, *args: Any) -> Any:
+    """What every rank has is copied and saved as a plain tensor would be; a part is copied on its rank."""
+    if name_of(function) == "__deepcopy__":
+        return wrap(copy.deepcopy(unwrap(x).detach()).requires_grad_(x.requires_grad), x.place)
+    if not x.place.is_whole:
+        refuse("a whole tensor to save", "save part.gather(), or part.local on each rank")
+    plain: Any = unwrap(x).detach()
+    return plain.__reduce_ex__(*args)
 
 
 @rule("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", always=True, flat=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, name_of, refuse, rule
+from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, refuse, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
@@ -92,7 +92,7 @@ def item(function: Function, input: Part, index: Any) -> Any:
     """Slices and indices, one dimension after the other."""
     entries = list(index) if isinstance(index, tuple) else [index]
     if any(isinstance(one, (torch.Tensor, list)) or one is True or one is False for one in entries):
-        return function(gathered(input), index)
+        return _on_the_whole(function, input, index)
     named = sum(one is not None and one is not Ellipsis for one in entries)
     if Ellipsis in entries:
         place = entries.index(Ellipsis)
@@ -181,16 +181,67 @@ def stacked(function: Function, tensors: Sequence[torch.Tensor], dim: int = 0) -
     return wrap(torch.stack(local, dim), layout)
 
 
-@rule("index_select", "gather", "take_along_dim", "scatter", "scatter_add", "index_add", "masked_select")
-def chosen(function: Function, input: Part, dim: int, index: torch.Tensor, *rest: Any) -> Any:
-    """Elements that an index names: on the whole, unless the dimension is not divided."""
-    if (
-        name_of(function) != "index_select"
-        or isinstance(index, Part)
-        or dim % input.dim() in input.place.dims
+@rule("index_select", "gather", "scatter", "scatter_add", "scatter_", "scatter_add_")
+def chosen(
+    function: Function, input: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **kwargs: Any
+) -> Any:
+    """Elements that an index names: each rank its own, or on the whole along a divided dimension."""
+    name = name_of(function)
+    if name.endswith("_"):
+        refuse(f"a rule for parts of a tensor for {name}", f"call {name[:-1]}, which makes another tensor")
+    parts = list(parts_in(input, index, rest, kwargs))
+    most = max(parts, key=lambda one: len(one.place.split)).place
+    dim = dim % input.dim()
+    if name == "index_select":
+        if isinstance(index, Part) or dim in most.dims:
+            return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+        local = unwrap(input).index_select(dim, index)
+        shape = list(most.shape)
+        shape[dim] = local.shape[dim]
+        return wrap(local, most.resized(shape))
+    tensors = [one for one in (input, index, *rest, *kwargs.values()) if isinstance(one, torch.Tensor)]
+    alike = all(
+        one.dim() == len(most.shape) and all(one.shape[place] == most.shape[place] for place in most.dims)
+        for one in tensors
+    )
+    if dim in most.dims or not alike:
+        return _on_the_whole(function, input, dim, index, *rest, **kwargs)
+
+    def align(one: torch.Tensor) -> torch.Tensor:
+        like = most.resized(one.shape)
+        return aligned(one, like) if isinstance(one, Part) else plain_aligned(one, like)
+
+    args, options = replaced(((input, dim, index, *rest), kwargs), align, align)
+    shape = list(input.shape if "scatter" in name else index.shape)
+    if any(one.is_meta for one in (args[0], args[2])):
+        layout = most.resized(shape)
+        return wrap(torch.empty(layout.local_shape, device="meta"), layout)
+    return wrap(function(*args, **options), most.resized(shape))
+
+
+@rule("take_along_dim")
+def along(function: Function, input: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
+    """As `gather`, unless shapes are to be broadcast."""
+    count = input.dim()
+    if dim is None or any(
+        input.shape[place] != indices.shape[place] for place in range(count) if place != dim % count
     ):
-        return refuse(f"a rule for parts of a tensor for {name_of(function)} along a divided dimension")
-    local = unwrap(input).index_select(dim, index)
-    shape = list(input.place.shape)
-    shape[dim] = local.shape[dim]
-    return wrap(local, input.place.resized(shape))
+        return _on_the_whole(function, input, indices, dim)
+    return chosen(torch.gather, input, dim, indices)
+
+
+@rule("masked_select")
+def _on_the_whole(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Every rank does all of it."""
+    return on_copies(function, replaced(args, gathered), replaced(kwargs, gathered))
+
+
+@rule("one_hot")
+def one_hot(function: Function, input: Part, num_classes: int = -1) -> Part:
+    """A new dimension, the last, with a one for each class."""
+    if num_classes == -1 and not input.hollow:
+        num_classes = int(input.max()) + 1
+    layout = layout_of(input.grid, (*input.place.shape, num_classes), input.place.split)
+    if input.hollow:
+        return wrap(unwrap(input).new_empty(layout.local_shape), layout)
+    return wrap(function(unwrap(input), num_classes), layout)

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from unisono.errors import Unsupported
+from unisono.errors import Unsupported, UsageError
 from unisono.torch.space.layout import Layout, layout_of
-from unisono.torch.space.moves import once
+from unisono.torch.space.moves import once, share
 from unisono.torch.space.part import Part, unflattened, unwrap, wrap
+from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -61,11 +62,27 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
         Unsupported: There is no rule for it.
     """
     name = name_of(function)
+    try:
+        return _done(name, function, args, kwargs)
+    except (UsageError, Unsupported) as error:
+        grid = next(parts_in(args, kwargs)).grid
+        words = str(error)
+        if within(grid) or words.startswith("rank "):
+            raise
+        words = words if words.startswith(f"{name}: ") else f"{name}: {words}"
+        raise type(error)(f"rank {grid.rank}: {words}") from error
+
+
+def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     found = _RULES.get(name)
     if name not in _FLAT:
         args, kwargs = replaced(args, unflattened), replaced(dict(kwargs), unflattened)
     parts = list(parts_in(args, kwargs))
+    if by_hand(parts[0].grid):
+        plain = replaced((args, kwargs), unwrap)
+        return function(*plain[0], **plain[1])
     hollow = any(one.hollow for one in parts)
+    check_checkpoint(parts[0].grid)
     whole = name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts)
     # In a rehearsal, rules know results without computing them.
     if whole and (found is None or not hollow):
@@ -97,15 +114,17 @@ def on_copies(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def plain_once(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """A plain tensor for an operation that ranks along some axes do alike.
+    """A plain tensor for an operation on parts, of which ranks along some axes have copies.
 
     Args:
         x: The plain tensor.
         layout: Of the other operand.
 
     Returns:
-        The same values.
+        The same values; the tensor's gradient comes out as `counts_fully` says.
     """
+    if counts_fully(x, layout.grid):
+        return share(x, layout.grid, layout.split)
     return once(x, layout.grid, layout.copies)
 
 
@@ -163,7 +182,10 @@ def replaced(
         made = [replaced(one, part, plain) for one in value]
         if isinstance(value, list):
             return made
-        return type(value)(made) if hasattr(value, "n_fields") else tuple(made)
+        # PyTorch's own results take a sequence, named tuples one argument for each field.
+        if hasattr(value, "n_fields"):
+            return type(value)(made)
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
     return value
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.layout import layout_of, spatial_split
+from unisono.torch.space.likeness import checksum, gathered_rows
 from unisono.torch.space.part import Part, wrap
 
 
@@ -26,9 +27,16 @@ class Inputs:
     kwargs: dict[str, Any]
     key: str
     threads: bool
+    """Whether some ranks are threads of one process."""
+    seeds: bool
+    """Whether random numbers would differ between ranks."""
+    unseen: bool
+    """Whether some rank has parameters that were not compared yet."""
+    given: list[torch.Tensor]
+    """The plain tensors that became parts."""
 
 
-def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str) -> Inputs:
+def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str, unseen: bool) -> Inputs:
     """Makes parts of a call's tensors, after all ranks have compared what they pass.
 
     Args:
@@ -36,6 +44,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         kwargs: The options.
         grid: The ranks.
         state: What else must be the same on every rank.
+        unseen: Whether this rank has parameters that were not compared yet.
 
     Returns:
         The inputs.
@@ -64,10 +73,11 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         axes = ", ".join(grid.axes)
         raise UsageError(
             f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes "
-            f"{axes}, received {'; '.join(texts) or 'none'}; pass this rank's part, or choose another grid"
+            f"{axes}, received {_described(args, kwargs)}; pass this rank's part as a torch.Tensor, or "
+            "choose another grid"
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local)
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen)
     _refuse_devices(texts, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
@@ -81,30 +91,67 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
 
     new = replaced((args, kwargs), lambda one: one, part)
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
-    return Inputs(new[0], new[1], "; ".join([state, *texts, others, str(shapes)]), threads)
+    seeds = len({theirs.seed for theirs in everybody}) > 1
+    key = "; ".join([state, *texts, others, str(shapes)])
+    return Inputs(new[0], new[1], key, threads, seeds, any(theirs.unseen for theirs in everybody), local)
+
+
+def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What was passed, in words."""
+    words = []
+    for one in [*args, *kwargs.values()]:
+        kind = type(one)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        shape = getattr(one, "shape", None)
+        words.append(name if shape is None else f"a {name} of the shape {tuple(shape)} and {one.dtype}")
+    return ", ".join(words) or "no arguments"
 
 
 @dataclass
 class _Rank:
     digest: int
     process: int
+    seed: int
+    unseen: bool
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor]) -> list[_Rank]:
+def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor], unseen: bool) -> list[_Rank]:
     """What each rank passes."""
-    numbers = [zlib.crc32(text.encode()), os.getpid(), len(local)]
+    numbers = [zlib.crc32(text.encode()), os.getpid(), checksum(torch.get_rng_state()), int(unseen)]
     for one in local:
         numbers += [one.dim(), *one.shape]
-    mine = np.array([len(numbers), *numbers], np.int64)
-    flat = iter(grid.group.all_gather(mine, varied=True).tolist())
     ranks = []
-    for _ in range(grid.size):
-        next(flat)
-        digest, process, count = next(flat), next(flat), next(flat)
-        shapes = [tuple(next(flat) for _ in range(next(flat))) for _ in range(count)]
-        ranks.append(_Rank(digest, process, shapes))
+    for row in gathered_rows(numbers, grid):
+        digest, process, seed, new, *rest = row
+        flat = iter(rest)
+        shapes = [tuple(next(flat) for _ in range(count)) for count in flat]
+        ranks.append(_Rank(digest, process, seed, bool(new), shapes))
     return ranks
+
+
+def warn_of_copies(inputs: Inputs, grid: Grid) -> None:
+    """Warns where every rank passes the same elements: they are hardly parts of a larger sample.
+
+    Args:
+        inputs: What ranks pass.
+        grid: The ranks.
+    """
+    sums = [checksum(one) if _varies(one) else 0 for one in inputs.given]
+    rows = gathered_rows(sums, grid)
+    for place, one in enumerate(inputs.given):
+        same = rows[0][place] != 0 and all(row[place] == rows[0][place] for row in rows)
+        if same and grid.rank == 0 and grid.size > 1:
+            warnings.warn(
+                f"spatial: every rank passes the same elements of the shape {tuple(one.shape)}, and they are "
+                "taken as parts of a larger sample; if each has the whole sample, pass "
+                "unisono.torch.Part.of(sample, grid)",
+                stacklevel=2,
+            )
+
+
+def _varies(x: torch.Tensor) -> bool:
+    return x.numel() > 1 and bool((x != x.reshape(-1)[0]).any())
 
 
 def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:

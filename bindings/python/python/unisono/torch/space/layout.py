@@ -110,6 +110,27 @@ def spatial_split(grid: Grid, dimensions: int, spatial: int) -> dict[str, int]:
     return split
 
 
+def default_split(grid: Grid, dimensions: int) -> dict[str, int]:
+    """The dimensions that the axes divide if nothing else is said, as `unisono.GlobalArray` does.
+
+    Args:
+        grid: The ranks.
+        dimensions: How many dimensions the tensor has. Axes that find none have copies.
+
+    Returns:
+        The dimension of each axis.
+    """
+    first = 1 if "data" in grid.axes else 0
+    split = {
+        axis: dimensions + place
+        for axis, place in _SPATIAL.items()
+        if axis in grid.axes and dimensions + place >= first
+    }
+    if "data" in grid.axes and dimensions:
+        split["data"] = 0
+    return split
+
+
 def check_axes(grid: Grid) -> None:
     """Refuses a grid with axes of other names.
 

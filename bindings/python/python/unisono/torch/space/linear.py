@@ -38,4 +38,4 @@ def linear(function: Function, input: Part, weight: torch.Tensor, bias: torch.Te
         *weight.shape[:-1], x.shape[-1]
     )
     made = total(functional.linear(x, own), layout.grid, axes)
-    return wrap(made if bias is None else made + whole_operand(bias, target), target)
+    return wrap(made if bias is None else made + whole_operand(bias, target).to(made.dtype), target)

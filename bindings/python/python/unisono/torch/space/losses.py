@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from unisono.errors import UsageError
 from unisono.torch.space.dispatch import Function, parts_in, replaced, rule
-from unisono.torch.space.layout import layout_of
+from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
 from unisono.torch.space.part import Part, whole_shape, wrap
 from unisono.torch.space.pointwise import aligned, common, plain_aligned
@@ -24,6 +25,7 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
     # Older arguments that PyTorch itself ignores.
     for old in ("size_average", "reduce"):
         kwargs.pop(old, None)
+    input, target = _said(input, target), _said(target, input)
     parts = list(parts_in(input, target, args, kwargs))
     plain: list[torch.Tensor] = []
     replaced((input, target), lambda one: one, plain.append)
@@ -38,6 +40,14 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
         return each.sum() / layout.shape[0]
     choose: dict[str, Callable[[], Any]] = {"mean": each.mean, "sum": each.sum, "none": lambda: each}
     return choose[reduction]()
+
+
+def _said(x: Any, like: Any) -> Any:
+    """A plain tensor of the shape of this rank's part is one; others are the whole."""
+    if isinstance(x, Part) or not isinstance(like, Part) or like.flat is not None:
+        return x
+    place = like.place
+    return wrap(x, place) if tuple(x.shape) == place.local_shape != place.shape else x
 
 
 @rule("cross_entropy", "nll_loss")
@@ -61,7 +71,7 @@ def classes(
     if len(whole_shape(target)) != input.dim():
         split = {axis: dim - (dim > 1) for axis, dim in layout.split.items()}
         kind = layout_of(layout.grid, [size for dim, size in enumerate(layout.shape) if dim != 1], split)
-    wanted = aligned(target, kind) if isinstance(target, Part) else plain_aligned(target, kind)
+    wanted = _targets(target, kind)
     each = function(x, wanted, weight, ignore_index=ignore_index, reduction="none", **kwargs)
     places = (
         kind
@@ -83,3 +93,23 @@ def classes(
     each_weight = torch.ones(1, dtype=each.dtype) if weight is None else weight[wanted.clamp(min=0)]
     share = (each_weight * counts).sum()
     return summed / wrap(total(share, layout.grid, layout.split), layout_of(layout.grid, (), {}))
+
+
+def _targets(target: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """This rank's targets."""
+    if isinstance(target, Part):
+        if whole_shape(target) != layout.shape:
+            _refuse_target(target, layout)
+        return aligned(target, layout)
+    if tuple(target.shape) == layout.shape:
+        return plain_aligned(target, layout)
+    if tuple(target.shape) != layout.local_shape:
+        _refuse_target(target, layout)
+    return target
+
+
+def _refuse_target(target: torch.Tensor, layout: Layout) -> None:
+    raise UsageError(
+        f"expected targets of the shape {layout.shape}, or this rank's part of them of the shape "
+        f"{layout.local_shape}, received {tuple(target.shape)}; divide them as the output is divided"
+    )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.func import functional_call
 
-from unisono.errors import UsageError
+from unisono.errors import Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
-from unisono.torch.space.inputs import Inputs, agreed
-from unisono.torch.space.layout import check_axes, layout_of, spatial_split
+from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
+from unisono.torch.space.layout import check_axes, default_split, layout_of
+from unisono.torch.space.likeness import compare_state
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import share_all
 from unisono.torch.space.part import Part, wrap
+from unisono.torch.space.passes import counts_fully, passing
 from unisono.torch.space.randomness import drawing
-from unisono.torch.space.rehearsal import rehearse
+from unisono.torch.space.rehearsal import named, refuse_compiled, rehearse
 
 
 class Spatial(torch.nn.Module):
@@ -35,6 +38,7 @@ class Spatial(torch.nn.Module):
         self.overlap: bool = overlap
         """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
         self._rehearsed: set[str] = set()
+        self._unseen = True
 
     module: torch.nn.Module
     grid: Grid
@@ -50,9 +54,17 @@ class Spatial(torch.nn.Module):
         Returns:
             What the module returns, with a `Part` in the place of each tensor.
         """
+        refuse_compiled(self.module, self.grid)
         inputs = self.rehearse(*args, **kwargs)
-        with drawing(self.grid, inputs.threads), overlapping(self.grid, self.overlap):
-            return self._call(inputs)
+        with (
+            passing(self.grid, torch.is_grad_enabled()),
+            drawing(self.grid, inputs.threads, inputs.seeds),
+            overlapping(self.grid, self.overlap),
+        ):
+            try:
+                return self._call(inputs)
+            except (UsageError, Unsupported) as error:
+                raise named(error, self.module, self.grid) from error
 
     def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
         """Compares what ranks pass, and for a new shape walks through the module without data.
@@ -65,14 +77,20 @@ class Spatial(torch.nn.Module):
             The inputs, as parts.
 
         Raises:
-            UsageError: Ranks pass different things.
+            UsageError: Ranks pass different things, or have other parameters.
             Unsupported: The module has a layer that cannot work on parts.
         """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
         state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
-        inputs = agreed(args, kwargs, self.grid, state)
-        if inputs.key not in self._rehearsed:
+        inputs = agreed(args, kwargs, self.grid, state, self._unseen)
+        new = inputs.key not in self._rehearsed
+        if new:
             rehearse(self.module, inputs, self.grid)
+        if inputs.unseen:
+            compare_state(self.module, self.grid)
+            self._unseen = False
+        if new:
+            warn_of_copies(inputs, self.grid)
             self._rehearsed.add(inputs.key)
         return inputs
 
@@ -88,7 +106,8 @@ class Spatial(torch.nn.Module):
         axes = tuple(self.grid.axes)
 
         def whole(one: torch.Tensor) -> Part:
-            return wrap(once(one, self.grid, axes), layout_of(self.grid, one.shape, {}))
+            copy = one if counts_fully(one, self.grid) else once(one, self.grid, axes)
+            return wrap(copy, layout_of(self.grid, one.shape, {}))
 
         return replaced(made, lambda one: one, whole)
 
@@ -112,15 +131,16 @@ class Spatial(torch.nn.Module):
                 f"scatter: expected a tensor on rank {root}, received none; pass the whole there"
             )
         known = numbers[1 : 1 + int(numbers[0])].tolist()
-        layout = layout_of(self.grid, known, spatial_split(self.grid, len(known), len(known) - 2))
+        layout = layout_of(self.grid, known, default_split(self.grid, len(known)))
         here = whole if self.grid.rank == root else torch.empty(0)
         return wrap(layout.array.scatter(here, root), layout)
 
     def part(self, local: torch.Tensor, shape: Sequence[int]) -> Part:
-        """Says that a tensor is this rank's part of a whole; see `Part.here`.
+        """Says that a tensor is this rank's part of a whole, which is checked; see `Part.here`.
 
         Args:
-            local: The part.
+            local: The part, of which `w` divides the last dimension, `h` the one before and `d` the one
+                before that: also for maps of classes, which have no channels.
             shape: The whole's shape.
 
         Returns:
@@ -139,8 +159,20 @@ class Spatial(torch.nn.Module):
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads the module's own state."""
+        """Loads the module's own state; the next call compares it between ranks."""
+        self._unseen = True
         return self.module.load_state_dict(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Spatial:
+        """A copy of the module on the same grid, as for averages of parameters."""
+        return Spatial(copy.deepcopy(self.module, memo), self.grid, self.overlap)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses to be written: a grid is made of running processes."""
+        raise UsageError(
+            f"rank {self.grid.rank}: spatial: expected a state to save, received the model, whose grid is "
+            "made of running processes; save model.state_dict(), or model.module"
+        )
 
     def extra_repr(self) -> str:
         """The grid, beside the module's own words."""
@@ -188,4 +220,5 @@ def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Sp
         torch.Size([4, 3, 3, 3])
     """
     check_axes(grid)
+    refuse_compiled(module, grid)
     return Spatial(module, grid, overlap)

@@ -148,6 +148,9 @@ def move(x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
         return x
     if x.is_meta:
         return x.new_empty(target.local_shape)
+    if x.dtype == torch.bool:
+        # Truth values travel as bytes.
+        return cast(torch.Tensor, _Move.apply(x.to(torch.uint8), source, target)).to(torch.bool)
     return cast(torch.Tensor, _Move.apply(x, source, target))
 
 

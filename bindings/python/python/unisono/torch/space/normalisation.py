@@ -65,12 +65,12 @@ def batch_norm(
             f"batch_norm: expected more than 1 value for each channel in training, received {layout.shape}; "
             "pass larger samples, or call eval()"
         )
-    made, mean, variance = normalised(x, population, eps, scale, shift)
-    if input.hollow:
-        return wrap(made, layout)
-    _remember(running_mean, mean.flatten(), momentum)
-    _remember(running_var, variance.flatten() * (count / (count - 1)), momentum)
-    return wrap(made, layout)
+
+    def remember(mean: torch.Tensor, variance: torch.Tensor) -> None:
+        _remember(running_mean, mean.flatten(), momentum)
+        _remember(running_var, variance.flatten() * (count / (count - 1)), momentum)
+
+    return wrap(normalised(x, population, eps, scale, shift, remember), layout)
 
 
 @rule("instance_norm")
@@ -93,16 +93,16 @@ def instance_norm(
     dims = list(range(2, x.dim()))
     population = _population(input, dims, dims)
     scale, shift = _channel(weight, input), _channel(bias, input)
-    local, mean, variance = normalised(x, population, eps, scale, shift)
-    if input.hollow:
-        return wrap(local, layout)
     samples = [axis for axis, dim in layout.split.items() if dim == 0]
-    unbiased = variance * (population.count / max(population.count - 1, 1))
-    for running, one in ((running_mean, mean), (running_var, unbiased)):
-        if running is not None:
-            summed = total(one.flatten(1).sum(0), layout.grid, samples)
-            _remember(running, summed / layout.shape[0], momentum)
-    return wrap(local, layout)
+
+    def remember(mean: torch.Tensor, variance: torch.Tensor) -> None:
+        unbiased = variance * (population.count / max(population.count - 1, 1))
+        for running, one in ((running_mean, mean), (running_var, unbiased)):
+            if running is not None:
+                summed = total(one.flatten(1).sum(0), layout.grid, samples)
+                _remember(running, summed / layout.shape[0], momentum)
+
+    return wrap(normalised(x, population, eps, scale, shift, remember), layout)
 
 
 @rule("group_norm")
@@ -131,7 +131,7 @@ def group_norm(
         None if one is None else whole_operand(one, layout).view(1, num_groups, each, 1)
         for one in (weight, bias)
     )
-    made, _, _ = normalised(grouped, population, eps, scale, shift)
+    made = normalised(grouped, population, eps, scale, shift)
     return wrap(made.view(x.shape), layout)
 
 
@@ -156,7 +156,7 @@ def layer_norm(
     scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
     if not population.axes and not is_empty(layout) and not input.hollow:
         return wrap(functional.layer_norm(x, list(normalized_shape), scale, shift, eps), layout)
-    made, _, _ = normalised(x, population, eps, scale, shift)
+    made = normalised(x, population, eps, scale, shift)
     return wrap(made, layout)
 
 

@@ -9,8 +9,9 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
-from unisono.torch.space.layout import Layout, layout_of, spatial_split
+from unisono.torch.space.layout import Layout, default_split, layout_of, spatial_split
 from unisono.torch.space.moves import move
+from unisono.torch.space.passes import counts_fully, recomputed, within
 
 _plainly: Any = torch._C.DisableTorchFunctionSubclass
 
@@ -56,8 +57,11 @@ class Part(torch.Tensor):
             The part.
         """
         if split is None:
-            split = spatial_split(grid, whole.dim(), whole.dim() - 2)
+            split = default_split(grid, whole.dim())
         layout = layout_of(grid, whole.shape, GlobalArray(whole.shape, grid, split).split)
+        if whole.requires_grad and counts_fully(whole, grid):
+            # In the way back, everybody gets the gradients of all parts.
+            return bring(wrap(whole, layout_of(grid, whole.shape, {})), layout)
         return wrap(whole[layout.region], layout)
 
     @staticmethod
@@ -76,7 +80,7 @@ class Part(torch.Tensor):
             The part.
         """
         if split is None:
-            split = spatial_split(grid, len(shape), len(shape) - 2)
+            split = default_split(grid, len(shape))
         layout = layout_of(grid, shape, GlobalArray(shape, grid, split).split)
         if tuple(local.shape) != layout.local_shape:
             raise UsageError(
@@ -102,16 +106,20 @@ class Part(torch.Tensor):
         return self.place.grid
 
     def gather(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The whole as a plain tensor on every rank. Every rank calls it; gradients go through it.
+        """The whole on every rank. Every rank calls it; gradients go through it.
 
         Args:
             args: None; with arguments, it is `torch.gather`.
             kwargs: None.
 
         Returns:
-            The whole tensor.
+            The whole: a plain tensor; inside a model a `Part` of which every rank has everything, so that any
+            operation works on it and what is made of it still counts once.
         """
-        return super().gather(*args, **kwargs) if args or kwargs else unwrap(gathered(self))
+        if args or kwargs:
+            return super().gather(*args, **kwargs)
+        whole = gathered(self)
+        return whole if within(self.grid) or recomputed() else unwrap(whole)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = whole_shape(self)

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from unisono.errors import UsageError
-from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, replaced, rule
+from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, refuse, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import share
 from unisono.torch.space.part import Part, bring, unflattened, unwrap, whole_shape, wrap
+from unisono.torch.space.passes import counts_fully
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
 logsigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold clamp clip
@@ -49,6 +50,8 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
 @rule(*_BINARY.split(), *_in_place(_BINARY), flat=True)
 def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     """Each rank does its elements of operands that are brought to one layout."""
+    if writes(function) and not isinstance(args[0], Part):
+        return _into_plain(function, *args, **kwargs)
     found = list(parts_in(args, kwargs))
     plain: list[torch.Tensor] = []
     replaced((args, kwargs), lambda one: one, plain.append)
@@ -66,6 +69,14 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     local = replaced((args, kwargs), lambda one: aligned(one, target), lambda one: plain_aligned(one, target))
     result = function(*local[0], **local[1])
     return args[0] if writes(function) else wrap(result, target)
+
+
+def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """``plain += part`` gives the name to the sum; a plain tensor itself cannot become one."""
+    name = name_of(function)
+    if not name.startswith("__"):
+        refuse(f"a part to write to for {name}", f"write it without the _, as x = x.{name[:-1]}(part)")
+    return binary(getattr(torch.Tensor, f"__{name[3:]}"), *args, **kwargs)
 
 
 def writes(function: Function) -> bool:
@@ -151,6 +162,8 @@ def plain_aligned(x: torch.Tensor, target: Layout) -> torch.Tensor:
     Returns:
         Its elements in this rank's region.
     """
+    if x.requires_grad and counts_fully(x, target.grid):
+        return aligned(wrap(x, layout_of(target.grid, x.shape, {})), target)
     shift = len(target.shape) - x.dim()
     for dim in target.split.values():
         if dim >= shift and x.shape[dim - shift] == target.shape[dim] and target.shape[dim] != 1:

@@ -10,21 +10,22 @@ from typing import Any
 
 import torch
 
+from unisono.errors import Unsupported
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
+from unisono.torch.space.passes import recomputed
 
 # Ranks that are threads share PyTorch's default generator.
 _LOCK = threading.Lock()
 
 
 class Draws:
-    """The random numbers of one forward pass: those that rank 0 would draw, on every rank."""
+    """The random numbers of one forward pass where ranks are threads: those that rank 0 would draw."""
 
-    def __init__(self, grid: Grid, threads: bool) -> None:
+    def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._threads = threads
         self._generator: torch.Generator | None = None
 
     def generator(self) -> torch.Generator:
@@ -38,30 +39,56 @@ class Draws:
         return self._generator
 
     def finish(self) -> None:
-        """Lets PyTorch's own generator go on from there."""
-        # Ranks that are threads have one default generator together.
-        if self._generator is not None and (self._grid.rank == 0 or not self._threads):
+        """Lets PyTorch's own generator, which they have together, go on from there."""
+        if self._generator is not None and self._grid.rank == 0:
             torch.set_rng_state(self._generator.get_state())
 
 
 @contextmanager
-def drawing(grid: Grid, threads: bool) -> Iterator[None]:
+def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
     """Lets all ranks draw the same random numbers during a forward pass.
 
     Args:
         grid: The ranks.
         threads: Whether ranks are threads of one process.
+        differ: Whether the generators of ranks that are processes differ.
 
     Yields:
         Nothing.
     """
-    draws = Draws(grid, threads)
-    vars(grid)["_draws"] = draws
+    vars(grid)["_threads"] = threads
+    if threads:
+        draws = Draws(grid)
+        vars(grid)["_draws"] = draws
+        try:
+            yield
+        finally:
+            vars(grid)["_draws"] = None
+            draws.finish()
+        return
+    if not differ:
+        yield
+        return
+    # The default generator itself: checkpoints remember its state.
+    own = torch.get_rng_state()
+    common = own.clone()
+    grid.group.broadcast(common)
+    torch.set_rng_state(common)
     try:
         yield
     finally:
-        vars(grid)["_draws"] = None
-        draws.finish()
+        if torch.equal(torch.get_rng_state(), common):
+            torch.set_rng_state(own)
+
+
+def _draws(grid: Grid) -> Draws | None:
+    draws: Draws | None = vars(grid).get("_draws")
+    if draws is None and recomputed() and vars(grid).get("_threads"):
+        raise Unsupported(
+            "expected no random numbers in a checkpoint, received an operation that draws some, on ranks "
+            "that are threads; use ranks that are processes"
+        )
+    return draws
 
 
 @contextmanager
@@ -74,7 +101,7 @@ def as_default(grid: Grid) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    draws: Draws | None = vars(grid).get("_draws")
+    draws = _draws(grid)
     if draws is None:
         yield
         return
@@ -90,15 +117,15 @@ def as_default(grid: Grid) -> Iterator[None]:
 
 
 def generator_of(layout: Layout) -> torch.Generator | None:
-    """The generator that ranks have in common during a forward pass; outside, each rank's default one.
+    """The generator that ranks have in common during a forward pass, where it is not the default one.
 
     Args:
         layout: Whose grid it is.
 
     Returns:
-        The generator.
+        The generator; None for the default one.
     """
-    draws: Draws | None = vars(layout.grid).get("_draws")
+    draws = _draws(layout.grid)
     return None if draws is None else draws.generator()
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.func import functional_call
 
-from unisono.errors import Error
+from unisono.errors import Error, Unsupported
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
 from unisono.torch.space.part import Part, unwrap, wrap
+from unisono.torch.space.passes import passing
 
 
 def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
@@ -35,8 +37,9 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
     }
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
     before = torch.get_rng_state()
+    learns = torch.is_grad_enabled()
     try:
-        with torch.no_grad(), torch.device("meta"):
+        with torch.no_grad(), torch.device("meta"), passing(grid, learns):
             functional_call(module, state, args, kwargs)
     except Error as error:
         raise named(error, module, grid) from error
@@ -68,7 +71,36 @@ def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
     what = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
     words = str(error)
     prefix = f"rank {grid.rank}: "
+    if words.startswith(f"{prefix}spatial: "):
+        return error
     return type(error)(f"{prefix}spatial: {what}: {words.removeprefix(prefix)}")
+
+
+def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
+    """Refuses modules whose code PyTorch has taken over, so that parts cannot follow it.
+
+    Args:
+        module: The module.
+        grid: The ranks.
+    """
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    if _compiles() or scripted or any(_is_compiled(one) for one in module.modules()):
+        how = "torch.jit.script" if scripted else "torch.compile"
+        raise Unsupported(
+            f"rank {grid.rank}: spatial: expected a module in plain Python, received one of {how}; {how} is "
+            "not supported: pass the module itself"
+        )
+
+
+def _compiles() -> bool:
+    """Whether this runs inside of `torch.compile`, which would follow every operation."""
+    frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+    follows = getattr(frames, "get_eval_frame_callback", None)
+    return "torch._dynamo" in sys.modules and follows is not None and follows() not in (None, False)
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def where(trace: TracebackType | None, module: torch.nn.Module) -> tuple[str, torch.nn.Module]:

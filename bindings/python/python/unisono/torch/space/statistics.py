@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -125,7 +126,8 @@ def normalised(
     eps: float,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    remember: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
+) -> torch.Tensor:
     """Elements with mean 0 and variance 1, then scaled and shifted.
 
     Args:
@@ -134,17 +136,21 @@ def normalised(
         eps: What is added to the variance.
         weight: What they are scaled by, of a shape that is broadcast to theirs.
         bias: What is added.
+        remember: What to do with the mean and the variance, which have no history. It comes first: who
+            computes a checkpoint again may stop after the last tensor that is kept.
 
     Returns:
-        The elements; and the mean and the variance, without a history.
+        The elements.
     """
     if x.is_meta:
-        return x, x, x
+        return x
     with torch.no_grad():
         mean, variance = moments(x, population)
         inverse = torch.rsqrt(variance + eps)
+        if remember is not None:
+            remember(mean, variance)
     made = _Normalise.apply(x, weight, bias, mean, inverse, population, eps)
-    return cast(torch.Tensor, made), mean, variance
+    return cast(torch.Tensor, made)
 
 
 def scaled(

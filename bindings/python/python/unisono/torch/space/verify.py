@@ -14,6 +14,7 @@ import torch
 from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space.layout import Layout
+from unisono.torch.space.likeness import compare_sample, compare_state
 from unisono.torch.space.model import spatial
 from unisono.torch.space.part import Part
 from unisono.torch.space.recording import Recording, recorded
@@ -84,7 +85,7 @@ def verify(
         The report: `rows` as data, the table as text.
 
     Raises:
-        UsageError: The sample is no floating point tensor.
+        UsageError: The sample is no floating point tensor, or ranks have other samples or parameters.
 
     Example:
         >>> import torch, unisono as uni
@@ -101,6 +102,8 @@ def verify(
         raise UsageError(
             f"rank {grid.rank}: verify: expected a floating point sample, received {sample.dtype}; convert it"
         )
+    compare_sample(sample, grid)
+    compare_state(module, grid)
     state = torch.get_rng_state()
     grid.group.broadcast(state)
     processes = grid.group.all_gather(np.array([os.getpid()]))
