@@ -17,8 +17,8 @@ from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import recomputed
 
-# Ranks that are threads share PyTorch's default generator.
-_LOCK = threading.Lock()
+# Ranks that are threads share PyTorch's default generator: whoever looks at it or changes it holds this.
+DEFAULT_GENERATOR = threading.Lock()
 
 
 class Draws:
@@ -31,7 +31,7 @@ class Draws:
     def generator(self) -> torch.Generator:
         """The generator that ranks have in common; the first call is collective."""
         if self._generator is None:
-            with _LOCK:
+            with DEFAULT_GENERATOR:
                 state = torch.get_rng_state()
             self._grid.group.broadcast(state)
             self._generator = torch.Generator()
@@ -41,7 +41,9 @@ class Draws:
     def finish(self) -> None:
         """Lets PyTorch's own generator, which they have together, go on from there."""
         if self._generator is not None and self._grid.rank == 0:
-            torch.set_rng_state(self._generator.get_state())
+            # Others may still be drawing as if it were theirs.
+            with DEFAULT_GENERATOR:
+                torch.set_rng_state(self._generator.get_state())
 
 
 @contextmanager
@@ -106,7 +108,7 @@ def as_default(grid: Grid) -> Iterator[None]:
         yield
         return
     generator = draws.generator()
-    with _LOCK:
+    with DEFAULT_GENERATOR:
         before = torch.get_rng_state()
         torch.set_rng_state(generator.get_state())
         try:

@@ -15,6 +15,7 @@ from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import passing
+from unisono.torch.space.randomness import DEFAULT_GENERATOR
 
 
 def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
@@ -36,19 +37,20 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
         for name, one in [*module.named_parameters(), *module.named_buffers()]
     }
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
-    before = torch.get_rng_state()
     learns = torch.is_grad_enabled()
-    try:
-        with torch.no_grad(), torch.device("meta"), passing(grid, learns):
-            functional_call(module, state, args, kwargs)
-    except Error as error:
-        raise named(error, module, grid) from error
-    except Exception:
-        # What cannot be done without data, and mistakes that have nothing to do with parts.
-        return False
-    finally:
-        if not torch.equal(before, torch.get_rng_state()):
-            torch.set_rng_state(before)
+    with DEFAULT_GENERATOR:
+        before = torch.get_rng_state()
+        try:
+            with torch.no_grad(), torch.device("meta"), passing(grid, learns):
+                functional_call(module, state, args, kwargs)
+        except Error as error:
+            raise named(error, module, grid) from error
+        except Exception:
+            # What cannot be done without data, and mistakes that have nothing to do with parts.
+            return False
+        finally:
+            if not torch.equal(before, torch.get_rng_state()):
+                torch.set_rng_state(before)
     return True
 
 
