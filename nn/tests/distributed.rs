@@ -1,30 +1,16 @@
 //! Many ranks learn what one process learns: curves and weights, whatever the grid.
 
+mod folder;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use unisono::testing::spawn;
 use unisono_nn::{Experiment, Summary, TrainOptions, train, train_on};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-distributed-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use folder::Folder;
 
 const CONVNET: &str = "
 name: same

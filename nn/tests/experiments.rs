@@ -1,30 +1,18 @@
 //! Experiments from file to results: shipped files, interrupted runs, threads, and files that are wrong.
 
+mod folder;
+
 use std::path::{Path, PathBuf};
 
 use unisono_nn::{Experiment, Phase, TrainOptions, check_gradients, predict, train};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
+use folder::Folder;
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-nn-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Folder(path)
-    }
-
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).expect("it can be written");
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

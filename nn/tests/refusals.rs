@@ -1,20 +1,14 @@
 //! Runs that cannot go well are refused with one clear message, and leave nothing behind.
 
-use std::path::{Path, PathBuf};
+mod folder;
+
+use std::path::Path;
 
 use unisono_nn::{Experiment, TrainOptions, predict, train, write_npy};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
+use folder::Folder;
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-nn-refusals-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Folder(path)
-    }
-
     fn array(&self, name: &str, shape: &[usize], values: &[f32]) {
         write_npy(&self.0.join(name), shape, values).expect("it can be written");
     }
@@ -28,12 +22,6 @@ impl Folder {
         let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
         let file = self.0.join("arrays.yaml").display().to_string();
         Experiment::parse(&file, &text, &changes).expect("it is right")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

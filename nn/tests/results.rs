@@ -1,26 +1,12 @@
 //! What a run leaves behind beside its weights: TensorBoard's file, pictures, a trace, the units that know a class.
 
+mod folder;
+
 use std::path::{Path, PathBuf};
 
 use unisono_nn::{Experiment, Shape, Summary, TrainOptions, decode_png, train};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-results-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use folder::Folder;
 
 const SPARSE: &str = "
 epochs: 1

@@ -1,27 +1,13 @@
 //! Workers that share weights through a table: in rounds they learn what one process learns, otherwise they learn too.
 
-use std::path::{Path, PathBuf};
+mod folder;
+
+use std::path::Path;
 
 use unisono::testing::{spawn, spawn_worlds};
 use unisono_nn::{Experiment, Summary, TrainOptions, predict, train, train_in_world, train_on};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-nn-tables-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use folder::Folder;
 
 const TEXT: &str = "
 name: same

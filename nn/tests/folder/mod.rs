@@ -1,0 +1,21 @@
+//! A folder of its own for a test, removed with it.
+
+use std::path::PathBuf;
+
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// An empty one; no other test of the same program may use the name.
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("unisono-nn-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder can be made");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
