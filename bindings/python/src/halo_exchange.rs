@@ -146,6 +146,17 @@ impl HaloExchange {
         })
     }
 
+    fn adjoint_within(
+        &self,
+        py: Python<'_>,
+        padded: Vec<Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.run(py, ("halo adjoint", timeout), Vec::new(), padded, |exchange, _, padded| {
+            exchange.adjoint_fields_within(padded)
+        })
+    }
+
     fn begin(
         &self,
         py: Python<'_>,

@@ -192,9 +192,9 @@ def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Sp
     Args:
         module: Any module in the processor's memory, with the same parameters on every rank.
         grid: The ranks.
-        overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
-            for each other, as between hosts; on one host, pieces cost more than they save. In the way back,
-            gradients are always computed while halos travel.
+        overlap: Whether convolutions compute their inner outputs, and in the way back one gradient, while
+            halos travel. It pays where ranks wait for each other, as between hosts; on one host, pieces
+            cost more than they save. It takes one more padded array of the largest layer.
 
     Returns:
         The module on parts: call it with this rank's parts, and get `Part`.
