@@ -107,10 +107,11 @@ impl<T: Number> Passed<T> {
 }
 
 fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>> {
-    let data = load_data(experiment)?;
+    let mut data = load_data(experiment)?;
+    data.keep().map_err(|error| experiment.blame_data(error))?;
     must_have_targets(experiment, &data)?;
     let count = experiment.batch_size.min(data.train.count);
-    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count);
+    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
     let whole = Passed::new(
         experiment.network::<T>(data.shape, data.outputs)?,
         experiment,
