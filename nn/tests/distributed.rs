@@ -206,6 +206,23 @@ fn sparse_autoencoders_pretrain_and_learn_the_same() {
 }
 
 #[test]
+fn shipped_files_learn_the_same_on_their_grids() {
+    let read = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name);
+        std::fs::read_to_string(path).expect("it is in the repository")
+    };
+    let few = ["precision=f64", "data.sample=2", "batch_size=20", "epochs=1"];
+    for name in ["mnist_distarray_numpy_cnn-20-50-500-10.yaml", "mnist_convnet.yaml"] {
+        compare("shipped", &read(name), &few, &["h=2,w=2"], 1e-10);
+    }
+    let fewer = ["precision=f64", "data.sample=0.4", "batch_size=6", "epochs=2", "model.pretrain_epochs=1"];
+    compare("shipped-gb", &read("mnist_distarray_numpy_gb.yaml"), &fewer, &["h=2,w=3", "h=4,w=4"], 1e-10);
+    let noise = "data={type: uniform_random, train: 8, test: 2, shape: [3, 32, 32], classes: 10}";
+    let settings = ["precision=f64", noise, "batch_size=4", "epochs=2", "model.pretrain_epochs=1"];
+    compare("shipped-colour", &read("cifar10_distarray_numpy_gb.yaml"), &settings, &["h=2,w=2"], 1e-10);
+}
+
+#[test]
 fn outputs_that_are_parts_come_together() {
     compare("autoencoder", AUTOENCODER, &[], &["h=2,w=2", "data=2,h=3,w=1", "data=3"], 1e-10);
 }
