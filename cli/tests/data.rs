@@ -8,6 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
+use unisono_nn::{Picture, Shape, encode_png};
+
 const MODEL: &str = "
 epochs: 1
 batch_size: 8
@@ -59,20 +61,24 @@ fn good(folder: &Folder) {
         let pixels: Vec<u8> = [b"P5 9 9 255\n", &[7; 81][..]].concat();
         put(&format!("images/train/one/{name}.pgm"), pixels);
     }
+    let picture = Picture { shape: Shape::new(1, 9, 9), pixels: vec![7; 81] };
+    put("images/train/one/f.png", encode_png(&picture));
     let values = (0..12 * 81).flat_map(|number| (number as f32).to_le_bytes());
     put("arrays/x.npy", npy("<f4", "12, 9, 9").into_iter().chain(values).collect());
     put("arrays/y.npy", npy("|u1", "12,").into_iter().chain(0..12).collect());
 }
 
-/// What a file says of its data.
-fn source(folder: &Folder, kind: &str) -> String {
+/// A file for one of the kinds.
+fn experiment(folder: &Folder, kind: &str) -> String {
     let inside = folder.path(kind);
-    match kind {
-        "arrays" => format!("{{type: arrays, inputs: {inside}/x.npy, targets: {inside}/y.npy}}"),
-        "packed" => format!("{{type: mnist, folder: {inside}}}"),
-        "cifar" => format!("{{type: cifar10, folder: {inside}}}"),
-        kind => format!("{{type: {kind}, folder: {inside}}}"),
-    }
+    let (data, outputs) = match kind {
+        "arrays" => (format!("{{type: arrays, inputs: {inside}/x.npy, targets: {inside}/y.npy}}"), 12),
+        "cifar" => (format!("{{type: cifar10, folder: {inside}}}"), 10),
+        "images" => (format!("{{type: images, folder: {inside}}}"), 1),
+        _ => (format!("{{type: mnist, folder: {inside}}}"), 10),
+    };
+    let model = MODEL.replace("outputs: 10", &format!("outputs: {outputs}"));
+    format!("# one line\ndata: {data}{model}")
 }
 
 #[test]
@@ -86,6 +92,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
     type Damage<'a> = &'a dyn Fn(&Path) -> Vec<u8>;
     let truncated: Damage = &|path| cut(path, 10);
     let first_word: Damage = &|path| [b"?????", &std::fs::read(path).unwrap()[5..]].concat();
+    let halved: Damage = &|path| cut(path, std::fs::read(path).unwrap().len() / 2);
     let emptied: Damage = &|_| Vec::new();
     let longer: Damage = &|path| [std::fs::read(path).unwrap(), vec![1; 3]].concat();
     let unbounded: Damage = &|path| [cut(path, 4), f32::NAN.to_le_bytes().to_vec()].concat();
@@ -103,6 +110,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
         ("cifar", "test_batch.bin", other_record),
         ("images", "train/one/d.pgm", truncated),
         ("images", "train/one/a.pgm", first_word),
+        ("images", "train/one/f.png", halved),
         ("arrays", "x.npy", truncated),
         ("arrays", "x.npy", unbounded),
         ("arrays", "y.npy", first_word),
@@ -112,7 +120,7 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, damage(&path)).unwrap();
         let file = folder.path("bad.yaml");
-        std::fs::write(&file, format!("# one line\ndata: {}{MODEL}", source(&folder, kind))).unwrap();
+        std::fs::write(&file, experiment(&folder, kind)).unwrap();
         for spread in [&[][..], &["--grid", "h=2,w=2"]] {
             let output = finish(unisono(["train", &file, "--out", &folder.path("run")].iter().chain(spread)));
             let message = text(&output.stderr);
@@ -126,14 +134,11 @@ fn damaged_data_ends_with_2_one_line_and_nothing_written() {
     // The same files train where nothing is damaged.
     for kind in ["mnist", "packed", "cifar", "images", "arrays"] {
         let file = folder.path("good.yaml");
-        let outputs = if kind == "arrays" { "outputs: 12" } else { "outputs: 10" };
-        let outputs = if kind == "images" { "outputs: 1" } else { outputs };
-        let text_of_file =
-            format!("data: {}{}", source(&folder, kind), MODEL.replace("outputs: 10", outputs));
-        std::fs::write(&file, text_of_file).unwrap();
+        std::fs::write(&file, experiment(&folder, kind)).unwrap();
         let output =
-            finish(unisono(["train", &file, "--quiet", "--grid", "data=2", "--out", &folder.path(kind)]));
+            finish(unisono(["train", &file, "--quiet", "--grid", "data=2", "--out", &folder.path("run")]));
         assert_eq!(output.status.code(), Some(0), "{kind}: {}", text(&output.stderr));
+        std::fs::remove_dir_all(folder.0.join("run")).unwrap();
     }
 }
 
@@ -184,11 +189,12 @@ fn a_rank_of_four_reads_a_quarter_and_keeps_a_batch() {
             child.try_wait().unwrap().is_some()
         });
         assert!(child.wait().unwrap().success());
-        let ranks: Vec<&(u64, u64)> = most.values().filter(|(_, read)| *read > size / 16).collect();
+        // A launcher has what its ranks read counted too, and little memory.
+        let ranks: Vec<&(u64, u64)> = most.values().filter(|(peak, _)| *peak > size / 128).collect();
         assert_eq!(ranks.len(), 4, "{grid}: {most:?}");
         for (peak, read) in ranks {
             // Once to look for damage and once to learn; what lies between wanted pieces of less than a page may come along.
-            assert!(*read <= size / 2 + size / 32, "{grid}: {read} of {size} bytes");
+            assert!((size / 4..size / 2 + size / 32).contains(read), "{grid}: {read} of {size} bytes");
             // A batch of eight whole pictures is 64 MiB, as floats and in double precision on the way.
             assert!(*peak < size / 8, "{grid}: {peak} bytes in memory of {size} in the file");
         }
