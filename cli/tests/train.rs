@@ -100,7 +100,14 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
     flipped[last] ^= 16;
     for bad in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
         std::fs::write(&checkpoint, &bad).unwrap();
-        for output in [train(&["epochs=4", "--resume"]), finish(unisono(["predict", &file, &checkpoint]))] {
+        let resumed = [train(&["epochs=4", "--resume"]), train(&["epochs=4", "--resume", "-n", "4"])];
+        for output in &resumed {
+            // The whole one before it, and how to go on from there.
+            let message = text(&output.stderr);
+            assert!(message.contains("move it away to continue from"), "{message}");
+            assert!(message.contains("epoch-000001.safetensors, which is whole"), "{message}");
+        }
+        for output in resumed.into_iter().chain([finish(unisono(["predict", &file, &checkpoint]))]) {
             let message = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{message}");
             assert!(message.contains("epoch-000002.safetensors"), "{message}");

@@ -192,6 +192,30 @@ fn single_precision_differs_by_rounding_alone() {
     compare("single", CONVNET, &["precision=f32", "epochs=1"], &["data=2", "h=2,w=2"], 1e-5);
 }
 
+/// Nothing in it decides between two numbers, as rectifiers and max pooling do.
+const SMOOTH: &str = "
+name: same
+epochs: 20
+batch_size: 10
+test_every: 20
+save_every: 20
+data: {type: toy_images, sample: 40}
+rule: {type: momentum, rate: 0.02}
+model:
+  type: network
+  cost: softmax_cross_entropy
+  layers:
+    - {type: convolution, maps: 4, kernel: 5, stride: 3, activation: tanh}
+    - {type: pooling, pool: average, kernel: 2}
+    - {type: fully_connected, outputs: 8, activation: tanh}
+    - {type: fully_connected, outputs: 2}
+";
+
+#[test]
+fn rounding_of_single_precision_stays_small_where_nothing_decides() {
+    compare("smooth", SMOOTH, &[], &["data=2", "h=2,w=2"], 1e-5);
+}
+
 #[test]
 fn inputs_split_between_ranks_give_the_same_network() {
     compare("vector", PERCEPTRON, &[], &["v=2", "v=3", "v=6", "data=2,v=2", "h=2,w=2", "data=4"], 1e-10);

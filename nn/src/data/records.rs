@@ -109,10 +109,10 @@ impl Store for Records {
         if !self.form.kind.is_float() {
             return Ok(());
         }
-        let whole = [0..self.form.width];
+        let whole = 0..self.form.width;
         let mut values = vec![0.0; self.form.width];
         for sample in samples {
-            self.read(*sample, &whole, &mut values)?;
+            self.read(*sample, std::slice::from_ref(&whole), &mut values)?;
             refuse_unbounded(&self.locate(*sample).0.path, *sample, &values)?;
         }
         Ok(())
