@@ -85,7 +85,7 @@ def test_logistic_regression(workers: int, consistency: str) -> None:
 
 
 def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str) -> bytes:
-    """The last weights of a short experiment that these processes run, the same bits however many they are."""
+    """The last weights of a short experiment: the same bits, however many processes run it."""
     changes = ["--set", "epochs=2", "--set", "deterministic=true", "--mode", mode, "--out", str(out)]
     command = [*launcher, sys.executable, "-m", "unisono", "train", IRIS, *changes]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
@@ -97,7 +97,7 @@ def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str
 
 
 def test_experiment_under_torchrun(tmp_path: Path) -> None:
-    """`torchrun --no-python unisono train`: its processes train one model, and a wrong file ends all of them."""
+    """`torchrun --no-python unisono train`: its processes train one model, and a wrong grid ends all."""
     pytest.importorskip("torch")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     torchrun.append("--no-python")
