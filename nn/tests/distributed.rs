@@ -200,7 +200,7 @@ batch_size: 10
 test_every: 20
 save_every: 20
 data: {type: toy_images, sample: 40}
-rule: {type: momentum, rate: 0.02}
+rule: {type: momentum, rate: 0.005}
 model:
   type: network
   cost: softmax_cross_entropy
