@@ -67,11 +67,13 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
     ] {
         let file = folder.path("bad.yaml");
         std::fs::write(&file, bad).unwrap();
-        let output = finish(unisono(["train", &file, "--out", &folder.path("run")]));
-        let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{name}: {message}");
-        assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{name}: {message}");
-        assert!(!folder.0.join("run").exists(), "{name}");
+        for spread in [&[][..], &["-n", "4"]] {
+            let output = finish(unisono(["train", &file, "--out", &folder.path("run")].iter().chain(spread)));
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}: {message}");
+            assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{name}: {message}");
+            assert!(!folder.0.join("run").exists(), "{name}");
+        }
     }
     let output = finish(unisono(["train", &folder.path("none.yaml")]));
     assert_eq!(output.status.code(), Some(2));
