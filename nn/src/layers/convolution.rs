@@ -12,6 +12,8 @@ use crate::weight::Weight;
 
 /// The bytes of the widest registers.
 const REGISTER: usize = 64;
+/// About how many products take as long as to move a number from or to its columns.
+const MOVE: usize = 8;
 
 /// Filters that slide over the image. Weights are (output maps, input maps, kernel rows, kernel columns).
 ///
@@ -45,14 +47,17 @@ impl<T: Number> Convolution<T> {
         Convolution { name: name.into(), columns, output, weights, bias }
     }
 
-    /// The convolution that gives the error of the input from that of the output, where it costs about the same as the
-    /// other way, which adds up products where windows overlap.
+    /// The convolution that gives the error of the input from that of the output, where it is the cheaper way. The other
+    /// adds up products where windows overlap.
     fn backward(&self) -> Option<Columns> {
         let Window { kernel, stride, padding } = self.columns.window;
         let padding = [kernel[0].checked_sub(1 + padding[0])?, kernel[1].checked_sub(1 + padding[1])?];
-        let alike = 4 * self.columns.input.area() <= 5 * self.output.area();
+        let (input, output) = (self.columns.input, self.output);
+        // In products for each number of the kernel: one way gathers errors, the other stores and adds up what it found.
+        let gathered = input.area() * output.maps * (input.maps + MOVE);
+        let summed = output.area() * input.maps * (output.maps + 2 * MOVE);
         let window = Window { kernel, stride: [1, 1], padding };
-        (stride == [1, 1] && alike).then(|| Columns::new(self.output, window))
+        (stride == [1, 1] && gathered <= summed).then(|| Columns::new(output, window))
     }
 
     fn error_by_convolution(&self, back: Columns, threads: usize, error: &[T], input_error: &mut [T]) {
