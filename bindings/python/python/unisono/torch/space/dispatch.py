@@ -47,6 +47,18 @@ def rule(*names: str, always: bool = False, flat: bool = False) -> Callable[[Rul
     return declare
 
 
+def has_rule(name: str) -> bool:
+    """Whether an operation has a rule.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        Whether it has.
+    """
+    return name in _RULES
+
+
 def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Does an operation of which an argument is a part.
 
