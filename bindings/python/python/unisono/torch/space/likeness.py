@@ -76,11 +76,12 @@ def refuse_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
         # Where training has failed, ranks may all have NaN.
         same = np.isclose(sums, sums[:1], rtol=0, atol=1e-3 * np.abs(sizes[:1]), equal_nan=True)
     for place, name in enumerate(named):
-        if not same[:, place].all():
+        others = np.flatnonzero(~same[:, place]).tolist()
+        if others:
             raise UsageError(
                 f"rank {grid.rank}: spatial: expected the same parameters and buffers on every rank, "
-                f"received another {name} on {_ranks(np.flatnonzero(~same[:, place]).tolist())} than on rank 0: they "
-                "have come apart since they were compared; make the same steps on every rank, and call "
+                f"received another {name} on {_ranks(others)} than on rank 0: they have come apart since "
+                "they were compared; make the same steps on every rank, and call "
                 "unisono.torch.broadcast_parameters(module) to begin again"
             )
 

@@ -13,8 +13,8 @@ from unisono.torch.space.moves import share
 from unisono.torch.space.part import Part, bring, unflattened, unwrap, whole_shape, wrap
 from unisono.torch.space.passes import counts_fully
 
-_UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid logsigmoid
-log_sigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold _threshold exp exp2
+_UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
+logsigmoid log_sigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold _threshold exp exp2
 expm1 log log1p log2 log10 sqrt rsqrt square abs absolute neg negative positive sign sgn sin cos tan
 asin acos atan sinh cosh asinh acosh atanh arcsin arccos arctan erf erfc erfinv lgamma digamma floor
 ceil round trunc fix frac reciprocal isnan isinf isfinite isposinf isneginf logical_not bitwise_not
@@ -87,8 +87,8 @@ def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
     if not name.startswith("__"):
         refuse(
             f"a part to write to for {name}",
-            "make another tensor of both, without the _; statistics of the whole, as x.detach().mean(), can be "
-            "written",
+            "make another tensor of both, without the _; statistics of the whole, as x.detach().mean(), can "
+            "be written",
         )
     return binary(getattr(torch.Tensor, f"__{name[3:]}"), *args, **kwargs)
 
