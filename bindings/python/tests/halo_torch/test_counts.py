@@ -1,6 +1,9 @@
 """Everything counts once: what is gathered inside a model, parameters outside of it, and checkpoints."""
 
 import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -176,6 +179,34 @@ def test_terms_of_parameters_that_a_model_keeps():
         for _ in range(2):
             value = model(x).square().mean() + 0.1 * inner.penalty
             (value + inner.terms["scale"][0] + inner.penalty.square()).backward()
+
+    compare_losses(Body(between), loss)
+
+
+@dataclass
+class Found:
+    """What some models return."""
+
+    image: Any
+    terms: Any = None
+
+
+class Keyed(OrderedDict):
+    """A dictionary whose keys are attributes too."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+@pytest.mark.parametrize("kind", [Found, Keyed])
+def test_outputs_in_classes_of_their_own(kind):
+    def between(own, x):
+        return kind(image=own.second(x), terms=[own.scale.square().sum()])
+
+    def loss(model, x):
+        found = model(x)
+        assert type(found) is kind
+        (found.image.square().mean() + found.terms[0]).backward()
 
     compare_losses(Body(between), loss)
 

@@ -77,6 +77,8 @@ def agreed(
         texts.append(text)
         if one.device.type != "cpu":
             texts.append(f"on {one.device}")
+        elif one.layout != torch.strided or one.is_quantized:
+            texts.append(f"in the form {one.dtype if one.is_quantized else one.layout}")
 
     replaced((args, kwargs), note, note)
     if not local and not any(True for _ in parts_in(args, kwargs)):
@@ -169,6 +171,11 @@ def _varies(x: torch.Tensor) -> bool:
 
 def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
     for text in texts:
+        if text.startswith("in the form "):
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected ordinary tensors, received one {text}; convert it with "
+                ".to_dense() or .dequantize()"
+            )
         if text.startswith("on "):
             raise UsageError(
                 f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "
