@@ -94,7 +94,7 @@ def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise Unsupported(
             f"rank {grid.rank}: spatial: expected a plain call, received one inside of a transform of "
-            "torch.func such as grad or vmap; call torch.autograd.grad, with create_graph=True for more of them"
+            "torch.func such as grad or vmap; call torch.autograd.grad, with create_graph=True to go on"
         )
     scripted = isinstance(module, torch.jit.ScriptModule)
     if _compiles() or scripted or any(_is_compiled(one) for one in module.modules()):
