@@ -7,6 +7,7 @@ use crate::tree::{Breach, Source};
 const ADDRESSES: &[(&str, &str)] = &[
     ("src/memory/", "kernels over memory that other ranks see"),
     ("src/collectives/", "other ranks' memory and background buffers, for one call"),
+    ("src/cuda/", "functions of NVIDIA's libraries found at run time, and memory on devices"),
     ("src/transport/mod.rs", "an exchange lends its buffers until it ends"),
     ("src/transport/hosts.rs", "the same, passed on to two transports"),
     ("src/transport/arena/", "memory that all ranks of a host share"),
@@ -24,6 +25,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/tables/key_value/text.rs", "keys, under their part's lock"),
     ("src/tables/custom/shards.rs", "shards, under their locks"),
     ("src/halo/copy.rs", "kernels over boxes, which are checked to lie inside their memory"),
+    ("tests/cuda/", "device memory, for one call"),
     ("tests/halo/allocations.rs", "an allocator that counts"),
     ("src/world/origin.rs", "a page that the kernel wipes in forked children"),
     ("cli/src/bandwidth.rs", "a kernel for a processor's own instructions"),
