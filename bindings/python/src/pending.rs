@@ -11,6 +11,7 @@ use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
 use crate::memory::Memory;
+use crate::product::Product;
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);
@@ -43,7 +44,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait(),
             Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
-            Running::Get(pending) => pending.wait().map(Outcome::One),
+            Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
         }
     }
 }
