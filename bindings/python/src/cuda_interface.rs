@@ -8,6 +8,7 @@ use unisono::{DType, Error};
 
 use crate::array::Lent;
 use crate::errors::raise;
+use crate::nvidia;
 
 /// What an array says of its memory; our work comes after that of the stream that it names.
 pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
@@ -28,6 +29,7 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
     let stream: Option<u64> = optional("stream")?.map(|value| value.extract()).transpose()?;
 
     let failed = |error| raise(py, error);
+    nvidia::look_in_packages(py)?;
     let device = Device::of_address(address).map_err(failed)?;
     if let Some(theirs) = stream {
         // SAFETY: the protocol's promise: a living stream, or 1 or 2 for the default ones.

@@ -14,7 +14,7 @@ use unisono::{DType, Error, Result};
 use crate::array::Lent;
 use crate::cuda_interface;
 use crate::errors::raise;
-use crate::exchange;
+use crate::{exchange, nvidia};
 
 const PROCESSOR: i32 = 1;
 pub(crate) const CUDA: i32 = 2;
@@ -103,7 +103,8 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -
     let lent = describe_capsule(&kind, capsule, operation, reach)?;
     if let Some(device) = lent.device.as_ref().filter(|_| !is_ordered) {
         let theirs = exchange::current_stream(&kind, device.ordinal() as i32)?;
-        device.stream().follow(theirs).map_err(|error| raise(py, error))?;
+        // SAFETY: the library has just named its stream on this device.
+        unsafe { device.stream().follow_handle(theirs) }.map_err(|error| raise(py, error))?;
     }
     Ok(lent)
 }
@@ -162,10 +163,13 @@ pub(crate) fn cuda_device(
 ) -> PyResult<Option<Arc<CudaDevice>>> {
     let failure = match (place.kind, reach) {
         (PROCESSOR | PINNED, _) => return Ok(None),
-        (CUDA, Reach::Anywhere) => match CudaDevice::get(place.id.unsigned_abs()) {
-            Ok(device) => return Ok(Some(device)),
-            Err(error) => error,
-        },
+        (CUDA, Reach::Anywhere) => {
+            nvidia::look_in_packages(py)?;
+            match CudaDevice::get(place.id.unsigned_abs()) {
+                Ok(device) => return Ok(Some(device)),
+                Err(error) => error,
+            }
+        }
         (CUDA, Reach::Host) => {
             let what = "the array is in CUDA memory, and this call takes the processor's only";
             Error::unsupported(operation, what, "pass x.cpu()")

@@ -2,6 +2,7 @@
 
 use unisono::{DType, Error, Group, ReduceOp, Result};
 
+use crate::pending::Running;
 use crate::placed::{Placed, mixed};
 use crate::product::Product;
 
@@ -161,11 +162,11 @@ pub(crate) fn all_to_all_varied(
 ) -> Result<()> {
     match result {
         Product::Host(to) => {
-            let bytes = |part: &Placed| match part {
+            let bytes = parts.iter().map(|part| match part {
                 Placed::Host(view) => Ok(view.bytes()),
                 Placed::Cuda(_) => Err(elsewhere("all_to_all")),
-            };
-            let input = parts.iter().map(bytes).collect::<Result<Vec<_>>>()?.concat();
+            });
+            let input = bytes.collect::<Result<Vec<_>>>()?.concat();
             group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
         }
         Product::Cuda { memory, .. } => {
@@ -174,9 +175,11 @@ pub(crate) fn all_to_all_varied(
             let mut address = joined.span.address();
             for part in parts {
                 let Placed::Cuda(part) = part else { return Err(elsewhere("all_to_all")) };
-                stream.copy(address, part.span.address(), part.span.bytes())?;
+                // SAFETY: both arrays are held until the stream was waited for, below.
+                unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
                 address += part.span.bytes() as u64;
             }
+            stream.wait(&|| Ok(()))?;
             group.cuda().all_to_all(joined.span, sent, memory.span, received, memory.dtype)
         }
     }
@@ -197,4 +200,32 @@ pub(crate) fn recv(group: &Group, x: &mut Placed, from: usize, tag: u32) -> Resu
         }
         Placed::Cuda(x) => group.cuda().recv(x.span, x.dtype, from, tag),
     }
+}
+
+/// Begins to send; the array is kept until that has ended.
+pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Result<Running> {
+    Ok(match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            Running::Message(group.raw().start_send(x, dtype, to, tag)?)
+        }
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_send(x, span, dtype, to, tag)?)
+        }
+    })
+}
+
+/// Begins to receive; as `start_send`.
+pub(crate) fn start_recv(group: &Group, x: Placed, from: usize, tag: u32) -> Result<Running> {
+    Ok(match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            Running::Message(group.raw().start_recv(x, dtype, from, tag)?)
+        }
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_recv(x, span, dtype, from, tag)?)
+        }
+    })
 }

@@ -56,12 +56,12 @@ impl Group {
         py: Python<'_>,
         operation: &'static str,
         timeout: Option<f64>,
-        start: impl FnOnce(&unisono::Group) -> Result<unisono::Pending<Placed>>,
+        start: impl FnOnce(&unisono::Group) -> Result<Running>,
     ) -> PyResult<Py<PyAny>> {
         let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);
         let started = guard(operation, || start(group)).map_err(|error| raise(py, error))?;
-        Ok(Py::new(py, Pending::new(operation, Running::Message(started)))?.into_any())
+        Ok(Py::new(py, Pending::new(operation, started))?.into_any())
     }
 
     /// The handle for a call that wants something else than usual.

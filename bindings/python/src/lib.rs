@@ -21,6 +21,7 @@ mod key_value;
 mod locate;
 mod maker;
 mod memory;
+mod nvidia;
 mod pending;
 mod placed;
 mod producing;

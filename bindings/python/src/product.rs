@@ -39,13 +39,14 @@ impl Product {
 
     /// The parts of one flat result, each of its own shape, one after another.
     pub(crate) fn parts(self, py: Python<'_>, shapes: &[Vec<usize>]) -> PyResult<Vec<Py<PyAny>>> {
-        let mut end = 0;
+        let mut start = 0;
         let part = |shape: &Vec<usize>| {
-            let start = std::mem::replace(&mut end, end + shape.iter().product::<usize>());
+            let begin = start;
+            start += shape.iter().product::<usize>();
             match &self {
-                Product::Host(memory) => Ok(Py::new(py, memory.part(start, shape.clone()))?.into_any()),
+                Product::Host(memory) => Ok(Py::new(py, memory.part(begin, shape.clone()))?.into_any()),
                 Product::Cuda { array, .. } => {
-                    let range = PySlice::new(py, start as isize, (start + shape.iter().product::<usize>()) as isize, 1);
+                    let range = PySlice::new(py, begin as isize, start as isize, 1);
                     let flat = array.bind(py).get_item(range)?;
                     Ok(flat.call_method1("reshape", (PyTuple::new(py, shape)?,))?.unbind())
                 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from unisono.errors import Unsupported
@@ -28,6 +29,15 @@ def maker(like: Any | None, ordinal: int) -> Make:
         library = "torch"  # a subclass of its tensors
     # What speaks of CUDA but belongs to no library that makes arrays gets CuPy's, which takes it as well.
     return _MAKERS.get(library, _cupy)(ordinal, like)
+
+
+def folders() -> list[str]:
+    """Where packages that frameworks bring along keep NVIDIA's libraries.
+
+    Returns:
+        Folders.
+    """
+    return [str(folder) for root in sys.path for folder in sorted(Path(root).glob("nvidia/*/lib"))]
 
 
 def current() -> int:
