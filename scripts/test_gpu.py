@@ -1,7 +1,7 @@
 """Tests everything on CUDA memory, with ranks that share a device of this machine.
 
-It needs Python with unisono, NumPy, PyTorch, CuPy and JAX, and nothing to build: a wheel from elsewhere will do.
-On a machine without a device it says so and fails. Arguments choose tests by words of their names.
+It needs Python with unisono, NumPy, PyTorch, CuPy and JAX, and nothing to build: a wheel will do. On a
+machine without a device it says so and fails. Arguments choose tests by words of their names.
 """
 
 from __future__ import annotations

@@ -221,7 +221,8 @@ class Reduce(Move):
                 if not device.is_float(kind):
                     return TypeError(
                         f"{self.operation}: expected floating point for op 'avg', received "
-                        f"{device.title(kind)} in {variable.name}; leave it out, use 'max', or name the module that has it"
+                        f"{device.title(kind)} in {variable.name}; leave it out, use 'max', or name "
+                        "the module that has it"
                     )
         return self.differences(shown, 0)
 

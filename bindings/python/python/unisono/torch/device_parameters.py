@@ -15,7 +15,7 @@ from unisono.torch.gradients import reduce_gradients, scale
 class DeviceParameters:
     """Tensors of one CUDA device.
 
-    Averages and gradients stay on the device. What goes to a table goes through pinned memory, in one copy for
+    Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
     each element type.
     """
 

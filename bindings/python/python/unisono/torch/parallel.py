@@ -135,8 +135,8 @@ class DistributedDataParallel(torch.nn.Module):
         for name, one in trained.items():
             if one.device.type not in ("cpu", "cuda"):
                 raise UsageError(
-                    "DistributedDataParallel: expected parameters in the processor's or in CUDA memory, received "
-                    f"{name!r} on {one.device}; move the module with .cpu() or .cuda()"
+                    "DistributedDataParallel: expected parameters in the processor's or in CUDA memory, "
+                    f"received {name!r} on {one.device}; move the module with .cpu() or .cuda()"
                 )
 
     def _hook(self, bucket: Bucket, place: int) -> Any:
