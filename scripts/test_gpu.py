@@ -50,6 +50,8 @@ def tests() -> list[Test]:
     found.append(_by("staged", "models of PyTorch, 3 ranks", 3, "models.py"))
     found.append(Test("functions on a device", 0, ["workers.py"]))
     found.append(_by("ipc", "pytrees of JAX", 2, "pytrees.py"))
+    found.append(Test("the page On GPUs, 2 ranks", 2, ["page.py", "on-gpus.md", "cuda"]))
+    found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
     for path in ("ipc", "staged", "nccl"):
