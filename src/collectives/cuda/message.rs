@@ -174,6 +174,11 @@ mod tests {
     #[test]
     fn answers_have_tags_that_no_message_has() {
         let (one, other) = (answer_tag(true), answer_tag(false));
-        assert!(one & 1 != other & 1 && one != answer_tag(true) && one >= Slot::TAGS && one < Slot::FOUNDING - 100);
+        assert!(
+            one & 1 != other & 1
+                && one != answer_tag(true)
+                && one >= Slot::TAGS
+                && one < Slot::FOUNDING - 100
+        );
     }
 }
