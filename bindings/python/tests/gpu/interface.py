@@ -1,4 +1,4 @@
-"""Arrays that have `__cuda_array_interface__` alone, as those of Numba; results beside them are CuPy arrays."""
+"""Arrays that have `__cuda_array_interface__` alone, as Numba has; results beside them are CuPy arrays."""
 
 import cupy
 
