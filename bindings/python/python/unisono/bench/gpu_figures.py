@@ -73,8 +73,8 @@ def in_turns(
         cases: What to time, by name; each ends when the device has ended it.
         rounds: How often.
         group: The ranks; the slowest counts.
-        calls: How often a case is called in its turn; each call is timed. Processes that share a device take it
-            from each other at the first one.
+        calls: How often a case is called in its turn; each call is timed. At the first one, processes that
+            share a device take it from each other.
 
     Returns:
         The seconds of each call of each case.
