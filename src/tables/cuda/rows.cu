@@ -1,23 +1,10 @@
 // Rows by their numbers: checked, copied out, sorted. It knows no element types, only units of memory.
 
-typedef unsigned long long Count;
-
-struct Faults { Count row, nan; };
-
-__device__ inline bool refused(const Faults* faults) {
-    return faults && (faults->row != ~0ull || faults->nan != ~0ull);
-}
-
-__device__ inline Count thread_number() { return (Count)blockIdx.x * blockDim.x + threadIdx.x; }
-
 // Notes the position of the first id that is no row.
 extern "C" __global__ void check_rows(const long long* ids, Count count, Count rows, Faults* faults) {
     Count position = thread_number();
     if (position < count && (Count)ids[position] >= rows) atomicMin(&faults->row, position);
 }
-
-// How many rows a group of lanes has in flight: enough to hide the way to memory.
-const int FLIGHT = 4;
 
 // A group of `lanes` copies FLIGHT rows of `units` each. Neighbouring groups take neighbouring places in the result.
 template <class Unit>

@@ -1,16 +1,16 @@
 // The element types of tables, and the wider type in which each is computed: as on the processor.
-// ELEMENT and STATE are defined before this file.
+// ELEMENT and STATE are defined by the host.
 
 struct Half { unsigned short bits; };
 struct Brain { unsigned short bits; };
 
+typedef unsigned int Word; // integers wrap around
 typedef ELEMENT Element;
 typedef STATE State;
-typedef unsigned long long Count;
 
 __device__ inline float widen(float x) { return x; }
 __device__ inline double widen(double x) { return x; }
-__device__ inline unsigned int widen(unsigned int x) { return x; }
+__device__ inline Word widen(Word x) { return x; }
 __device__ inline Count widen(Count x) { return x; }
 
 __device__ inline float widen(Half x) {
@@ -45,7 +45,7 @@ __device__ inline Element narrow(State x) { return Narrow<Element>::from(x); }
 
 __device__ inline bool is_nan(float x) { return x != x; }
 __device__ inline bool is_nan(double x) { return x != x; }
-__device__ inline bool is_nan(unsigned int) { return false; }
+__device__ inline bool is_nan(Word) { return false; }
 __device__ inline bool is_nan(Count) { return false; }
 
 // Elements that are read and written at once.
@@ -53,12 +53,3 @@ template <class T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH < 16 ? sizeof(T) * WIDTH : 16) Pack { T at[WIDTH]; };
 
 const int WIDE = 16 / sizeof(Element);
-
-// What a call's checks found: the first wrong row id, the first NaN. All ones: nothing. Whatever changes a table looks here first.
-struct Faults { Count row, nan; };
-
-__device__ inline bool refused(const Faults* faults) {
-    return faults && (faults->row != ~0ull || faults->nan != ~0ull);
-}
-
-__device__ inline Count thread_number() { return (Count)blockIdx.x * blockDim.x + threadIdx.x; }

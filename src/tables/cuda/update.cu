@@ -1,5 +1,5 @@
-// Adds: to all rows, to rows in the order of a sorted list, and, for rules without state, to rows in any order. RULE is defined before
-// this file.
+// Adds: to all rows, to rows in the order of a sorted list, and, for rules without state, to rows in any order. RULE is defined by
+// the host, and so are STEPS and ATOMIC for rules that have them.
 
 typedef RULE Rule;
 
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(256) update_rows(
 // Adds to memory that others add to at the same time, where the hardware can: the sum is that of any order.
 
 __device__ inline void put(float* place, float x) { atomicAdd(place, x); }
-__device__ inline void put(unsigned int* place, unsigned int x) { atomicAdd(place, x); }
+__device__ inline void put(Word* place, Word x) { atomicAdd(place, x); }
 __device__ inline void put(Count* place, Count x) { atomicAdd(place, x); }
 
 __device__ inline void put(double* place, double x) {
@@ -176,8 +176,6 @@ template <> __device__ inline void put_pack<float, 4>(float* place, const Pack<f
                  : "memory");
 }
 #endif
-
-const int FLIGHT = 4;
 
 template <int WIDTH>
 __device__ void scatter(
