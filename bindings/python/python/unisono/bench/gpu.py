@@ -27,7 +27,7 @@ def _by(path: str) -> Part:
     return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
 
 
-PARTS = [_by("ipc"), _by("staged"), _by("nccl")]
+PARTS = [_by("ipc"), _by("staged"), _by("nccl"), Part("tables", "unisono.bench.gpu_tables", 1)]
 """What is measured, one job after the other."""
 
 LIMIT = 300.0
@@ -81,7 +81,9 @@ def main() -> int:
         print("unisono: bench gpu needs a CUDA device, and PyTorch sees none here", file=sys.stderr)
         return 1
     cuda: Any = torch.version.cuda
-    print(f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them, PyTorch {torch.__version__}, CUDA {cuda}")
+    print(
+        f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them, PyTorch {torch.__version__}, CUDA {cuda}"
+    )
     print(f"{'what':<40}{'minimum':>11}{'median':>11}  {'reference':<16}{'minimum':>11}{'ratio':>11}  wanted")
     found: list[dict[str, Any]] = []
     failed = False

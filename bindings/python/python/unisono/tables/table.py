@@ -15,9 +15,10 @@ class Table(SharedTable[_native.Table]):
     """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
 
     Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors, or anything
-    else that speaks DLPack, in the processor's memory or in that of a CUDA device. An array of the table's type is used where it is,
-    without a copy; one of another type is refused, and one with gaps is refused as `out` and copied as an
-    input. Lists and numbers are converted. Every call takes `timeout` (seconds; the default is the world's).
+    else that speaks DLPack, in the processor's memory or in that of a CUDA device. An array of the table's
+    type is used where it is, without a copy; one of another type is refused, and one with gaps is refused as
+    `out` and copied as an input. Lists and numbers are converted. Every call takes `timeout` (seconds; the
+    default is the world's).
     """
 
     def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
