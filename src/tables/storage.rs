@@ -195,7 +195,9 @@ impl Storage {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
         if let Some(shard) = &self.shard {
-            let changed = || versions.iter().for_each(|all| picks.clone().for_each(|pick| all.change(pick.row as usize)));
+            let changed = || {
+                versions.iter().for_each(|all| picks.clone().for_each(|pick| all.change(pick.row as usize)))
+            };
             return self.device_add_list(call, shard, picks.clone(), delta, context, changed);
         }
         self.room.by_stripe(picks, self.stripes_from(context.worker), |group| {

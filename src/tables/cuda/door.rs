@@ -6,6 +6,7 @@ use super::work::List;
 use crate::cuda::Span;
 use crate::error::{Error, Result};
 use crate::tables::description::TableKind;
+use crate::tables::storage::Section;
 use crate::tables::updater::UpdateContext;
 use crate::tables::{AddOptions, Rows, Table};
 use crate::transport::Call;
@@ -20,6 +21,12 @@ pub enum CudaRows<'a> {
     List(&'a [i64]),
     /// The same, with 64-bit row ids that are on the device too.
     Device(Span),
+}
+
+impl<'a> CudaRows<'a> {
+    fn of(rows: &'a Option<Vec<i64>>) -> CudaRows<'a> {
+        rows.as_deref().map_or(CudaRows::All, CudaRows::List)
+    }
 }
 
 /// A table's calls with arrays on a device; see [`Table::cuda`].
@@ -95,7 +102,7 @@ impl<'a> Cuda<'a> {
             let call = core.call(&self.table.group, "add");
             return self.add_now(&call, worker, rows, delta, options);
         }
-        let list = self.list(rows, delta.device())?;
+        let list = self.list("add", rows)?;
         self.table.add_soon(rows_of(rows, &list), &self.download(delta)?, options)
     }
 
@@ -103,17 +110,11 @@ impl<'a> Cuda<'a> {
     pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let table = self.table.in_background();
-        let wanted = |rows: &'_ Option<Vec<i64>>| rows.is_some();
-        let checked = match &rows {
-            Some(list) => self.check("get", CudaRows::List(list), *out.as_ref()),
-            None => self.check("get", CudaRows::All, *out.as_ref()),
-        };
+        let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
         self.table.core.queue.run(move || {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "get");
-                let list = rows.as_deref().unwrap_or(&[]);
-                let rows = if wanted(&rows) { CudaRows::List(list) } else { CudaRows::All };
-                table.cuda().get_now(&call, checked?, rows, *out.as_ref())?;
+                table.cuda().get_now(&call, checked?, CudaRows::of(&rows), *out.as_ref())?;
                 Ok(out)
             });
         });
@@ -140,12 +141,12 @@ impl<'a> Cuda<'a> {
         let staleness = match self.way(false) {
             Way::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
             Way::Pinned => {
-                let list = self.list(rows, out.device())?;
+                let list = self.list("get", rows)?;
                 let rows = rows_of(rows, &list);
                 core.get_here(call, worker, || core.staged_get(call, worker, rows, out))?
             }
             Way::Host => {
-                let list = self.list(rows, out.device())?;
+                let list = self.list("get", rows)?;
                 let mut bytes = vec![0; out.bytes()];
                 self.table.get_now(call, worker, rows_of(rows, &list), &mut bytes)?;
                 let mut taken = core.storage.desks.take(out.device())?;
@@ -171,12 +172,12 @@ impl<'a> Cuda<'a> {
                 core.add_here(call, worker, || self.change(call, shard, worker, rows, delta, options))
             }
             Way::Pinned => {
-                let list = self.list(rows, delta.device())?;
+                let list = self.list("add", rows)?;
                 let rows = rows_of(rows, &list);
                 core.add_here(call, worker, || core.staged_add(call, worker, rows, delta, options))
             }
             Way::Host => {
-                let list = self.list(rows, delta.device())?;
+                let list = self.list("add", rows)?;
                 let rows = rows_of(rows, &list);
                 let delta = self.download(delta)?;
                 self.table.check_add(rows, &delta, options)?;
@@ -190,7 +191,7 @@ impl<'a> Cuda<'a> {
         let storage = &self.table.core.storage;
         let faults = storage.with_shard(call, shard, |desk| match rows {
             CudaRows::All => {
-                let values = shard.section(crate::tables::storage::Section::Values);
+                let values = shard.section(Section::Values);
                 // SAFETY: both have as many bytes as all rows, which was checked; the lock is held.
                 unsafe { shard.stream().copy(out.address(), values, out.bytes())? };
                 desk.finish(false)
@@ -251,12 +252,10 @@ impl<'a> Cuda<'a> {
     }
 
     /// The row ids in host memory, where they are on the device.
-    fn list(&self, rows: CudaRows, device: u32) -> Result<Vec<i64>> {
+    fn list(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
         let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
-        debug_assert_eq!(ids.device(), device);
-        let list: Vec<i64> =
-            self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
-        self.table.check_rows("row ids", &list)?;
+        let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+        self.table.check_rows(operation, &list)?;
         Ok(list)
     }
 
@@ -273,7 +272,8 @@ impl<'a> Cuda<'a> {
             }
         };
         let device = self.table.device().unwrap_or(span.device());
-        let others = [Some(span.device()), if let CudaRows::Device(ids) = rows { Some(ids.device()) } else { None }];
+        let others =
+            [Some(span.device()), if let CudaRows::Device(ids) = rows { Some(ids.device()) } else { None }];
         if let Some(other) = others.into_iter().flatten().find(|&other| other != device) {
             let expected = format!("arrays on device {device} for {}", self.table.core.description);
             return refuse(expected, format!("one on device {other}"), "move it there first");

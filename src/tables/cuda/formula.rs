@@ -40,9 +40,7 @@ impl Formula {
         match updater {
             "add" => formula("Add", |_| some([])),
             "sgd" => formula("Sgd", |_| some([])),
-            "momentum" => {
-                formula("Momentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")]))
-            }
+            "momentum" => formula("Momentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")])),
             "nesterov" => formula("Nesterov", |set| some([set.of("momentum")])),
             "adagrad" => {
                 formula("Adagrad", |set| some(["learning_rate", "rho", "epsilon"].map(|name| set.of(name))))

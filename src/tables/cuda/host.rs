@@ -71,7 +71,10 @@ impl Storage {
                 unsafe {
                     desk.lanes.outward(room, rows.len() * bytes, chunk, |start, part| {
                         let places = &positions[start / bytes..];
-                        places.iter().zip(part.chunks_exact(bytes)).for_each(|(&place, row)| take(place, row));
+                        places
+                            .iter()
+                            .zip(part.chunks_exact(bytes))
+                            .for_each(|(&place, row)| take(place, row));
                         Ok(())
                     })?;
                 }

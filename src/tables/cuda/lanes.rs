@@ -18,11 +18,7 @@ pub(super) struct Lane {
 
 impl Lane {
     fn new(device: &Arc<Device>, bytes: usize) -> Result<Lane> {
-        Ok(Lane {
-            stream: Stream::new(device)?,
-            pinned: PinnedMemory::new(device, bytes)?,
-            memory: None,
-        })
+        Ok(Lane { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
     }
 
     /// Sends the chunk on to device memory.

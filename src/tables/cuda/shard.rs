@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::formula::Formula;
 use super::kernels::UpdateKernels;
-use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, open};
+use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, forget, open};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::header::Header;
@@ -67,7 +67,7 @@ enum Holding {
     /// This rank's, which gives it back when nobody has the table any more.
     Own(Option<DeviceMemory>),
     /// Another process's.
-    Opened { _mapped: Arc<Mapped> },
+    Opened(Arc<Mapped>),
     /// Another rank's of this process.
     Beside,
 }
@@ -130,7 +130,8 @@ impl Shard {
     ) -> Result<Shard> {
         let device = Device::get(ordinal)?;
         let published = read(place);
-        let formula = Formula::of(updater).ok_or_else(|| Error::internal("table", "an updater without kernels"))?;
+        let formula =
+            Formula::of(updater).ok_or_else(|| Error::internal("table", "an updater without kernels"))?;
         let kernels = UpdateKernels::new(&device, &formula, dtype)?;
         let gone = seat.is_dead(published.token);
         let (address, holding) = match memory {
@@ -142,21 +143,37 @@ impl Shard {
             }
             None if published.shown == 0 => {
                 let what = "device memory that other processes cannot open, on this machine";
-                return Err(Error::unsupported("table", what, "leave `device` out, or use ranks that are threads"));
+                return Err(Error::unsupported(
+                    "table",
+                    what,
+                    "leave `device` out, or use ranks that are threads",
+                ));
             }
             None => {
                 let (address, mapped) = open(&device, published.process, &published.exported)?;
-                (address, Holding::Opened { _mapped: mapped })
+                (address, Holding::Opened(mapped))
             }
         };
         let sections = Sections::of(&shape);
         let (place, parked) = ((place.0.clone(), place.1), parked.clone());
-        Ok(Shard { device, formula, kernels, shape, dtype, sections, address, published, holding, place, parked })
+        Ok(Shard {
+            device,
+            formula,
+            kernels,
+            shape,
+            dtype,
+            sections,
+            address,
+            published,
+            holding,
+            place,
+            parked,
+        })
     }
 
     /// Fails if the process is gone that had the memory: it went with it.
     pub fn check(&self, call: &Call, seat: &Seat) -> Result<()> {
-        let lost = matches!(self.holding, Holding::Opened { .. }) && seat.is_dead(self.published.token);
+        let lost = matches!(self.holding, Holding::Opened(_)) && seat.is_dead(self.published.token);
         match lost {
             false => Ok(()),
             true => {
@@ -206,7 +223,9 @@ fn read((extent, offset): (&Extent, usize)) -> Published {
 fn ended(rank: u32) -> Error {
     Error::unsupported(
         "table",
-        format!("a table in device memory after a restart: that memory ended with the process of rank {rank}"),
+        format!(
+            "a table in device memory after a restart: that memory ended with the process of rank {rank}"
+        ),
         "start the whole job again from a checkpoint",
     )
 }
@@ -221,10 +240,16 @@ fn elsewhere(published: &Published, device: &Device) -> Error {
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        if let Holding::Own(memory) = &mut self.holding
-            && let Some(memory) = memory.take()
-        {
-            self.parked.keep(Left { memory, place: self.place.clone() });
+        match &mut self.holding {
+            Holding::Own(memory) => {
+                let place = self.place.clone();
+                memory
+                    .take()
+                    .into_iter()
+                    .for_each(|memory| self.parked.keep(Left { memory, place: place.clone() }));
+            }
+            Holding::Opened(mapped) => forget(mapped),
+            Holding::Beside => {}
         }
     }
 }

@@ -42,12 +42,7 @@ impl Change {
 fn blocks(threads: usize) -> Result<u32> {
     let blocks = threads.div_ceil(THREADS as usize);
     i32::try_from(blocks).map(|blocks| blocks as u32).map_err(|_| {
-        Error::usage(
-            "table",
-            "a call on fewer elements",
-            format!("{threads} at once"),
-            "make several calls",
-        )
+        Error::usage("table", "a call on fewer elements", format!("{threads} at once"), "make several calls")
     })
 }
 
@@ -186,7 +181,13 @@ impl Shard {
     }
 
     /// Changes listed rows by a delta on the device, one row for each id; a row that stands there twice is changed twice.
-    pub(super) fn change_rows(&self, desk: &mut Desk, change: &Change, list: List, delta: u64) -> Result<Faults> {
+    pub(super) fn change_rows(
+        &self,
+        desk: &mut Desk,
+        change: &Change,
+        list: List,
+        delta: u64,
+    ) -> Result<Faults> {
         if list.count == 0 {
             return Ok(Faults::NONE);
         }
