@@ -26,6 +26,8 @@ pub(crate) enum Running {
     /// What comes is copied to the array by who waits for it.
     ToDevice(unisono::Pending<PinnedMemory>, OnDevice),
     Get(unisono::Pending<Memory>),
+    /// A table's rows, to a device.
+    DeviceGet(unisono::Pending<OnDevice>),
 }
 
 impl Running {
@@ -35,6 +37,7 @@ impl Running {
             Running::Message(pending) => pending.is_done(),
             Running::FromDevice(pending) | Running::ToDevice(pending, _) => pending.is_done(),
             Running::Get(pending) => pending.is_done(),
+            Running::DeviceGet(pending) => pending.is_done(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Running {
             Running::Message(pending) => pending.wait_timeout(limit),
             Running::FromDevice(pending) | Running::ToDevice(pending, _) => pending.wait_timeout(limit),
             Running::Get(pending) => pending.wait_timeout(limit),
+            Running::DeviceGet(pending) => pending.wait_timeout(limit),
         }
     }
 
@@ -60,6 +64,7 @@ impl Running {
                 stream.synchronize().map(|()| Outcome::Nothing)
             }
             Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
+            Running::DeviceGet(pending) => pending.wait().map(|_array| Outcome::Nothing),
         }
     }
 }

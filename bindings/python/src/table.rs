@@ -155,11 +155,11 @@ impl Table {
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
         let (running, made) = match out.map(|out| self.0.target_anywhere(out, "get")).transpose()? {
             Some(Placed::Host(view)) => (Running::Message(table.start_get(list, view)), None),
-            Some(Placed::Cuda(array)) => (Running::DeviceMessage(table.cuda().start_get(list, array)), None),
+            Some(Placed::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
             None => match self.room(py, &ids)? {
                 Product::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
                 Product::Cuda { array, memory } => {
-                    (Running::DeviceMessage(table.cuda().start_get(list, memory)), Some(array))
+                    (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
                 }
             },
         };
