@@ -117,18 +117,22 @@ impl Session {
         let shown = exported.as_ref().copied().unwrap_or_else(|_| Exported::zeroed());
         let all = meeting.meet(bytemuck::bytes_of(&shown))?;
         let can_open = all.chunks_exact(size_of::<Exported>()).zip(&facts).all(|(bytes, other)| {
-            let elsewhere = other.host != facts[me].host;
-            let same = other.process == facts[me].process;
-            elsewhere
-                || same
-                || cuda::open(device, other.process, &bytemuck::pod_read_unaligned(bytes)).is_ok()
+            if other.host != facts[me].host {
+                return true;
+            }
+            if other.process == facts[me].process {
+                return device.reach(&other.device).is_ok();
+            }
+            cuda::open(device, other.process, &bytemuck::pod_read_unaligned(bytes)).is_ok()
         });
         let devices: Vec<_> = facts.iter().map(|one| (one.host, one.device)).collect();
         let workers = Workers::for_devices(&devices);
         // A large library: looked for only where it may serve.
         let wants_nccl = facts[me].wish == Wish::NCCL || workers.all.len() == facts.len();
         let nccl = facts.len() > 1 && wants_nccl && NCCL.load().is_ok();
-        let mine = Abilities { nccl: nccl.into(), ipc: (exported.is_ok() && can_open).into() };
+        let alone = facts.iter().all(|other| other.process == facts[me].process);
+        let ipc = can_open && (alone || exported.is_ok());
+        let mine = Abilities { nccl: nccl.into(), ipc: ipc.into() };
         let all = meeting.meet(bytemuck::bytes_of(&mine))?;
         let abilities: Vec<Abilities> =
             all.chunks_exact(size_of::<Abilities>()).map(bytemuck::pod_read_unaligned).collect();
