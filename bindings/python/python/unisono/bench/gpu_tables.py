@@ -35,17 +35,24 @@ def rows(speed: float) -> None:
     Figure.of(name, times["get"], "index_select", min(times["index_select"]), 1.2).show()
 
     few = torch.randint(0, ROWS // 100, (LISTED,), device="cuda")
-    for words, listed in (("rows", ids), ("rows, 40 times each", few)):
-        times = in_turns(
-            {
-                "add": lambda listed=listed: table.add(delta, listed, wait=True),
-                "index_add_": lambda listed=listed: theirs.index_add_(0, listed, delta),
-            },
-            10,
-        )
-        name = f"add {LISTED // 1_000_000} M {words}"
-        Figure.of(name, times["add"], "index_add_", min(times["index_add_"]), 1.5).show()
+    adds("rows", table, theirs, ids, delta)
+    adds("rows, 40 times each", table, theirs, few, delta)
     assert torch.allclose(table.get(few[:1000]), theirs[few[:1000]], rtol=1e-3, atol=1e-2)
+
+
+def adds(
+    words: str, table: uni.MatrixTable, theirs: torch.Tensor, ids: torch.Tensor, delta: torch.Tensor
+) -> None:
+    """Adds to listed rows, here and there."""
+    times = in_turns(
+        {
+            "add": lambda: table.add(delta, ids, wait=True),
+            "index_add_": lambda: theirs.index_add_(0, ids, delta),
+        },
+        10,
+    )
+    name = f"add {LISTED // 1_000_000} M {words}"
+    Figure.of(name, times["add"], "index_add_", min(times["index_add_"]), 1.5).show()
 
 
 def adam(speed: float) -> None:
