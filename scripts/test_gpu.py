@@ -67,6 +67,8 @@ def tests() -> list[Test]:
             found.append(Test(f"tables, {part}, {ranks} ranks", ranks, ["tables.py", part]))
     types = ["float16", "bfloat16", "int32", "int64"]
     found.append(Test("tables, updaters, other types", 2, ["tables.py", "updaters", *types]))
+    for library in ("cupy", "jax"):
+        found.append(Test(f"tables, {library}", 2, ["tables.py", "libraries", library]))
     found.append(Test("tables, threads", 0, ["table_threads.py", "3"]))
     says = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
     found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], says=says))

@@ -11,6 +11,7 @@ import torch
 from updaters import DEFAULTS, Reference
 
 import unisono as uni
+from libraries import library
 
 STATES = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
 """How far from double precision the values of a type may be, after a few adds."""
@@ -209,6 +210,26 @@ def arrays(world):
     print(f"{world.size} ranks: tables in the host, arrays on the device")
 
 
+def libraries(world, name):
+    """Arrays of another library than PyTorch, for tables in both places; results are of that library."""
+    arrays = library(name)
+    delta = np.random.default_rng(8).integers(-9, 9, (500, 24)).astype("float32")
+    rows = np.random.default_rng(9).integers(0, 100, 500)
+    expected = np.zeros((100, 24), "float32")
+    np.add.at(expected, rows, delta)
+    for place in ("cuda", "cpu"):
+        table = uni.MatrixTable(100, 24, device=place)
+        if world.rank == 0:
+            table.add(arrays.put(delta), arrays.put(rows), wait=True)
+        uni.barrier()
+        np.testing.assert_array_equal(arrays.get(table.get(arrays.put(rows))), expected[rows])
+        if arrays.in_place:
+            out = arrays.put(np.zeros((100, 24), "float32"))
+            np.testing.assert_array_equal(arrays.get(table.get(out=out)), expected)
+        uni.barrier()
+    print(f"{world.size} ranks: tables take arrays of {name}")
+
+
 def refused(call, *words, kind=uni.UsageError):
     """The call must fail, and say these words."""
     try:
@@ -279,6 +300,7 @@ if __name__ == "__main__":
         "alike": lambda: alike(joined),
         "checkpoints": lambda: checkpoints(joined),
         "arrays": lambda: arrays(joined),
+        "libraries": lambda: libraries(joined, *rest),
         "mistakes": lambda: mistakes(joined),
         "lost": lambda: lost(joined),
     }[what]()
