@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import torch
+from libraries import library
 from updaters import DEFAULTS, Reference
 
 import unisono as uni
-from libraries import library
 
 STATES = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
 """How far from double precision the values of a type may be, after a few adds."""
