@@ -104,6 +104,7 @@ pub(super) fn choose(facts: &[Facts], abilities: &[Abilities], most: usize) -> R
     let refuse = |what: &str, advice: &str| Err(Error::unsupported("UNISONO_CUDA_PATH", what, advice));
     match first.wish {
         Wish::STAGED => Ok(Path::Staged),
+        Wish::NCCL if facts.len() == 1 => Ok(Path::Direct),
         Wish::NCCL if nccl => Ok(Path::Nccl),
         Wish::NCCL => refuse("nccl is wanted, but some rank has no NCCL", "see `unisono doctor`"),
         _ if one_process && opens => Ok(Path::Direct),

@@ -46,6 +46,9 @@ pub(super) struct Kept {
     pub pinned: [Option<PinnedMemory>; 2],
 }
 
+/// Kept memory comes in multiples of this.
+const GRAIN: usize = 2 << 20;
+
 /// A buffer that is at least as long, made anew if the one there is not.
 pub(super) fn at_least<M>(
     kept: &mut Option<M>,
@@ -56,18 +59,30 @@ pub(super) fn at_least<M>(
     if kept.as_ref().is_none_or(|memory| length(memory) < bytes) {
         // First the old one goes: both may not fit.
         *kept = None;
-        *kept = Some(make(bytes.next_power_of_two())?);
+        *kept = Some(make(bytes.next_multiple_of(GRAIN))?);
     }
     kept.as_mut().ok_or_else(|| nonsense("memory was not kept"))
+}
+
+/// A number that no other process of the host has, now or later.
+fn process_number() -> u64 {
+    // Read once for a process; a forked child is another one.
+    static KNOWN: Mutex<(u32, u64)> = Mutex::new((0, 0));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = process::own();
+    if known.0 != pid {
+        *known = (pid, process::start_time(pid).unwrap_or(0) << 24 ^ u64::from(pid));
+    }
+    known.1
 }
 
 /// What this rank says of itself.
 pub(super) fn facts(group: &Group, device: &Device) -> Result<Facts> {
     let wish = std::env::var("UNISONO_CUDA_PATH").ok();
-    let (pid, rank) = (process::own(), group.members()[group.rank()]);
+    let rank = group.members()[group.rank()];
     Ok(Facts {
         device: device.uuid(),
-        process: process::start_time(pid).unwrap_or(0) << 24 ^ u64::from(pid),
+        process: process_number(),
         host: group.core.common.hosts[rank] as u32,
         wish: Wish::parse(wish.as_deref())?,
     })
