@@ -63,6 +63,16 @@ def tests() -> list[Test]:
         killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
         killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
         found += [late, killed]
+    for ranks in (4, 2, 1):
+        for part in ("updaters", "alike", "checkpoints", "arrays", "mistakes"):
+            found.append(Test(f"tables, {part}, {ranks} ranks", ranks, ["tables.py", part]))
+    types = ["float16", "bfloat16", "int32", "int64"]
+    found.append(Test("tables, updaters, other types", 2, ["tables.py", "updaters", *types]))
+    for library in ("cupy", "jax"):
+        found.append(Test(f"tables, {library}", 2, ["tables.py", "libraries", library]))
+    found.append(Test("tables, threads", 0, ["table_threads.py", "3"]))
+    says = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
+    found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], says=says))
     return found
 
 

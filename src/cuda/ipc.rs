@@ -103,10 +103,18 @@ impl Drop for Mapped {
     }
 }
 
+/// What is open, by device; the last one used comes last.
+static OPEN: Mutex<Vec<(u32, Arc<Mapped>)>> = Mutex::new(Vec::new());
+
+/// Lets go of what another process exported and will not use again: its memory stays taken as long as it is open here.
+pub(crate) fn forget(mapped: &Arc<Mapped>) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|(_, other)| !Arc::ptr_eq(mapped, other));
+}
+
 /// Opens what another process (`owner`, a number of its own) exported; the address holds as long as the result lives.
 /// What is opened once stays open for the next time, until its owner shows something else in its place.
 pub(crate) fn open(device: &Arc<Device>, owner: u64, exported: &Exported) -> Result<(u64, Arc<Mapped>)> {
-    static OPEN: Mutex<Vec<(u32, Arc<Mapped>)>> = Mutex::new(Vec::new());
     let offset = exported.address.wrapping_sub(exported.base);
     if offset > exported.length {
         return Err(Error::internal("CUDA memory", "an exported address lies outside its allocation"));

@@ -18,7 +18,7 @@ mod stream;
 mod survey;
 
 pub use device::Device;
-pub(crate) use ipc::{Exported, Mapped, export, open};
+pub(crate) use ipc::{Exported, Mapped, export, forget, open};
 pub use kernel::{Argument, Kernel, Source};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};

@@ -1,4 +1,4 @@
-//! Collectives on CUDA memory: the same bits as on the host, by every path; and what is said where there is no device.
+//! Collectives and tables on CUDA memory: the same bits as on the host, by every path; and what is said where there is no device.
 
 mod buffer;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -6,6 +6,7 @@ mod buffer;
 mod harness;
 mod speed;
 mod suite;
+mod tables;
 
 use std::time::Duration;
 

@@ -16,6 +16,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/transport/posted.rs", "buffers of messages that are under way"),
     ("src/transport/mpi/", "functions of a C library found at run time"),
     ("src/tables/storage.rs", "rows in shared memory, under their stripe's lock"),
+    ("src/tables/cuda/", "rows on devices, under their table's lock, and spans that callers lend"),
     ("src/tables/versions.rs", "numbers in shared memory"),
     ("src/tables/joining.rs", "the roles in shared memory"),
     ("src/tables/header.rs", "the first bytes of a table's memory"),

@@ -23,6 +23,8 @@ pub(crate) enum Running {
     Message(unisono::Pending<View>),
     DeviceMessage(unisono::Pending<OnDevice>),
     Get(unisono::Pending<Memory>),
+    /// A table's rows, to a device.
+    DeviceGet(unisono::Pending<OnDevice>),
 }
 
 impl Running {
@@ -32,6 +34,7 @@ impl Running {
             Running::Message(pending) => pending.is_done(),
             Running::DeviceMessage(pending) => pending.is_done(),
             Running::Get(pending) => pending.is_done(),
+            Running::DeviceGet(pending) => pending.is_done(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Running {
             Running::Message(pending) => pending.wait_timeout(limit),
             Running::DeviceMessage(pending) => pending.wait_timeout(limit),
             Running::Get(pending) => pending.wait_timeout(limit),
+            Running::DeviceGet(pending) => pending.wait_timeout(limit),
         }
     }
 
@@ -50,6 +54,7 @@ impl Running {
             Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
             Running::DeviceMessage(pending) => pending.wait().map(|_array| Outcome::Nothing),
             Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
+            Running::DeviceGet(pending) => pending.wait().map(|_array| Outcome::Nothing),
         }
     }
 }

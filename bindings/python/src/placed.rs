@@ -101,6 +101,12 @@ impl OnDevice {
     }
 }
 
+impl AsRef<Span> for OnDevice {
+    fn as_ref(&self) -> &Span {
+        &self.span
+    }
+}
+
 /// Where a result is to be.
 #[derive(Clone)]
 pub(crate) enum Place {
@@ -118,6 +124,12 @@ impl Place {
             None => Ok(Place::Host),
             Some(device) => Ok(Place::Cuda(Arc::new(Maker::like(x.py(), Some(x), device)?))),
         }
+    }
+
+    /// A device, in the library that the program has imported.
+    pub(crate) fn on(py: Python<'_>, device: u32) -> PyResult<Place> {
+        let device = Device::get(device).map_err(|error| raise(py, error))?;
+        Ok(Place::Cuda(Arc::new(Maker::like(py, None, device)?)))
     }
 
     /// The current device of the library that the program has imported, for a result that goes with no array.

@@ -27,7 +27,7 @@ def _by(path: str) -> Part:
     return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
 
 
-PARTS = [_by("ipc"), _by("staged"), _by("nccl")]
+PARTS = [_by("ipc"), _by("staged"), _by("nccl"), Part("tables", "unisono.bench.gpu_tables", 1)]
 """What is measured, one job after the other."""
 
 LIMIT = 300.0
