@@ -15,6 +15,7 @@
 extern crate self as unisono;
 
 mod collectives;
+pub mod cuda;
 pub mod error;
 pub mod halo;
 pub mod launch;

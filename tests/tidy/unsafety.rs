@@ -7,6 +7,7 @@ use crate::tree::{Breach, Source};
 const ADDRESSES: &[(&str, &str)] = &[
     ("src/memory/", "kernels over memory that other ranks see"),
     ("src/collectives/", "other ranks' memory and background buffers, for one call"),
+    ("src/cuda/", "functions of NVIDIA's libraries found at run time, and memory on devices"),
     ("src/transport/mod.rs", "an exchange lends its buffers until it ends"),
     ("src/transport/hosts.rs", "the same, passed on to two transports"),
     ("src/transport/arena/", "memory that all ranks of a host share"),
