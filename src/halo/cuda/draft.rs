@@ -120,8 +120,11 @@ impl Draft {
         for field in 0..self.fields {
             let local = |common| Contribution { common, origin: self.input(field), skip: 0 };
             let mut contributions: Vec<Contribution> = self.plan.local.iter().map(local).collect();
-            // As on the processor: a box that has every element comes first.
-            contributions.sort_by_key(|one| !one.common.covers(elements));
+            // As on the processor: a box that has every element comes first, where sums are of the elements' own type.
+            let whole = contributions.iter().position(|one| one.common.covers(elements));
+            if let Some(whole) = whole.filter(|_| wide == element) {
+                contributions[..=whole].rotate_right(1);
+            }
             for (lane, &member) in self.members.iter().enumerate() {
                 let Some(parcel) = of(&self.plan.sends, member) else { continue };
                 let (origin, skip) = (arrived(lane), field * parcel.elements * element);

@@ -75,7 +75,9 @@ enum Held {
 struct Shown {
     /// Which process it is; zero if its buffer cannot be shown.
     process: u64,
+    /// Its buffer, and where that begins there.
     exported: Exported,
+    start: u64,
     /// The parcel for the other, in the exporting process, and how far the second one is from it.
     address: u64,
     flip: u64,
@@ -100,7 +102,8 @@ impl Passage {
         let flip = if bytes < LARGE { bytes } else { 0 };
         let memory = Arc::new(DeviceMemory::new(device, bytes + flip)?);
         remember(&memory);
-        let exported = cuda::export(device, &memory.span()).ok();
+        // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
+        let exported = cuda::export(device, &unsafe { memory.span() }).ok();
         let seat = group.core.common.seat.as_ref();
         let near = |lane: &Lane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
         let can = exported.is_some() && lanes.iter().all(near) && !is_staging_wanted();
@@ -110,7 +113,7 @@ impl Passage {
         }
         for one in &mut shown {
             one.process = if can { this_process() } else { 0 };
-            one.flip = flip as u64;
+            (one.start, one.flip) = (memory.address(), flip as u64);
             if let Some(exported) = exported {
                 one.exported = exported;
             }
@@ -259,11 +262,11 @@ fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
         return Err(nowhere());
     }
     if shown.process == this_process() {
-        let memory = recall(shown.exported.address()).ok_or_else(nowhere)?;
+        let memory = recall(shown.start).ok_or_else(nowhere)?;
         return Ok((Origin::Buffer { address: shown.address, flip: shown.flip }, Held::Own(memory)));
     }
     let (start, mapped) = cuda::open(device, shown.process, &shown.exported)?;
-    let address = start + (shown.address - shown.exported.address());
+    let address = start + (shown.address - shown.start);
     Ok((Origin::Buffer { address, flip: shown.flip }, Held::Opened(mapped)))
 }
 

@@ -93,7 +93,7 @@ impl Program {
         let Some(table) = &self.tables[usize::from(aligned)] else { return Ok(()) };
         let mut addresses = [0u64; ARRAYS];
         addresses[..arrays.len()].copy_from_slice(arrays);
-        let addresses = Argument::Bytes(bytemuck::bytes_of(&addresses));
+        let addresses = Argument::Bytes(bytemuck::cast_slice(&addresses));
         let (jobs, count, blocks) = table.copies;
         if blocks > 0 {
             let kernel = device.kernel(&BOXES, "copy_boxes")?;
