@@ -101,7 +101,7 @@ impl Raw<'_> {
                 "use a smaller one",
             ));
         }
-        let signature = Signature::new(Verb::Send, 0).of(dtype, count);
+        let signature = Signature::new(Verb::Send, 0).of(dtype, count).on_device(self.on_device);
         Ok(Slot { context: self.group.core.context, tag, signature })
     }
 }

@@ -1,6 +1,9 @@
 //! A device's primary context: the one that PyTorch, CuPy and JAX use too, so that their addresses are ours.
 
-use super::driver::{Driver, Handle};
+use std::ffi::c_int;
+
+use super::driver::{Driver, Functions, Handle};
+use super::error::NOT_READY;
 use crate::error::Result;
 
 /// The context of one device, retained as long as the process lives.
@@ -22,6 +25,15 @@ impl Context {
         let code = unsafe { (self.driver.functions.context_push)(self.raw) };
         self.driver.check(code, "CUDA", || "the device's context cannot be used".into())?;
         Ok(Entered(self.driver))
+    }
+
+    /// Whether what is asked for has ended; fails if it, or anything before it, went wrong.
+    pub fn is_done(self, ask: impl FnOnce(&Functions) -> c_int) -> Result<bool> {
+        let _entered = self.enter()?;
+        match ask(&self.driver.functions) {
+            NOT_READY => Ok(false),
+            code => self.driver.check(code, "CUDA", || "work on the device failed".into()).map(|()| true),
+        }
     }
 }
 

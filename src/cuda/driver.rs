@@ -39,6 +39,7 @@ functions! {
         stream_wait_event = "cuStreamWaitEvent"(Handle, Handle, c_uint);
         event_create = "cuEventCreate"(*mut Handle, c_uint);
         event_record = "cuEventRecord"(Handle, Handle);
+        event_query = "cuEventQuery"(Handle);
         event_destroy = "cuEventDestroy_v2"(Handle);
         memory_allocate = "cuMemAlloc_v2"(*mut u64, usize);
         memory_free = "cuMemFree_v2"(u64);

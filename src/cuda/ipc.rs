@@ -35,6 +35,23 @@ pub(crate) struct Exported {
     address: u64,
 }
 
+impl Exported {
+    /// Bytes that only this process can reach.
+    pub fn here(span: &Span) -> Exported {
+        Exported { address: span.address(), ..Exported::zeroed() }
+    }
+
+    /// Where the bytes are in their owner's process.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether they begin there.
+    pub fn is_at(&self, address: u64) -> bool {
+        self.address == address
+    }
+}
+
 /// Shows bytes to other processes of this host. Fails where the driver cannot: memory of a pool, of virtual addresses
 /// (torch's expandable segments), or managed memory.
 pub(crate) fn export(device: &Arc<Device>, span: &Span) -> Result<Exported> {

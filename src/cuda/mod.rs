@@ -23,5 +23,5 @@ pub use library::look_in;
 pub(crate) use library::{NCCL, functions};
 pub use memory::{DeviceMemory, PinnedMemory, Registered};
 pub use span::Span;
-pub use stream::Stream;
+pub use stream::{Event, Stream};
 pub use survey::{Component, Survey, survey};

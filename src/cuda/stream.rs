@@ -1,12 +1,12 @@
 //! A stream: work of the device, one after another, and the wait for it.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::device::Device;
 use super::driver::Handle;
-use super::error::NOT_READY;
 use crate::error::Result;
 
 /// Waits for no other stream, not even the default one.
@@ -93,8 +93,7 @@ impl Stream {
 
     /// Lets what comes next on this stream wait for all that the other one has to do so far.
     pub fn follow(&self, other: &Stream) -> Result<()> {
-        // SAFETY: a stream's own handle, which lives as long as the stream.
-        unsafe { self.follow_handle(other.handle()) }
+        self.follow_mark(&other.mark()?)
     }
 
     /// As [`Stream::follow`], for a stream of somebody else's (1 and 2 are the driver's default ones).
@@ -102,54 +101,46 @@ impl Stream {
     /// # Safety
     /// The handle is that of a living stream of this device.
     pub unsafe fn follow_handle(&self, other: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
-        let (driver, mut event) = (self.context.driver, std::ptr::null_mut());
         let other: Handle = std::ptr::without_provenance_mut(other as usize);
-        // SAFETY: the event lives until all three calls are made; the driver keeps what it still needs of it.
-        let code = unsafe {
-            let code = (driver.functions.event_create)(&mut event, NO_TIMING);
-            driver.check(code, "CUDA event", || "it cannot be made".into())?;
-            let recorded = (driver.functions.event_record)(event, other);
-            let waits = match recorded {
-                0 => (driver.functions.stream_wait_event)(self.raw, event, 0),
-                problem => problem,
-            };
-            (driver.functions.event_destroy)(event);
-            waits
-        };
-        driver.check(code, "CUDA stream", || "it cannot wait for another".into())
+        // It is theirs: only its work so far is looked at, and it is not destroyed.
+        let other = ManuallyDrop::new(Stream { context: self.context, raw: other });
+        self.follow(&other)
     }
 
     /// Whether all work is done.
     pub fn is_done(&self) -> Result<bool> {
-        let _entered = self.context.enter()?;
         // SAFETY: the stream lives.
-        let code = unsafe { (self.context.driver.functions.stream_query)(self.raw) };
-        if code == NOT_READY {
-            return Ok(false);
-        }
-        self.context.driver.check(code, "CUDA", || "work on the device failed".into()).map(|()| true)
+        self.context.is_done(|functions| unsafe { (functions.stream_query)(self.raw) })
     }
 
     /// Waits until all work is done. `until` is asked now and then: its error ends the wait, once the device has let go of
     /// the memory that it works on.
     pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
-        let (started, mut asked) = (Instant::now(), Instant::now());
-        while !self.is_done()? {
-            if asked.elapsed() >= ASK {
-                asked = Instant::now();
-                if let Err(error) = until() {
-                    // No kernel of ours waits for anybody, so this ends.
-                    let _ = self.synchronize();
-                    return Err(error);
-                }
-            }
-            match started.elapsed() < EAGER {
-                true => std::hint::spin_loop(),
-                false => std::thread::sleep(PAUSE),
-            }
-        }
-        Ok(())
+        // No kernel of ours waits for anybody, so the device comes to an end.
+        patiently(|| self.is_done(), until).inspect_err(|_| drop(self.synchronize()))
+    }
+
+    /// A mark behind all work so far.
+    pub fn mark(&self) -> Result<Event> {
+        let _entered = self.context.enter()?;
+        let mut event = Event { context: self.context, raw: std::ptr::null_mut() };
+        let driver = self.context.driver;
+        // SAFETY: writes one handle, which the event then has.
+        let code = unsafe { (driver.functions.event_create)(&mut event.raw, NO_TIMING) };
+        driver.check(code, "CUDA event", || "it cannot be made".into())?;
+        // SAFETY: both live.
+        let code = unsafe { (driver.functions.event_record)(event.raw, self.raw) };
+        driver.check(code, "CUDA event", || "it cannot be recorded".into())?;
+        Ok(event)
+    }
+
+    /// Lets what comes next on this stream wait for a mark.
+    pub fn follow_mark(&self, event: &Event) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let driver = self.context.driver;
+        // SAFETY: both live; the driver keeps what it still needs of the event.
+        let code = unsafe { (driver.functions.stream_wait_event)(self.raw, event.raw, 0) };
+        driver.check(code, "CUDA stream", || "it cannot wait for another".into())
     }
 
     /// Waits until all work is done, whatever comes.
@@ -168,4 +159,50 @@ impl Drop for Stream {
             unsafe { (self.context.driver.functions.stream_destroy)(self.raw) };
         }
     }
+}
+
+/// A moment of a stream; see [`Stream::mark`].
+pub struct Event {
+    context: Context,
+    raw: Handle,
+}
+
+// SAFETY: the driver's functions on an event may be called from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Waits until the stream has come to this mark; `until` is asked now and then, and its error ends the wait. The device
+    /// may still be at work then.
+    pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
+        // SAFETY: the event lives.
+        let is_done = || self.context.is_done(|functions| unsafe { (functions.event_query)(self.raw) });
+        patiently(is_done, until)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: nobody has the event any more; the driver keeps what it still needs of it.
+            unsafe { (self.context.driver.functions.event_destroy)(self.raw) };
+        }
+    }
+}
+
+/// Waits for the device: without pause at first, because most work is short.
+fn patiently(is_done: impl Fn() -> Result<bool>, until: &dyn Fn() -> Result<()>) -> Result<()> {
+    let (started, mut asked) = (Instant::now(), Instant::now());
+    while !is_done()? {
+        if asked.elapsed() >= ASK {
+            asked = Instant::now();
+            until()?;
+        }
+        match started.elapsed() < EAGER {
+            true => std::hint::spin_loop(),
+            false => std::thread::sleep(PAUSE),
+        }
+    }
+    Ok(())
 }

@@ -112,7 +112,8 @@ pub(crate) struct Signature {
     verb: u8,
     dtype: u8,
     operation: u8,
-    deterministic: u8,
+    /// [`DETERMINISTIC`], [`ON_DEVICE`].
+    manner: u8,
     root: u32,
     /// Elements; [`Signature::VARIES`] where ranks may differ.
     count: u64,
@@ -122,6 +123,9 @@ pub(crate) struct Signature {
 }
 
 const NO_ROOT: u32 = u32::MAX;
+
+const DETERMINISTIC: u8 = 1;
+const ON_DEVICE: u8 = 2;
 
 impl Signature {
     /// The count of calls whose ranks may pass different lengths.
@@ -160,7 +164,13 @@ impl Signature {
     }
 
     pub fn deterministic(mut self, deterministic: bool) -> Signature {
-        self.deterministic = u8::from(deterministic);
+        self.manner |= if deterministic { DETERMINISTIC } else { 0 };
+        self
+    }
+
+    /// The elements are in the memory of a device.
+    pub fn on_device(mut self, on_device: bool) -> Signature {
+        self.manner |= if on_device { ON_DEVICE } else { 0 };
         self
     }
 
@@ -192,7 +202,10 @@ impl fmt::Display for Signature {
         if self.parts != 0 {
             write!(f, " in parts {:04x}", self.parts as u16)?;
         }
-        if self.deterministic != 0 {
+        if self.manner & ON_DEVICE != 0 {
+            f.write_str(" in CUDA memory")?;
+        }
+        if self.manner & DETERMINISTIC != 0 {
             f.write_str(", deterministic")?;
         }
         if self.root != NO_ROOT {

@@ -14,9 +14,13 @@ class Group:
     """Ranks that work together; every member makes the same calls in the same order.
 
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
-    tensors in the processor's memory, or anything else that speaks DLPack, of type float32, float64, float16,
-    bfloat16, int8, uint8, int32 or int64. They are used where they are, without a copy; an array that a call
-    writes must be contiguous and writable.
+    tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8, int32
+    or int64. They are used where they are, without a copy; an array that a call writes must be contiguous and
+    writable.
+
+    Arrays in CUDA memory (of PyTorch, CuPy, JAX) take part where they are, too: calls come after what the current
+    stream has to do, and results are arrays of the same library on the same device. In one call all arrays of all
+    ranks are in CUDA memory, or none.
 
     Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
     ``wait=False`` it runs in the background and the call returns a `Pending` at once.
@@ -305,6 +309,6 @@ def _nothing(_: object) -> None:
     """What verbs without a result return."""
 
 
-def _new(memory: _native.Memory | None, like: object) -> Any:
+def _new(memory: Any | None, like: object) -> Any:
     """The new array that a verb returns, or None where it returns none."""
     return None if memory is None else take_over(memory, like)
