@@ -200,8 +200,9 @@ def operands(
     """
     kernel = whole_operand(weight, layout)
     offset = None if bias is None else whole_operand(bias, layout)
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
+    kind = x.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
         x, kernel = x.to(dtype), kernel.to(dtype)
         offset = None if offset is None else offset.to(dtype)
     return x, kernel, offset

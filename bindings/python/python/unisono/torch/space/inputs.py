@@ -13,6 +13,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space import randomness
 from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.layout import layout_of, spatial_split
 from unisono.torch.space.likeness import checksum, gathered_rows
@@ -34,6 +35,8 @@ class Inputs:
     """Whether some rank has parameters that were not compared yet."""
     given: list[torch.Tensor]
     """The plain tensors that became parts."""
+    generators: tuple[torch.device, ...]
+    """The devices whose random numbers the call may draw."""
 
 
 def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str, unseen: bool) -> Inputs:
@@ -55,6 +58,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     wanted = 2 + max([0, *({"w": 1, "h": 2, "d": 3}[axis] for axis in grid.axes if axis != "data")])
     local: list[torch.Tensor] = []
     texts: list[str] = []
+    devices: list[torch.device] = []
 
     def note(one: torch.Tensor) -> None:
         text = f"{one.dtype} {one.requires_grad} {one.dim()}"
@@ -66,7 +70,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             text += f" {tuple(one.shape)}"
         texts.append(text)
         if one.device.type != "cpu":
-            texts.append(f"on {one.device}")
+            texts.append(f"on {one.device.type}")
+        devices.append(one.device)
 
     replaced((args, kwargs), note, note)
     if not local and not any(True for _ in parts_in(args, kwargs)):
@@ -77,8 +82,9 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             "choose another grid"
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen)
-    _refuse_devices(texts, grid)
+    generators = randomness.devices(devices)
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen, generators)
+    _refuse_devices(devices, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
     made = iter(shapes)
@@ -93,7 +99,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
     seeds = len({theirs.seed for theirs in everybody}) > 1
     key = "; ".join([state, *texts, others, str(shapes)])
-    return Inputs(new[0], new[1], key, threads, seeds, any(theirs.unseen for theirs in everybody), local)
+    new_to_some = any(theirs.unseen for theirs in everybody)
+    return Inputs(new[0], new[1], key, threads, seeds, new_to_some, local, generators)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -116,9 +123,16 @@ class _Rank:
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor], unseen: bool) -> list[_Rank]:
+def _everybody(
+    grid: Grid,
+    text: str,
+    local: Sequence[torch.Tensor],
+    unseen: bool,
+    generators: Sequence[torch.device],
+) -> list[_Rank]:
     """What each rank passes."""
-    numbers = [zlib.crc32(text.encode()), os.getpid(), checksum(torch.get_rng_state()), int(unseen)]
+    seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
+    numbers = [zlib.crc32(text.encode()), os.getpid(), seeds, int(unseen)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     ranks = []
@@ -154,12 +168,12 @@ def _varies(x: torch.Tensor) -> bool:
     return x.numel() > 1 and bool((x != x.reshape(-1)[0]).any())
 
 
-def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
-    for text in texts:
-        if text.startswith("on "):
+def _refuse_devices(devices: Sequence[torch.device], grid: Grid) -> None:
+    for one in devices:
+        if one.type not in ("cpu", "cuda"):
             raise UsageError(
-                f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "
-                f"{text}; move it with .cpu()"
+                f"rank {grid.rank}: spatial: expected tensors in the processor's or in CUDA memory, received "
+                f"one on {one}; move it with .cpu()"
             )
 
 

@@ -56,9 +56,12 @@ class Spatial(torch.nn.Module):
         """
         refuse_compiled(self.module, self.grid)
         inputs = self.rehearse(*args, **kwargs)
+        if inputs.threads and len(inputs.generators) > 1:
+            # Backward has one thread for each device, where ranks that are threads would wait for each other.
+            torch.autograd.set_multithreading_enabled(False)
         with (
             passing(self.grid, torch.is_grad_enabled()),
-            drawing(self.grid, inputs.threads, inputs.seeds),
+            drawing(self.grid, inputs.threads, inputs.seeds, inputs.generators),
             overlapping(self.grid, self.overlap),
         ):
             try:
