@@ -12,7 +12,7 @@ use crate::fork::{Life, OwnProcess};
 use crate::pending::{Pending, Running};
 use crate::placed::{Place, Placed};
 use crate::unmade::Unmade;
-use crate::{door, in_place, interrupt, producing};
+use crate::{door, in_place, interrupt, nvidia, producing};
 
 /// The ranks that a verb acts on.
 #[pyclass(frozen, module = "unisono._native")]
@@ -140,6 +140,16 @@ impl Group {
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(py, "barrier")?;
         self.run(Some(unmade), py, "barrier", Call::new(wait, timeout), in_place::barrier())
+    }
+
+    /// How CUDA memory travels between the ranks, each on a device of its own choice.
+    fn cuda_path(&self, py: Python<'_>, device: u32, timeout: Option<f64>) -> PyResult<&'static str> {
+        self.begin(py, "cuda_path")?.made();
+        nvidia::look_in_packages(py)?;
+        let failed = |error| raise(py, error);
+        let changed = self.changed("cuda_path", Call::new(true, timeout)).map_err(failed)?;
+        let group = changed.as_ref().unwrap_or(&self.group);
+        py.detach(|| guard("cuda_path", || group.cuda().path(device))).map_err(failed)
     }
 
     fn broadcast(

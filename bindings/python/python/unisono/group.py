@@ -7,6 +7,7 @@ from typing import Any
 
 from unisono import _native
 from unisono.arrays import Array, take_over
+from unisono.on_device import current
 from unisono.pending import Pending
 
 
@@ -78,6 +79,19 @@ class Group:
         """
         native = self._native.split(color, key, timeout)
         return None if native is None else Group(native)
+
+    def cuda_path(self, device: int | None = None, *, timeout: float | None = None) -> str:
+        """How arrays in CUDA memory travel between the ranks. Every rank calls it.
+
+        Args:
+            device: The number of this rank's device; by default the one that its library uses now.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            "direct" between threads of one process; "ipc", where processes of a host open each other's memory;
+            "nccl", where each rank has a device of its own; "staged", through pinned memory of the host.
+        """
+        return self._native.cuda_path(current() if device is None else device, timeout)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has come this far.
