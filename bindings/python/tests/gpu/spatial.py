@@ -1,10 +1,11 @@
-"""Networks on CUDA tensors that a grid divides: outputs, gradients and statistics are those of one rank on the device."""
+"""Networks on CUDA tensors that a grid divides: all that they compute is what one rank alone computes."""
 
 import os
 import sys
 from pathlib import Path
 
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "halo_torch"))
 
@@ -23,12 +24,7 @@ NETWORKS = {
     "U-Net": (lambda: UNet(2), (2, 1, 21, 18)),
     "VAE decoder": (Decoder, (2, 3, 7, 5)),
     "dropout": (
-        lambda: torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, padding=1),
-            torch.nn.Dropout(0.3),
-            torch.nn.Dropout2d(0.3),
-            torch.nn.ReLU(),
-        ),
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.3), nn.Dropout2d(0.3), nn.ReLU()),
         (2, 3, 16, 17),
     ),
 }
@@ -53,9 +49,7 @@ def networks(axes):
 def others(axes):
     grid = uni.Grid(**axes)
     torch.manual_seed(2)
-    network = (
-        torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4)).double().cuda()
-    )
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).double().cuda()
     report = verify(network, grid, torch.randn(2, 3, 12, 14, dtype=torch.float64).cuda(), show=False)
     assert report.worst.difference <= 1e-10, str(report)
     # Gradients of an exchange go back to their owners.
@@ -72,7 +66,7 @@ def others(axes):
     samples = torch.arange(4 * 3 * 12 * 14, dtype=torch.float32).reshape(4, 3, 12, 14)
     dataset = RegionDataset(samples.numpy(), grid)
     loader = torch.utils.data.DataLoader(dataset, 2, pin_memory=True)
-    model = uni.torch.spatial(torch.nn.Identity(), grid)
+    model = uni.torch.spatial(nn.Identity(), grid)
     batch = next(iter(loader)).to("cuda", non_blocking=True)
     assert torch.equal(model(batch).gather().cpu(), samples[:2])
 
