@@ -48,6 +48,7 @@ def tests() -> list[Test]:
         found.append(_by("staged", f"some types, {library}", 2, "every_verb.py", library, "float32", "int64"))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
+    found += _halos()
     for path in ("ipc", "staged", "nccl"):
         found.append(_by(path, "order of streams", 2, "order.py"))
         found.append(_by(path, "mistakes", 2, "trouble.py", "mistakes"))
@@ -56,6 +57,19 @@ def tests() -> list[Test]:
         killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
         killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
         found += [late, killed]
+    return found
+
+
+def _halos() -> list[Test]:
+    found = [Test("halos, 4 threads", 0, ["halos.py", "threads", "4"])]
+    for path in ("ipc", "staged"):
+        found += [_by(path, f"halos, {ranks} ranks", ranks, "halos.py", "64") for ranks in (4, 2, 1)]
+        found += [_by(path, f"networks in space, {ranks} ranks", ranks, "spatial.py") for ranks in (4, 2)]
+        found.append(_by(path, "mistakes in halos", 2, "halo_trouble.py", "mistakes"))
+        killed = _by(path, "a rank killed among halos", 3, "halo_trouble.py", "killed")
+        # The rank in the middle is its only neighbour; the other learns it from that one.
+        killed.says = ["rank 1: the lost rank was named"]
+        found.append(killed)
     return found
 
 

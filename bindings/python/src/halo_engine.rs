@@ -92,25 +92,28 @@ fn elsewhere(exchange_is_on: &str, operation: &str) -> Error {
     mixed(operation, format!("others than those {exchange_is_on} that this exchange was made for"))
 }
 
+fn views<'a>(list: &'a mut [Placed], operation: &str) -> Result<Vec<&'a mut View>> {
+    let view = |placed: &'a mut Placed| match placed {
+        Placed::Host(view) => Ok(view),
+        Placed::Cuda(_) => Err(elsewhere("in the processor's memory", operation)),
+    };
+    list.iter_mut().map(view).collect()
+}
+
 fn on_host(
     exchange: &mut Exchange,
     (step, operation): (Step, &str),
     inputs: &mut [Placed],
     outputs: &mut [Placed],
 ) -> Result<()> {
-    let view = |placed| match placed {
-        &mut Placed::Host(ref mut view) => Ok(view),
-        Placed::Cuda(_) => Err(elsewhere("in the processor's memory", operation)),
-    };
-    let views = |list: &mut [Placed]| list.iter_mut().map(view).collect::<Result<Vec<_>>>();
-    let (inputs, outputs) = match (views(inputs), views(outputs)) {
+    let (inputs, outputs) = match (views(inputs, operation), views(outputs, operation)) {
         (Ok(inputs), Ok(outputs)) => (inputs, outputs),
         (Err(error), _) | (_, Err(error)) => {
             exchange.skip_call();
             return Err(error);
         }
     };
-    let inputs: Vec<&[u8]> = inputs.into_iter().map(|view: &mut View| view.bytes()).collect();
+    let inputs: Vec<&[u8]> = inputs.iter().map(|view| view.bytes()).collect();
     let mut outputs: Vec<&mut [u8]> = outputs.into_iter().map(View::bytes_mut).collect();
     match step {
         Step::Forward => exchange.forward_fields(&inputs, &mut outputs),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cells::Cell;
 use super::job::{ARRAYS, Copy, Jobs, Sum, THREADS};
 use super::piece::Piece;
-use crate::cuda::{Argument, Device, DeviceMemory, Source, Stream};
+use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::DType;
 
@@ -37,10 +37,17 @@ pub(super) struct Program {
 
 struct Table {
     _memory: DeviceMemory,
-    /// The address, the number and the blocks of each kernel's jobs.
-    copies: (u64, u32, u32),
-    sums: (u64, u32, u32),
+    copies: Option<Launch>,
+    sums: Option<Launch>,
     sources: u64,
+}
+
+/// A kernel, and where its jobs are.
+struct Launch {
+    kernel: Kernel,
+    jobs: u64,
+    count: u32,
+    blocks: u32,
 }
 
 /// The tables before they are on the device.
@@ -88,39 +95,31 @@ impl Program {
         let alignment = if aligned { WIDE } else { dtype.size() };
         if self.tables[usize::from(aligned)].is_none() {
             let lists = self.lists(dtype.size(), alignment)?;
-            self.tables[usize::from(aligned)] = Some(Table::new(device, stream, &lists)?);
+            self.tables[usize::from(aligned)] = Some(Table::new(device, stream, dtype, &lists)?);
         }
         let Some(table) = &self.tables[usize::from(aligned)] else { return Ok(()) };
         let mut addresses = [0u64; ARRAYS];
         addresses[..arrays.len()].copy_from_slice(arrays);
         let addresses = Argument::Bytes(bytemuck::cast_slice(&addresses));
-        let (jobs, count, blocks) = table.copies;
-        if blocks > 0 {
-            let kernel = device.kernel(&BOXES, "copy_boxes")?;
+        if let Some(Launch { kernel, jobs, count, blocks }) = &table.copies {
             let arguments =
-                [Argument::Address(jobs), Argument::U32(count), Argument::U32(parity), addresses];
+                [Argument::Address(*jobs), Argument::U32(*count), Argument::U32(parity), addresses];
             // SAFETY: the arguments are those of the kernel; the caller vouches for the memory.
-            unsafe { kernel.launch(stream, blocks, THREADS, &arguments)? };
+            unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
         }
-        let (jobs, count, blocks) = table.sums;
-        if blocks > 0 {
-            let kernel = device.kernel_with(&BOXES, &[kernel_type(dtype)], "sum_boxes")?;
-            let arguments = [
-                Argument::Address(jobs),
-                Argument::U32(count),
-                Argument::Address(table.sources),
-                Argument::U32(parity),
-                addresses,
-            ];
+        if let Some(Launch { kernel, jobs, count, blocks }) = &table.sums {
+            let sources = Argument::Address(table.sources);
+            let arguments =
+                [Argument::Address(*jobs), Argument::U32(*count), sources, Argument::U32(parity), addresses];
             // SAFETY: as above.
-            unsafe { kernel.launch(stream, blocks, THREADS, &arguments)? };
+            unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
         }
         Ok(())
     }
 }
 
 impl Table {
-    fn new(device: &Arc<Device>, stream: &Stream, lists: &Lists) -> Result<Table> {
+    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &Lists) -> Result<Table> {
         let copies: &[u8] = bytemuck::cast_slice(&lists.copies.list);
         let sums: &[u8] = bytemuck::cast_slice(&lists.sums.list);
         let sources: &[u8] = bytemuck::cast_slice(&lists.sources);
@@ -130,12 +129,18 @@ impl Table {
         // SAFETY: the bytes and the new memory are ours until the copy is done.
         unsafe { stream.copy(start, bytes.as_ptr().addr() as u64, bytes.len())? };
         stream.synchronize()?;
-        let after = |lists: &[&[u8]]| start + lists.iter().map(|list| list.len() as u64).sum::<u64>();
-        Ok(Table {
-            copies: (start, lists.copies.list.len() as u32, lists.copies.blocks),
-            sums: (after(&[copies]), lists.sums.list.len() as u32, lists.sums.blocks),
-            sources: after(&[copies, sums]),
-            _memory: memory,
-        })
+        let mut table = Table { _memory: memory, copies: None, sums: None, sources: 0 };
+        if lists.copies.blocks > 0 {
+            let (count, blocks) = (lists.copies.list.len() as u32, lists.copies.blocks);
+            let kernel = device.kernel(&BOXES, "copy_boxes")?;
+            table.copies = Some(Launch { kernel, jobs: start, count, blocks });
+        }
+        if lists.sums.blocks > 0 {
+            let (count, blocks) = (lists.sums.list.len() as u32, lists.sums.blocks);
+            let kernel = device.kernel_with(&BOXES, &[kernel_type(dtype)], "sum_boxes")?;
+            table.sums = Some(Launch { kernel, jobs: start + copies.len() as u64, count, blocks });
+            table.sources = start + (copies.len() + sums.len()) as u64;
+        }
+        Ok(table)
     }
 }

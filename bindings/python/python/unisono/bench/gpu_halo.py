@@ -1,4 +1,4 @@
-"""Halos in CUDA memory next to what the memory allows and to PyTorch, and convolutions on ranks that share a device."""
+"""Halos in CUDA memory next to what the memory allows, and convolutions on ranks that share a device."""
 
 from __future__ import annotations
 

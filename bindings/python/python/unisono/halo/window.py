@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Window:
     """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
 
-    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives, in the processor's memory or
-    in CUDA memory. The first call for a type makes what it needs in shared memory; later ones only copy.
+    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives, in the processor's memory
+    or in CUDA memory. The first call for a type makes what it needs in shared memory; later ones only copy.
 
     Example:
         >>> import numpy as np, unisono as uni
