@@ -193,7 +193,7 @@ def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Sp
     new shape, the module is walked without data, and what has no rule for parts is refused by name.
 
     Args:
-        module: Any module in the processor's memory, with the same parameters on every rank.
+        module: Any module in the processor's or in CUDA memory, with the same parameters on every rank.
         grid: The ranks.
         overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
             for each other, as between hosts; on one host, pieces cost more than they save. In the way back,
