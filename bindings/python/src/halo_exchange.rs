@@ -85,6 +85,7 @@ impl HaloExchange {
 
 #[pymethods]
 impl HaloExchange {
+    /// `way` says whether to keep room in shared memory, and for CUDA memory the device.
     #[new]
     fn new(
         py: Python<'_>,
@@ -92,8 +93,7 @@ impl HaloExchange {
         plan: &HaloPlan,
         dtype: &str,
         fields: usize,
-        direct: bool,
-        device: Option<u32>,
+        way: (bool, Option<u32>),
         timeout: Option<f64>,
     ) -> PyResult<HaloExchange> {
         let life = group.life("halo plan").map_err(|error| raise(py, error))?;
@@ -102,6 +102,7 @@ impl HaloExchange {
             raise(py, Error::usage("halo plan", supported, dtype, "convert the array first"))
         })?;
         let limit = seconds(timeout, "halo plan").map_err(|error| raise(py, error))?;
+        let (direct, device) = way;
         let (plan, options) = (plan.plan.clone(), ExchangeOptions { dtype, fields, direct });
         let handle = group.handle();
         let usual = handle.timeout();

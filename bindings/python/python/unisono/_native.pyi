@@ -226,8 +226,7 @@ class HaloExchange:
         plan: HaloPlan,
         dtype: str,
         fields: int,
-        direct: bool,
-        device: int | None,
+        way: tuple[bool, int | None],
         timeout: float | None,
     ) -> HaloExchange: ...
     @property

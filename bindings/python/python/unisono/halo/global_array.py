@@ -207,7 +207,7 @@ class GlobalArray:
         if key not in self._exchanges:
             plan = _native.HaloPlan.repartition(self._layout, to._layout, self.grid.rank)
             native = self.grid.group._native
-            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, True, device, timeout)
+            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (True, device), timeout)
         out = empty_like(x, to.local_shape)
         self._exchanges[key].forward([x], [out], timeout)
         return out
@@ -316,7 +316,7 @@ class GlobalArray:
             else:
                 plan = _native.HaloPlan.gather(self._layout, root, rank)
             # Whole arrays travel seldom: no room is kept in shared memory for them.
-            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, False, device, timeout)
+            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (False, device), timeout)
         return self._exchanges[key]
 
 

@@ -214,7 +214,7 @@ class Window:
         dtype, fields, device = key = (name_of(arrays[0].dtype), len(arrays), device_of(arrays[0]))
         if key not in self._exchanges:
             native = self.input.grid.group._native
-            made = _native.HaloExchange(native, self._plan, dtype, fields, True, device, timeout)
+            made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
             self._exchanges[key] = made
         return self._exchanges[key]
 
