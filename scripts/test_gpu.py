@@ -1,7 +1,7 @@
 """Tests everything on CUDA memory, with ranks that share a device of this machine.
 
-It needs Python with unisono, NumPy and PyTorch (for all tests CuPy and JAX too), and nothing to build: a wheel from
-elsewhere will do. On a machine without a device it says so and fails. Arguments choose tests by words of their names.
+It needs Python with unisono, NumPy, PyTorch, CuPy and JAX, and nothing to build: a wheel will do. On a
+machine without a device it says so and fails. Arguments choose tests by words of their names.
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ def tests() -> list[Test]:
     for library in ("cupy", "jax"):
         found.append(_by("ipc", f"every verb, {library}", 2, "every_verb.py", library))
         found.append(_by("staged", f"some types, {library}", 2, "every_verb.py", library, "float32", "int64"))
+    found.append(_by("ipc", "models of PyTorch, 2 ranks", 2, "models.py"))
+    found.append(_by("staged", "models of PyTorch, 3 ranks", 3, "models.py"))
+    found.append(Test("functions on a device", 0, ["workers.py"]))
+    found.append(_by("ipc", "pytrees of JAX", 2, "pytrees.py"))
+    found.append(Test("the page On GPUs, 2 ranks", 2, ["page.py", "on-gpus.md", "cuda"]))
+    found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
     found += _halos()

@@ -87,7 +87,7 @@ impl Raw<'_> {
         })
     }
 
-    fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
+    pub(super) fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
         let count = self.elements(Verb::Send, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());

@@ -38,7 +38,7 @@ impl Context {
 }
 
 /// A context that is current.
-pub(super) struct Entered(&'static Driver);
+pub(crate) struct Entered(&'static Driver);
 
 impl Drop for Entered {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::compiler;
-use super::context::Context;
+use super::context::{Context, Entered};
 use super::driver::{Driver, Handle};
 use super::kernel::{Kernel, Source};
 use super::stream::Stream;
@@ -99,6 +99,11 @@ impl Device {
             stream: Stream::of(context)?,
             modules: Mutex::default(),
         })
+    }
+
+    /// Makes this the thread's current device until the result is dropped, for libraries that ask which one is.
+    pub(crate) fn enter(&self) -> Result<Entered> {
+        self.context.enter()
     }
 
     /// Its number in this process.

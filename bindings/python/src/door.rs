@@ -209,7 +209,10 @@ pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Resul
             let dtype = x.dtype;
             Running::Message(group.raw().start_send(x, dtype, to, tag)?)
         }
-        Placed::Cuda(x) => Running::FromDevice(group.cuda().start_send(x.span, x.dtype, to, tag)?),
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_send(x, span, dtype, to, tag)?)
+        }
     })
 }
 
@@ -220,6 +223,9 @@ pub(crate) fn start_recv(group: &Group, x: Placed, from: usize, tag: u32) -> Res
             let dtype = x.dtype;
             Running::Message(group.raw().start_recv(x, dtype, from, tag)?)
         }
-        Placed::Cuda(x) => Running::ToDevice(group.cuda().start_recv(x.span, x.dtype, from, tag)?, x),
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_recv(x, span, dtype, from, tag)?)
+        }
     })
 }

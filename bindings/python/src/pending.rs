@@ -4,7 +4,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use unisono::cuda::PinnedMemory;
 use unisono::{Error, Result};
 
 use crate::array::View;
@@ -22,9 +21,7 @@ const SLICE: Duration = Duration::from_millis(20);
 pub(crate) enum Running {
     Verb(unisono::Pending<Outcome>),
     Message(unisono::Pending<View>),
-    FromDevice(unisono::Pending<PinnedMemory>),
-    /// What comes is copied to the array by who waits for it.
-    ToDevice(unisono::Pending<PinnedMemory>, OnDevice),
+    DeviceMessage(unisono::Pending<OnDevice>),
     Get(unisono::Pending<Memory>),
 }
 
@@ -33,7 +30,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.is_done(),
             Running::Message(pending) => pending.is_done(),
-            Running::FromDevice(pending) | Running::ToDevice(pending, _) => pending.is_done(),
+            Running::DeviceMessage(pending) => pending.is_done(),
             Running::Get(pending) => pending.is_done(),
         }
     }
@@ -42,7 +39,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait_timeout(limit),
             Running::Message(pending) => pending.wait_timeout(limit),
-            Running::FromDevice(pending) | Running::ToDevice(pending, _) => pending.wait_timeout(limit),
+            Running::DeviceMessage(pending) => pending.wait_timeout(limit),
             Running::Get(pending) => pending.wait_timeout(limit),
         }
     }
@@ -51,14 +48,7 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait(),
             Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
-            Running::FromDevice(pending) => pending.wait().map(|_copy| Outcome::Nothing),
-            Running::ToDevice(pending, array) => {
-                let copy = pending.wait()?;
-                let stream = array.maker.device().stream();
-                // SAFETY: both are held here, are as long as each other, and the copy is waited for.
-                unsafe { stream.copy(array.span.address(), copy.address(), array.span.bytes()) }?;
-                stream.synchronize().map(|()| Outcome::Nothing)
-            }
+            Running::DeviceMessage(pending) => pending.wait().map(|_array| Outcome::Nothing),
             Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
         }
     }

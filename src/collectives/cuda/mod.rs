@@ -4,22 +4,26 @@
 //! No kernel waits for another rank: processes that share a device take turns on it. Deadlines and lost ranks are noticed on
 //! the host, by the meetings. docs/design/011-accelerators.md says why.
 
+mod background;
 mod direct;
 mod hosted;
 mod kernels;
 mod meeting;
 mod message;
+mod nccl;
 mod order;
 mod path;
 mod session;
+mod staged;
+mod trial;
 mod verbs;
+mod windows;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Raw;
 use crate::cuda::{Device, Span};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::transport::Verb;
 use crate::world::Group;
 use meeting::Meeting;
@@ -108,17 +112,16 @@ impl Cuda<'_> {
                     session.take(&meeting, order, &shown[session.me])?;
                     Ok(None)
                 }
-                Path::Staged | Path::Nccl => Ok(Some(session)),
+                Path::Nccl => {
+                    session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
+                    meeting.settle().map(|()| None)
+                }
+                Path::Staged => match session.staging(&meeting)? {
+                    Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
+                    None => Ok(Some(session)),
+                },
             }
         })?;
         left.map_or(Ok(()), |session| self.through_host(&session, order))
-    }
-
-    /// Fails after a moment, for waits outside a group's order.
-    fn not_after(&self, verb: Verb, deadline: Instant) -> Result<()> {
-        match Instant::now() < deadline {
-            true => Ok(()),
-            false => Err(Error::internal(verb.name(), "the device did not finish in time")),
-        }
     }
 }

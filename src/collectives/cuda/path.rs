@@ -57,7 +57,7 @@ impl Wish {
     const NONE: u32 = 0;
     const IPC: u32 = 1;
     pub const NCCL: u32 = 2;
-    const STAGED: u32 = 3;
+    pub const STAGED: u32 = 3;
 
     /// Reads the variable's value.
     pub fn parse(value: Option<&str>) -> Result<u32> {

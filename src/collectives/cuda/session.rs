@@ -1,14 +1,16 @@
 //! What the ranks of a group agreed on for their devices, kept from one call to the next.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
 use super::kernels::MOST_BUFFERS;
-use super::meeting::Meeting;
+use super::meeting::{Meeting, nonsense};
+use super::nccl::Nccl;
 use super::order::{Order, Workers};
 use super::path::{Abilities, Facts, Path, Wish, choose};
+use super::staged::Staging;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemory, Span, Stream};
 use crate::error::Result;
 use crate::transport::process;
@@ -32,6 +34,8 @@ pub(super) struct Session {
     pub stream: Stream,
     pub workers: Workers,
     kept: Mutex<Kept>,
+    staging: OnceLock<Option<Staging>>,
+    nccl: OnceLock<Nccl>,
 }
 
 /// Memory that is made when it is needed, and kept.
@@ -54,7 +58,7 @@ pub(super) fn at_least<M>(
         *kept = None;
         *kept = Some(make(bytes.next_power_of_two())?);
     }
-    kept.as_mut().ok_or_else(|| super::meeting::nonsense("memory was not kept"))
+    kept.as_mut().ok_or_else(|| nonsense("memory was not kept"))
 }
 
 /// What this rank says of itself.
@@ -131,7 +135,25 @@ impl Session {
         let path = choose(&facts, &abilities, MOST_BUFFERS)?;
         tracing::debug!(%path, "agreed on the way between devices");
         let stream = Stream::new(device)?;
-        Ok(Session { facts, path, me, device: device.clone(), stream, workers, kept: Mutex::default() })
+        let (kept, staging, nccl) = (Mutex::default(), OnceLock::new(), OnceLock::new());
+        Ok(Session { facts, path, me, device: device.clone(), stream, workers, kept, staging, nccl })
+    }
+
+    /// The group's pinned memory, made by all ranks together at first use; `None` where they cannot share any.
+    pub fn staging(&self, meeting: &Meeting) -> Result<Option<&Staging>> {
+        if self.staging.get().is_none() {
+            let staging = Staging::found(meeting, self)?;
+            let _ = self.staging.set(staging);
+        }
+        Ok(self.staging.get().and_then(Option::as_ref))
+    }
+
+    /// The group's communicator, made by all ranks together at first use.
+    pub fn nccl(&self, meeting: &Meeting) -> Result<&Nccl> {
+        if self.nccl.get().is_none() {
+            let _ = self.nccl.set(Nccl::found(meeting, self)?);
+        }
+        self.nccl.get().ok_or_else(|| nonsense("a communicator was not kept"))
     }
 
     /// What this rank shows for a call: its buffers, or what stands for them.

@@ -12,7 +12,7 @@ from unisono.errors import Unsupported
 
 
 class Array(Protocol):
-    """A NumPy array, a PyTorch tensor, or another array that speaks DLPack, in the processor's or in CUDA memory."""
+    """A NumPy array, a PyTorch tensor, or another array that speaks DLPack, also in CUDA memory."""
 
     def __dlpack__(self, *args: Any, **options: Any) -> Any:
         """Lends the array's memory."""
@@ -25,7 +25,7 @@ def take_over(memory: Any, like: object) -> Any:
     """Makes an array over memory that the native module has filled, without a copy.
 
     Args:
-        memory: The memory; it lives as long as the array or a view of it. On a device it is the array already.
+        memory: The memory; it lives as long as the array or a view of it. On a device it is an array already.
         like: What the caller passed in: a tensor gives a tensor, everything else gives a NumPy array.
 
     Returns:

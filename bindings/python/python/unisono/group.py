@@ -15,13 +15,13 @@ class Group:
     """Ranks that work together; every member makes the same calls in the same order.
 
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
-    tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8, int32
-    or int64. They are used where they are, without a copy; an array that a call writes must be contiguous and
-    writable.
+    tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8,
+    int32 or int64. They are used where they are, without a copy; an array that a call writes must be
+    contiguous and writable.
 
-    Arrays in CUDA memory (of PyTorch, CuPy, JAX) take part where they are, too: calls come after what the current
-    stream has to do, and results are arrays of the same library on the same device. In one call all arrays of all
-    ranks are in CUDA memory, or none.
+    Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used where they are, too: a call comes after what the
+    current stream has to do, and results are arrays of the same library on the same device. In one call all
+    arrays of all ranks are in CUDA memory, or none.
 
     Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
     ``wait=False`` it runs in the background and the call returns a `Pending` at once.
@@ -88,8 +88,8 @@ class Group:
             timeout: Seconds until the call gives up.
 
         Returns:
-            "direct" between threads of one process; "ipc", where processes of a host open each other's memory;
-            "nccl", where each rank has a device of its own; "staged", through pinned memory of the host.
+            "direct" between threads of one process; "ipc", where processes of a host open each other's
+            memory; "nccl", where each rank has a device of its own; "staged", through the host's memory.
         """
         return self._native.cuda_path(current() if device is None else device, timeout)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ Make = Callable[[str, tuple[int, ...]], Any]
 
 
 def maker(like: Any | None, ordinal: int) -> Make:
-    """How arrays are made beside another one: in its library, on its device, in the order of the current stream.
+    """How arrays are made beside another one: in its library, on its device, in its stream's order.
 
     Args:
         like: The array; without one, the library is the first that the program has imported.
@@ -48,7 +49,9 @@ def current() -> int:
     """
     library = sys.modules.get(_imported())
     if library is None:
-        raise Unsupported("no library that makes arrays in CUDA memory is imported; import torch, cupy or jax")
+        raise Unsupported(
+            "no library that makes arrays in CUDA memory is imported; import torch, cupy or jax"
+        )
     if library.__name__ == "torch":
         return int(library.cuda.current_device())
     return int(library.cuda.Device().id) if library.__name__ == "cupy" else 0
@@ -79,10 +82,12 @@ def _torch(ordinal: int, like: Any) -> Make:
 
 def _cupy(ordinal: int, like: Any) -> Make:
     try:
-        import cupy
+        cupy: Any = importlib.import_module("cupy")
     except ImportError as error:
         kind = type(like).__name__
-        raise Unsupported(f"a result beside an array of type {kind} is made by CuPy; pip install cupy") from error
+        raise Unsupported(
+            f"a result beside an array of type {kind} is made by CuPy; pip install cupy"
+        ) from error
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.get_current_stream()

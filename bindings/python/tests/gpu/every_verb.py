@@ -7,9 +7,9 @@ import os
 import sys
 
 import numpy as np
+from libraries import TYPES, library
 
 import unisono as uni
-from libraries import TYPES, library
 
 FOLDS = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np.mean}
 SHAPES = [(), (0,), (1,), (7,), (2, 5), (3, 0, 2), (3001,), (70_001,)]

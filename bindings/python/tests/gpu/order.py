@@ -1,4 +1,4 @@
-"""Calls are in order with the caller's current stream: what a long kernel will write counts, on every verb."""
+"""Calls are in order with the caller's current stream: what a long kernel will write counts."""
 
 import torch
 
@@ -38,6 +38,6 @@ for name, stream in (("default", torch.cuda.default_stream()), ("side", torch.cu
         assert (rows == size).all(), name
         # What is computed from a result comes after it, without a word.
         assert float((world.all_gather(ones) * 2).sum()) == 2 * size * 100_000, name
-world.barrier()
+path = world.cuda_path()
 if rank == 0:
-    print(f"in order on {size} ranks by {world.cuda_path()}")
+    print(f"in order on {size} ranks by {path}")

@@ -4,8 +4,9 @@ import sys
 import threading
 import traceback
 
-from every_verb import Suite
 from libraries import TYPES, library
+
+from every_verb import Suite
 from unisono import _native
 from unisono.group import Group
 

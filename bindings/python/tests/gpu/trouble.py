@@ -55,8 +55,9 @@ if trouble == "mistakes":
     assert parameter.tolist() == [size] * 3
     # After all that the group works as before.
     assert float(world.all_reduce(ones(5)).sum()) == 5 * size
+    path = world.cuda_path()
     if rank == 0:
-        print(f"mistakes were refused on {size} ranks by {world.cuda_path()}")
+        print(f"mistakes were refused on {size} ranks by {path}")
 
 elif trouble == "late":
     world.all_reduce(ones(8))

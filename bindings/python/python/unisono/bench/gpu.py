@@ -81,7 +81,8 @@ def main() -> int:
         print("unisono: bench gpu needs a CUDA device, and PyTorch sees none here", file=sys.stderr)
         return 1
     cuda: Any = torch.version.cuda
-    print(f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them, PyTorch {torch.__version__}, CUDA {cuda}")
+    card = f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them"
+    print(f"{card}, PyTorch {torch.__version__}, CUDA {cuda}")
     print(f"{'what':<40}{'minimum':>11}{'median':>11}  {'reference':<16}{'minimum':>11}{'ratio':>11}  wanted")
     found: list[dict[str, Any]] = []
     failed = False
@@ -95,9 +96,8 @@ def main() -> int:
             failed = True
             print(f"unisono: {part.name} failed:\n{complaint}", file=sys.stderr)
     if options.json:
-        device = torch.cuda.get_device_name()
         with open(options.json, "w") as file:
-            json.dump({"device": device, "cuda": cuda, "results": found}, file, indent=1)
+            json.dump({"device": card, "cuda": cuda, "results": found}, file, indent=1)
     return 1 if failed else 0
 
 

@@ -66,8 +66,16 @@ def main() -> None:
         Figure.of(name, reduced, "3 N a rank", bound, 0.5).show()
     Figure.of(name, reduced, "PyTorch, NCCL", min(times["nccl"]), 20.0 if shared else None).show()
     wanted = 0.8 if path == "staged" else None
-    Figure.of(f"broadcast {megabytes} MB by {path}", times["broadcast"], "a pinned copy", min(times["pinned"]), wanted).show()
-    Figure.of(f"all_gather {megabytes} MB by {path}", times["all_gather"], "a copy", min(times["copy"])).show()
+    Figure.of(
+        f"broadcast {megabytes} MB by {path}",
+        times["broadcast"],
+        "a pinned copy",
+        min(times["pinned"]),
+        wanted,
+    ).show()
+    Figure.of(
+        f"all_gather {megabytes} MB by {path}", times["all_gather"], "a copy", min(times["copy"])
+    ).show()
 
 
 if __name__ == "__main__":

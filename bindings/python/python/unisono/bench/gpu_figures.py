@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,10 +101,11 @@ def bandwidth(bytes_of_copy: int = 1 << 30) -> float:
     """
     source = torch.ones(bytes_of_copy, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(10)]
+    event: Any = torch.cuda.Event
+    events = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(10)]
     for begin, end in events:
         begin.record()
         target.copy_(source)
         end.record()
     torch.cuda.synchronize()
-    return 2 * bytes_of_copy / (min(begin.elapsed_time(end) for begin, end in events) * 1e-3)
+    return 2 * bytes_of_copy / float(1e-3 * min(begin.elapsed_time(end) for begin, end in events))

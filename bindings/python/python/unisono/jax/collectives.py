@@ -250,7 +250,7 @@ def _fused_on_device(arrays: list[Any], call: Callable[[Any], Any]) -> list[Any]
 
 
 class _Fresh:
-    """A new array that nobody else has seen, and that may therefore be written, though JAX calls it immutable."""
+    """A new array that nobody else has seen: it may be written, though JAX calls it immutable."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

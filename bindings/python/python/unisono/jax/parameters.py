@@ -97,7 +97,9 @@ class Tree:
         leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
         if factor != 1.0:
             # A mean over no rows is no number, and counts as nothing.
-            leaves = [leaf * leaf.dtype.type(factor) if factor else jax.numpy.zeros_like(leaf) for leaf in leaves]
+            leaves = [
+                leaf * leaf.dtype.type(factor) if factor else jax.numpy.zeros_like(leaf) for leaf in leaves
+            ]
         self._renew(all_reduce(leaves, "avg", group=group, timeout=timeout))
 
     def _renew(self, leaves: list[Any]) -> None:

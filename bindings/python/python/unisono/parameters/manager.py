@@ -288,7 +288,7 @@ class ParameterManager:
         return 1.0 if weight is None else factor_of(weight, self._steps.workers, "sync", self._timeout)
 
     def _average(self, action: str) -> bool:
-        """Averages in the way that the model has of its own, if it has one and nothing runs beside the program."""
+        """Averages in the way that the model has of its own, if it has one, and not in the background."""
         average = getattr(self._parameters, "average", None)
         if average is None or self._background or not isinstance(self._exchange, Averaging):
             return False

@@ -104,7 +104,7 @@ def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[B
 
 
 def _memory(elements: int, like: torch.Tensor, world: World) -> torch.Tensor:
-    """The parameters' device, or shared memory, so that averaging copies nothing; at last memory of one's own."""
+    """Memory on the parameters' device, or such that averaging copies nothing; at last one's own."""
     if like.is_cuda:
         return torch.empty(elements, dtype=like.dtype, device=like.device)
     try:

@@ -1,4 +1,4 @@
-"""A module's parameters in CUDA memory: together in one flat buffer, on the device or in pinned memory beside it."""
+"""A module's parameters in CUDA memory: together in one flat buffer, there or in pinned memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unisono.torch.gradients import reduce_gradients, scale
 class DeviceParameters:
     """Tensors of one CUDA device.
 
-    Averages and gradients stay on the device. What goes to a table goes through pinned memory, in one copy for each
-    element type.
+    Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
+    each element type.
     """
 
     in_place = False
@@ -135,6 +135,6 @@ def _check(name: str, one: torch.Tensor, device: torch.device) -> None:
     if one.device != device or one.layout != torch.strided:
         where = f"on {one.device}" if one.device != device else f"of layout {one.layout}"
         raise UsageError(
-            f"parameters: expected dense tensors on {device}, where the first one is, received {name!r} {where}; "
-            "move the whole model to one device"
+            f"parameters: expected dense tensors on {device}, where the first one is, received {name!r} "
+            f"{where}; move the whole model to one device"
         )

@@ -13,8 +13,8 @@ from unisono.parameters.adapter import Values
 from unisono.parameters.weights import factor_of
 from unisono.world import world
 
-# A gradient of so many bytes is worth a call of its own; smaller ones share one. On a device copies cost less, and
-# calls more.
+# A gradient of so many bytes is worth a call of its own; smaller ones share one. On a device copies cost
+# less, and calls more.
 LARGE = 64 * 1024
 LARGE_ON_DEVICE = 64 * 1024 * 1024
 
@@ -42,8 +42,8 @@ def average_gradients(
         op: "avg", or "sum".
 
     Raises:
-        UsageError: A gradient is sparse, in CUDA memory on some workers only, or in memory of another kind; or a
-            weight is no number from 0 up. The same on every worker.
+        UsageError: A gradient is sparse, in CUDA memory on some workers only, or in memory of another kind;
+            or a weight is no number from 0 up. The same on every worker.
 
     Example:
         >>> import torch, unisono as uni
@@ -142,14 +142,15 @@ def _refuse_unusable(names: list[str], everybody: Values, group: Group) -> None:
     ranks, places = np.nonzero(everybody == _UNUSABLE)
     if len(ranks):
         raise UsageError(
-            "gradients: expected dense gradients in the processor's memory or in CUDA memory, received another one "
-            f"for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the gradient dense"
+            "gradients: expected dense gradients in the processor's or in CUDA memory, received another "
+            f"one for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the "
+            "gradient dense"
         )
     mixed = (everybody == _DENSE).any(axis=0) & (everybody == _ON_DEVICE).any(axis=0)
     if mixed.any():
         place = int(np.flatnonzero(mixed)[0])
         there = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == _ON_DEVICE)]
         raise UsageError(
-            f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in CUDA memory "
-            f"on rank {there[0]} and one in the processor's on others; move the model everywhere alike"
+            f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in "
+            f"CUDA memory on rank {there[0]} and one in the processor's on others; move the models alike"
         )
