@@ -39,7 +39,7 @@ pub(super) struct Errand<'a> {
 /// Parcels begin at multiples of this.
 const ALIGNED: usize = 256;
 /// Buffers of so many bytes are not doubled: ranks meet a second time instead.
-const LARGE: usize = 64 << 20;
+const LARGE: i64 = 64 << 20;
 /// Bytes of a token.
 const TOKEN: usize = 8;
 
@@ -50,7 +50,8 @@ pub(super) struct Passage {
     /// Where each lane's parcel begins in the buffer.
     places: Vec<usize>,
     memory: Arc<DeviceMemory>,
-    /// How much further the second buffer is; zero if there is one alone.
+    /// Whether there are two buffers, and how much further the second one is.
+    is_double: bool,
     flip: usize,
     parity: u32,
     way: Way,
@@ -99,7 +100,11 @@ impl Passage {
             false => 0,
         }));
         let places: Vec<usize> = lanes.iter().map(|lane| places[lane.same]).collect();
-        let flip = if bytes < LARGE { bytes } else { 0 };
+        // All decide alike, whatever each has to send.
+        let mut most = [bytes as i64];
+        group.all_reduce(&mut most, ReduceOp::Max)?;
+        let is_double = most[0] < LARGE;
+        let flip = if is_double { bytes } else { 0 };
         let memory = Arc::new(DeviceMemory::new(device, bytes + flip)?);
         remember(&memory);
         // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
@@ -143,7 +148,7 @@ impl Passage {
                 Way::Staged { memory: DeviceMemory::new(device, bytes)?, places }
             }
         };
-        Ok(Passage { lanes, wire, places, memory, flip, parity: 0, way })
+        Ok(Passage { lanes, wire, places, memory, is_double, flip, parity: 0, way })
     }
 
     /// Where this rank packs the parcel of a lane; none if an earlier lane has the same.
@@ -179,7 +184,7 @@ impl Passage {
 
     /// Hands over what the stream packs.
     pub fn send(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
-        let Passage { lanes, wire, places, memory, flip, parity, way } = self;
+        let Passage { lanes, wire, places, memory, flip, parity, way, .. } = self;
         let Errand { group, call, begun, dtype, fingerprint } = errand;
         if matches!(way, Way::Direct { .. }) {
             stream.wait(&|| patient(call))?;
@@ -220,7 +225,7 @@ impl Passage {
     /// neighbours have read it.
     pub fn finish(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
         stream.wait(&|| patient(errand.call))?;
-        if self.flip > 0 || !self.is_direct() {
+        if self.is_double || !self.is_direct() {
             return Ok(());
         }
         self.send(errand, stream)?;

@@ -13,6 +13,8 @@ from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
+from unisono.torch.space.seams import convolved as seams_convolved
+from unisono.torch.space.seams import seams_of
 from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
@@ -35,6 +37,9 @@ class _Convolution(torch.autograd.Function):
         context.bias_sizes = None if bias is None else list(bias.shape)
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
+        seams = seams_of(window, len(stride)) if _on_device(x) else None
+        if seams is not None:
+            return seams_convolved(x.contiguous(), weight, bias, numbers, seams)
         if overlaps(window.input.grid):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:
@@ -57,6 +62,10 @@ class _Convolution(torch.autograd.Function):
         for_padded, for_weight, for_bias = _backward(context, gradients[0], source, weight, needs)
         for_x = halo_adjoint(for_padded, window) if needs[0] else None
         return for_x, for_weight, for_bias, None, None
+
+
+def _on_device(x: torch.Tensor) -> bool:
+    return x.is_cuda
 
 
 def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
