@@ -46,6 +46,7 @@ def tests() -> list[Test]:
     for library in ("cupy", "jax"):
         found.append(_by("ipc", f"every verb, {library}", 2, "every_verb.py", library))
         found.append(_by("staged", f"some types, {library}", 2, "every_verb.py", library, "float32", "int64"))
+    found.append(Test("arrays without DLPack", 2, ["interface.py"]))
     found.append(_by("ipc", "models of PyTorch, 2 ranks", 2, "models.py"))
     found.append(_by("staged", "models of PyTorch, 3 ranks", 3, "models.py"))
     found.append(Test("functions on a device", 0, ["workers.py"]))

@@ -170,8 +170,8 @@ fn text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::internal("CUDA kernel", "a text with a zero in it"))
 }
 
-/// For tests of kernels where there is no device: compiles for common architectures; false, and a line that says so, where
-/// there is no compiler.
+/// For tests of kernels where there is no device: compiles for an H200; false, and a line that says so, where there is no
+/// compiler.
 #[cfg(test)]
 pub(crate) fn compiles(source: &Source, macros: &[&str]) -> bool {
     let Ok(compiler) = Compiler::get() else {
@@ -179,11 +179,9 @@ pub(crate) fn compiles(source: &Source, macros: &[&str]) -> bool {
         return false;
     };
     let known = compiler.architectures();
-    for architecture in [known[0], 90].into_iter().filter(|one| known.contains(one)) {
-        let image = compile(source, macros, architecture).unwrap_or_else(|error| panic!("{error}"));
-        assert!(!image.is_empty());
-    }
-    true
+    let architecture = if known.contains(&90) { 90 } else { known[0] };
+    let image = compile(source, macros, architecture).unwrap_or_else(|error| panic!("{error}"));
+    !image.is_empty()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::compiler;
 use super::context::{Context, Entered};
 use super::driver::{Driver, Handle};
+use super::error::ALREADY_ENABLED;
 use super::kernel::{Kernel, Source};
 use super::stream::Stream;
 use crate::error::Result;
@@ -64,6 +65,20 @@ impl Device {
         let device = Arc::new(Device::start(driver, ordinal)?);
         devices.push(device.clone());
         Ok(device)
+    }
+
+    /// Lets this device's kernels use the memory of another one of this process (by its identity).
+    pub(crate) fn reach(&self, uuid: &[u8; 16]) -> Result<()> {
+        let driver = self.context.driver;
+        let is_other = |ordinal: &u32| Device::get(*ordinal).is_ok_and(|device| device.uuid == *uuid);
+        let other = (0..count(driver)?).find(is_other).map(Device::get).transpose()?;
+        let Some(other) = other.filter(|_| self.uuid != *uuid) else { return Ok(()) };
+        let _entered = self.context.enter()?;
+        // SAFETY: both contexts live as long as the process.
+        let code = unsafe { (driver.functions.context_peer)(other.context.raw, 0) };
+        let code = if code == ALREADY_ENABLED { 0 } else { code };
+        let say = || format!("device {} cannot reach device {}", self.ordinal, other.ordinal);
+        driver.check(code, "CUDA devices", say)
     }
 
     fn start(driver: &'static Driver, ordinal: u32) -> Result<Device> {

@@ -32,6 +32,7 @@ functions! {
         context_retain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
         context_push = "cuCtxPushCurrent_v2"(Handle);
         context_pop = "cuCtxPopCurrent_v2"(*mut Handle);
+        context_peer = "cuCtxEnablePeerAccess"(Handle, c_uint);
         stream_create = "cuStreamCreate"(*mut Handle, c_uint);
         stream_destroy = "cuStreamDestroy_v2"(Handle);
         stream_query = "cuStreamQuery"(Handle);

@@ -11,6 +11,9 @@ const NO_DEVICE: c_int = 100;
 const UNKNOWN_DEVICE: c_int = 101;
 const NO_IMAGE_FOR_DEVICE: c_int = 209;
 
+/// Devices reach each other already.
+pub(super) const ALREADY_ENABLED: c_int = 704;
+
 /// The device still works.
 pub(super) const NOT_READY: c_int = 600;
 

@@ -16,8 +16,9 @@ impl Device {
         let driver = Driver::get()?;
         let mut ordinal: c_int = 0;
         // SAFETY: writes one number; the driver looks the address up in its own book.
-        let code =
-            unsafe { (driver.functions.pointer_attribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address) };
+        let code = unsafe {
+            (driver.functions.pointer_attribute)((&raw mut ordinal).cast(), DEVICE_ORDINAL, address)
+        };
         driver.check(code, "CUDA memory", || format!("{address:#x} is no address of a device"))?;
         Device::get(ordinal as u32)
     }

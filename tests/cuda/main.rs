@@ -1,6 +1,7 @@
 //! Collectives on CUDA memory: the same bits as on the host, by every path; and what is said where there is no device.
 
 mod buffer;
+#[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../processes/harness.rs"]
 mod harness;
 mod speed;

@@ -106,9 +106,7 @@ pub(crate) fn scatter(
         (Some(Placed::Host(x)), Product::Host(to)) => {
             group.raw().scatter(Some(x.bytes()), counts, to.bytes_mut(), dtype, root)
         }
-        (None, Product::Cuda { memory, .. }) => {
-            group.cuda().scatter(None, counts, memory.span, dtype, root)
-        }
+        (None, Product::Cuda { memory, .. }) => group.cuda().scatter(None, counts, memory.span, dtype, root),
         (Some(Placed::Cuda(x)), Product::Cuda { memory, .. }) => {
             group.cuda().scatter(Some(x.span), counts, memory.span, dtype, root)
         }

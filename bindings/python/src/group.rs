@@ -311,7 +311,8 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(py, "all_to_all")?;
-        let views = parts.iter().map(|part| Placed::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
+        let views =
+            parts.iter().map(|part| Placed::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
         let job = producing::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
         self.run(Some(unmade), py, "all_to_all", Call::new(wait, timeout), job)
     }

@@ -10,7 +10,10 @@ pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<Outcome> + Send + 'stati
     |group| group.raw().barrier().map(|()| Outcome::Nothing)
 }
 
-pub(crate) fn broadcast(mut x: Placed, root: usize) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
+pub(crate) fn broadcast(
+    mut x: Placed,
+    root: usize,
+) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
     move |group| door::broadcast(group, &mut x, root).map(|()| Outcome::Nothing)
 }
 

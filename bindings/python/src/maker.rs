@@ -50,7 +50,10 @@ impl Maker {
             let is_device = |device: &Arc<Device>| device.ordinal() == self.device.ordinal();
             let fits = lent.device.as_ref().is_some_and(is_device) && lent.dtype == Ok(dtype);
             if !fits || lent.shape != shape || !lent.is_contiguous {
-                return Err(raise(py, Error::internal(operation, "a result that is not as it was asked for")));
+                return Err(raise(
+                    py,
+                    Error::internal(operation, "a result that is not as it was asked for"),
+                ));
             }
             let memory = OnDevice::of(lent, self.clone()).map_err(|error| raise(py, error))?;
             Ok((array.unbind(), memory))

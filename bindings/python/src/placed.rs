@@ -130,7 +130,9 @@ impl Place {
         });
         match found {
             Some(Ok(place)) => Ok(place),
-            Some(Err(error)) => Err(Error::unsupported(operation, first_line(&error), "pass an array to get one like it")),
+            Some(Err(error)) => {
+                Err(Error::unsupported(operation, first_line(&error), "pass an array to get one like it"))
+            }
             None => Err(Error::unsupported(operation, "the interpreter has ended", "wait for calls before")),
         }
     }

@@ -215,13 +215,6 @@ def test_an_array_in_cuda_memory_needs_a_driver():
     assert uni.all_reduce(np.ones(3)).tolist() == [1, 1, 1]
 
 
-def test_tables_take_the_processors_memory():
-    table = uni.ArrayTable(3)
-    with pytest.raises(uni.Unsupported, match=r"CUDA memory.*x\.cpu\(\)"):
-        table.add(Elsewhere(np.ones(3)))
-    table.close()
-
-
 def test_other_accelerators_are_not_supported():
     class OnAnother(Elsewhere):
         def __dlpack_device__(self):

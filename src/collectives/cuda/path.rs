@@ -82,7 +82,7 @@ impl Wish {
 pub(super) struct Abilities {
     /// NCCL was found.
     pub nccl: u32,
-    /// The others' memory could be opened.
+    /// The memory of the others on this host could be opened.
     pub ipc: u32,
 }
 
@@ -97,15 +97,17 @@ pub(super) fn choose(facts: &[Facts], abilities: &[Abilities], most: usize) -> R
     }
     let one_process = same(|one| (one.host, one.process));
     let fits = facts.len() <= most;
-    let ipc = fits && same(|one| (one.host, 0)) && abilities.iter().all(|one| one.ipc != 0);
+    let opens = fits && abilities.iter().all(|one| one.ipc != 0);
+    let ipc = opens && same(|one| (one.host, 0));
     let apart = |at: usize| facts[..at].iter().all(|other| other.device != facts[at].device);
     let nccl = abilities.iter().all(|one| one.nccl != 0);
     let refuse = |what: &str, advice: &str| Err(Error::unsupported("UNISONO_CUDA_PATH", what, advice));
     match first.wish {
         Wish::STAGED => Ok(Path::Staged),
+        Wish::NCCL if facts.len() == 1 => Ok(Path::Direct),
         Wish::NCCL if nccl => Ok(Path::Nccl),
         Wish::NCCL => refuse("nccl is wanted, but some rank has no NCCL", "see `unisono doctor`"),
-        _ if one_process && fits => Ok(Path::Direct),
+        _ if one_process && opens => Ok(Path::Direct),
         Wish::IPC if ipc => Ok(Path::Ipc),
         Wish::IPC => refuse(
             "ipc is wanted, but some rank cannot open the others' memory",
@@ -141,7 +143,8 @@ mod tests {
     fn the_path_follows_from_where_ranks_are() {
         let shared = [(0, 1, 7), (0, 2, 7)];
         let apart = [(0, 1, 7), (0, 2, 8)];
-        assert_eq!(chosen(&[(0, 1, 7)], false, false), Path::Direct);
+        assert_eq!(chosen(&[(0, 1, 7)], false, true), Path::Direct);
+        assert_eq!(chosen(&[(0, 1, 7), (0, 1, 8)], false, false), Path::Staged, "devices without a link");
         assert_eq!(chosen(&[(0, 1, 7), (0, 1, 8)], true, true), Path::Direct, "threads of one process");
         assert_eq!(chosen(&apart, true, true), Path::Nccl, "a device each");
         assert_eq!(chosen(&apart, false, true), Path::Ipc, "without NCCL");

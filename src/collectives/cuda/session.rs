@@ -46,6 +46,9 @@ pub(super) struct Kept {
     pub pinned: [Option<PinnedMemory>; 2],
 }
 
+/// Kept memory comes in multiples of this.
+const GRAIN: usize = 2 << 20;
+
 /// A buffer that is at least as long, made anew if the one there is not.
 pub(super) fn at_least<M>(
     kept: &mut Option<M>,
@@ -56,18 +59,30 @@ pub(super) fn at_least<M>(
     if kept.as_ref().is_none_or(|memory| length(memory) < bytes) {
         // First the old one goes: both may not fit.
         *kept = None;
-        *kept = Some(make(bytes.next_power_of_two())?);
+        *kept = Some(make(bytes.next_multiple_of(GRAIN))?);
     }
     kept.as_mut().ok_or_else(|| nonsense("memory was not kept"))
+}
+
+/// A number that no other process of the host has, now or later.
+fn process_number() -> u64 {
+    // Read once for a process; a forked child is another one.
+    static KNOWN: Mutex<(u32, u64)> = Mutex::new((0, 0));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = process::own();
+    if known.0 != pid {
+        *known = (pid, process::start_time(pid).unwrap_or(0) << 24 ^ u64::from(pid));
+    }
+    known.1
 }
 
 /// What this rank says of itself.
 pub(super) fn facts(group: &Group, device: &Device) -> Result<Facts> {
     let wish = std::env::var("UNISONO_CUDA_PATH").ok();
-    let (pid, rank) = (process::own(), group.members()[group.rank()]);
+    let rank = group.members()[group.rank()];
     Ok(Facts {
         device: device.uuid(),
-        process: process::start_time(pid).unwrap_or(0) << 24 ^ u64::from(pid),
+        process: process_number(),
         host: group.core.common.hosts[rank] as u32,
         wish: Wish::parse(wish.as_deref())?,
     })
@@ -117,18 +132,22 @@ impl Session {
         let shown = exported.as_ref().copied().unwrap_or_else(|_| Exported::zeroed());
         let all = meeting.meet(bytemuck::bytes_of(&shown))?;
         let can_open = all.chunks_exact(size_of::<Exported>()).zip(&facts).all(|(bytes, other)| {
-            let elsewhere = other.host != facts[me].host;
-            let same = other.process == facts[me].process;
-            elsewhere
-                || same
-                || cuda::open(device, other.process, &bytemuck::pod_read_unaligned(bytes)).is_ok()
+            if other.host != facts[me].host {
+                return true;
+            }
+            if other.process == facts[me].process {
+                return device.reach(&other.device).is_ok();
+            }
+            cuda::open(device, other.process, &bytemuck::pod_read_unaligned(bytes)).is_ok()
         });
         let devices: Vec<_> = facts.iter().map(|one| (one.host, one.device)).collect();
         let workers = Workers::for_devices(&devices);
         // A large library: looked for only where it may serve.
         let wants_nccl = facts[me].wish == Wish::NCCL || workers.all.len() == facts.len();
         let nccl = facts.len() > 1 && wants_nccl && NCCL.load().is_ok();
-        let mine = Abilities { nccl: nccl.into(), ipc: (exported.is_ok() && can_open).into() };
+        let alone = facts.iter().all(|other| other.process == facts[me].process);
+        let ipc = can_open && (alone || exported.is_ok());
+        let mine = Abilities { nccl: nccl.into(), ipc: ipc.into() };
         let all = meeting.meet(bytemuck::bytes_of(&mine))?;
         let abilities: Vec<Abilities> =
             all.chunks_exact(size_of::<Abilities>()).map(bytemuck::pod_read_unaligned).collect();

@@ -20,6 +20,9 @@ const WINDOW: usize = 8 << 20;
 /// How many windows a rank has in shared memory at once, used in turn.
 const SLOTS: usize = 4;
 
+/// How many windows a rank copies out before all have shown the first of them.
+const AHEAD: usize = 2;
+
 /// How many windows of the others' data are on the device at once.
 const SCRATCHES: usize = 2;
 
@@ -142,23 +145,28 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// Shows window after window, and works on each once all have shown it. A slot is filled again when everybody has
-    /// taken what was in it.
+    /// taken what was in it; meanwhile the copies out go on with the next slot.
     fn run(&self) -> Result<()> {
         let Staging { outward, inward, compute, .. } = self.staging;
         let go_on = || self.meeting.go_on();
         let windows = self.stage.windows(WINDOW);
+        let mut shown: [Option<Event>; SLOTS] = Default::default();
         let mut taken: [Option<Event>; SLOTS] = Default::default();
-        self.show(0)?;
+        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
+            if window < windows {
+                self.show(window)?;
+                shown[window % SLOTS] = Some(outward.mark()?);
+            }
+            Ok(())
+        };
+        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
         self.copy_own()?;
         for window in 0..windows {
-            outward.wait(&go_on)?;
-            if let Some(mark) = &taken[(window + 1) % SLOTS] {
-                mark.wait(&go_on)?;
+            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
+                mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
             }
             self.meeting.settle()?;
-            if window + 1 < windows {
-                self.show(window + 1)?;
-            }
+            show(window + AHEAD, &mut shown)?;
             self.work(window)?;
             taken[window % SLOTS] = Some(inward.mark()?);
         }

@@ -18,10 +18,10 @@ class Torch:
         self.torch = torch
 
     def put(self, values):
-        values = np.ascontiguousarray(values)
+        values = np.array(values, order="C")
         if values.dtype == bfloat16:
-            return self.torch.from_numpy(values.view("int16").copy()).cuda().view(self.torch.bfloat16)
-        return self.torch.from_numpy(values.copy()).cuda()
+            return self.torch.from_numpy(values.view("int16")).cuda().view(self.torch.bfloat16)
+        return self.torch.from_numpy(values).cuda()
 
     def get(self, array):
         assert isinstance(array, self.torch.Tensor) and array.is_cuda, type(array)

@@ -12,6 +12,7 @@ import unisono as uni
 
 world = uni.init()
 rank, size = world.rank, world.size
+os.environ["NCCL_HOSTID"] = f"rank-{rank}"  # so that NCCL takes ranks that share a device
 trouble = sys.argv[1]
 
 

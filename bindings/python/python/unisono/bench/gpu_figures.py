@@ -62,7 +62,10 @@ class Figure:
 
 
 def in_turns(
-    cases: dict[str, Callable[[], object]], rounds: int = 20, group: uni.Group | None = None
+    cases: dict[str, Callable[[], object]],
+    rounds: int = 10,
+    group: uni.Group | None = None,
+    calls: int = 5,
 ) -> dict[str, list[float]]:
     """Times cases in turns, so that they meet the same device; with a group, on all ranks at once.
 
@@ -70,21 +73,24 @@ def in_turns(
         cases: What to time, by name; each ends when the device has ended it.
         rounds: How often.
         group: The ranks; the slowest counts.
+        calls: How often a case is called in its turn; each call is timed. At the first one, processes that
+            share a device take it from each other.
 
     Returns:
-        The seconds of each case.
+        The seconds of each call of each case.
     """
     times: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(-3, rounds):
+    for turn in range(-2, rounds):
         for name, case in cases.items():
-            torch.cuda.synchronize()
-            if group is not None:
-                group.barrier()
-            began = time.perf_counter()
-            case()
-            torch.cuda.synchronize()
-            if turn >= 0:
-                times[name].append(time.perf_counter() - began)
+            for _ in range(calls):
+                torch.cuda.synchronize()
+                if group is not None:
+                    group.barrier()
+                began = time.perf_counter()
+                case()
+                torch.cuda.synchronize()
+                if turn >= 0:
+                    times[name].append(time.perf_counter() - began)
     if group is None:
         return times
     return {name: group.all_reduce(np.array(taken), "max").tolist() for name, taken in times.items()}
