@@ -13,8 +13,7 @@ from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
-from unisono.torch.space.seams import convolved as seams_convolved
-from unisono.torch.space.seams import seams_of
+from unisono.torch.space.strips import convolved_in_place, seams_of
 from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
@@ -39,7 +38,7 @@ class _Convolution(torch.autograd.Function):
         zeros = [0] * len(stride)
         seams = seams_of(window, len(stride)) if _on_device(x) else None
         if seams is not None:
-            return seams_convolved(x.contiguous(), weight, bias, numbers, seams)
+            return convolved_in_place(x.contiguous(), weight, bias, numbers, seams)
         if overlaps(window.input.grid):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:
@@ -99,11 +98,12 @@ def _backward(
     numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
     if gradient.numel():
         return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
-    # Without outputs, gradients are zeros that have come the same way.
-    return (
-        nothing(source.shape, gradient, weight) if needs[0] else None,
-        nothing(weight.shape, gradient, source) if needs[1] else None,
-        nothing(context.bias_sizes, gradient) if needs[2] else None,
+    # Without outputs, gradients are zeros that have come the same way: each from all operands, as on other
+    # ranks, whose gradients of gradients send messages.
+    zero = nothing((), gradient, source, weight)
+    shapes = source.shape, weight.shape, context.bias_sizes
+    return tuple(
+        zero.expand(tuple(shape)) if need else None for shape, need in zip(shapes, needs, strict=False)
     )
 
 

@@ -33,13 +33,22 @@ class Inputs:
     """Whether random numbers would differ between ranks."""
     unseen: bool
     """Whether some rank has parameters that were not compared yet."""
+    due: bool
+    """Whether some rank wants to see whether parameters have come apart since."""
     given: list[torch.Tensor]
     """The plain tensors that became parts."""
     generators: tuple[torch.device, ...]
     """The devices whose random numbers the call may draw."""
 
 
-def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str, unseen: bool) -> Inputs:
+def agreed(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grid: Grid,
+    state: str,
+    unseen: bool = False,
+    due: bool = False,
+) -> Inputs:
     """Makes parts of a call's tensors, after all ranks have compared what they pass.
 
     Args:
@@ -48,6 +57,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         grid: The ranks.
         state: What else must be the same on every rank.
         unseen: Whether this rank has parameters that were not compared yet.
+        due: Whether it is time to see whether they have come apart since.
 
     Returns:
         The inputs.
@@ -71,6 +81,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         texts.append(text)
         if one.device.type != "cpu":
             texts.append(f"on {one.device.type}")
+        if one.layout != torch.strided or one.is_quantized:
+            texts.append(f"in the form {one.dtype if one.is_quantized else one.layout}")
         devices.append(one.device)
 
     replaced((args, kwargs), note, note)
@@ -83,8 +95,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
     generators = randomness.devices(devices)
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen, generators)
-    _refuse_devices(devices, grid)
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, (unseen, due), generators)
+    _refuse_devices(texts, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
     made = iter(shapes)
@@ -99,8 +111,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
     seeds = len({theirs.seed for theirs in everybody}) > 1
     key = "; ".join([state, *texts, others, str(shapes)])
-    new_to_some = any(theirs.unseen for theirs in everybody)
-    return Inputs(new[0], new[1], key, threads, seeds, new_to_some, local, generators)
+    wishes = [any(theirs.wishes[place] for theirs in everybody) for place in range(2)]
+    return Inputs(new[0], new[1], key, threads, seeds, wishes[0], wishes[1], local, generators)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -119,7 +131,7 @@ class _Rank:
     digest: int
     process: int
     seed: int
-    unseen: bool
+    wishes: tuple[bool, bool]
     shapes: list[tuple[int, ...]]
 
 
@@ -127,20 +139,20 @@ def _everybody(
     grid: Grid,
     text: str,
     local: Sequence[torch.Tensor],
-    unseen: bool,
+    wishes: tuple[bool, bool],
     generators: Sequence[torch.device],
 ) -> list[_Rank]:
     """What each rank passes."""
     seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
-    numbers = [zlib.crc32(text.encode()), os.getpid(), seeds, int(unseen)]
+    numbers = [zlib.crc32(text.encode()), os.getpid(), seeds, *map(int, wishes)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     ranks = []
     for row in gathered_rows(numbers, grid):
-        digest, process, seed, new, *rest = row
+        digest, process, seed, unseen, due, *rest = row
         flat = iter(rest)
         shapes = [tuple(next(flat) for _ in range(count)) for count in flat]
-        ranks.append(_Rank(digest, process, seed, bool(new), shapes))
+        ranks.append(_Rank(digest, process, seed, (bool(unseen), bool(due)), shapes))
     return ranks
 
 
@@ -168,12 +180,17 @@ def _varies(x: torch.Tensor) -> bool:
     return x.numel() > 1 and bool((x != x.reshape(-1)[0]).any())
 
 
-def _refuse_devices(devices: Sequence[torch.device], grid: Grid) -> None:
-    for one in devices:
-        if one.type not in ("cpu", "cuda"):
+def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
+    for text in texts:
+        if text.startswith("in the form "):
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected ordinary tensors, received one {text}; convert it with "
+                ".to_dense() or .dequantize()"
+            )
+        if text.startswith("on ") and text != "on cuda":
             raise UsageError(
                 f"rank {grid.rank}: spatial: expected tensors in the processor's or in CUDA memory, received "
-                f"one on {one}; move it with .cpu()"
+                f"one {text}; move it with .cpu()"
             )
 
 

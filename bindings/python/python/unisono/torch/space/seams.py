@@ -1,129 +1,80 @@
-"""Convolutions that keep their size, on a device: of the part as it is, and of its seams again with halos.
-
-Copying a part into a padded one costs a device nearly as much as convolving it. Here only strips along the
-seams travel and are padded: while they do, the part is convolved as if nothing were beyond it.
-"""
+"""Whether what ranks pass overlaps at the seams, as regions do that were read with a halo."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from unisono.halo import GlobalArray, Window
+from unisono.errors import UsageError
+from unisono.halo import Grid
+from unisono.torch.space.layout import spatial_split
+from unisono.torch.space.likeness import checksum, gathered_rows
+
+# The narrowest and the widest overlap that is looked for. One column alone is too often like its neighbour.
+_WIDTHS = range(2, 17)
 
 
-@dataclass(frozen=True)
-class Seam:
-    """The two ends of this rank's part along one dimension."""
+def refuse_overlaps(given: Sequence[torch.Tensor], grid: Grid) -> None:
+    """Refuses plain tensors of which neighbours have the same elements at their seams.
 
-    dim: int
-    """The dimension, counted from the end."""
-    pad: int
-    """How many outputs at an end need others' elements."""
-    before: bool
-    """Whether there is a part before this one."""
-    after: bool
-    """Whether there is one after it."""
-    window: Window
-    """Over an array of the strips at all ends, of which each rank has two."""
-
-
-def seams_of(window: Window, spatial: int) -> tuple[Seam, ...] | None:
-    """The seams of a window whose outputs are where its inputs are.
+    A model takes them for parts of a larger sample, and gets halos itself.
 
     Args:
-        window: Of a convolution.
-        spatial: How many dimensions it has.
+        given: The plain tensors that this rank passes as its parts.
+        grid: The ranks.
 
-    Returns:
-        The seams; None for other windows, and where parts are too small. It is None on every rank or on none.
+    Raises:
+        UsageError: All ranks along an axis overlap with their neighbours; the same on every rank.
     """
-    known: dict[int, tuple[Seam, ...] | None] = vars(window).setdefault("_seams", {})
-    if spatial not in known:
-        known[spatial] = _found(window, spatial) if _keeps(window, spatial) else None
-    return known[spatial]
+    numbers = [one for x in given for axis, dim in _axes(x, grid) for one in _ends(x, dim)]
+    rows = gathered_rows(numbers, grid)
+    first = 0
+    for x in given:
+        for axis, _ in _axes(x, grid):
+            for width in _WIDTHS:
+                ends = {rank: row[first : first + 2] for rank, row in enumerate(rows)}
+                first += 2
+                if _all_overlap(ends, axis, grid):
+                    raise UsageError(
+                        f"rank {grid.rank}: spatial: expected parts of one tensor, received some that "
+                        f"overlap by {width} elements along {axis}, as regions with a halo do; a model gets "
+                        "its halos itself: read regions without halo=, or pass model.part(x, shape), which "
+                        "is checked"
+                    )
 
 
-def _keeps(window: Window, spatial: int) -> bool:
-    """Whether each rank's outputs are where its inputs are, and beyond the whole is nothing."""
-    for dim in range(-spatial, 0):
-        kernel, stride, dilation, before, after, transposed = window.numbers[dim][:6]
-        centred = before == after and 2 * before == dilation * (kernel - 1)
-        zero = all(words == ("zero", 0.0) or before == 0 for words in window.edges[dim])
-        if stride != 1 or transposed or not centred or not zero:
-            return False
-    return window.output.sizes == window.input.sizes
+def _axes(x: torch.Tensor, grid: Grid) -> Iterator[tuple[str, int]]:
+    for axis, dim in spatial_split(grid, x.dim(), x.dim() - 2).items():
+        if axis != "data" and grid.axes[axis] > 1:
+            yield axis, dim
 
 
-def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
-    array = window.input
-    count, grid = len(array.shape), array.grid
-    if any(min(parts) == 0 for parts in array.sizes.values()):
-        return None
-    seams = []
-    for axis, place in array.split.items():
-        dim = place - count
-        reach = 2 * window.numbers[dim][3] if dim >= -spatial else 0
-        if reach == 0 or grid.axes[axis] == 1:
+def _ends(x: torch.Tensor, dim: int) -> Iterator[int]:
+    """For each width the first and the last elements as numbers; 0 where they would tell nothing."""
+    length = x.shape[dim]
+    for width in _WIDTHS:
+        if 2 * width > length or not x.numel():
+            yield from (0, 0)
             continue
-        if min(array.sizes[axis]) < reach:
-            return None
-        shape = list(array.shape)
-        shape[place] = 2 * reach * grid.axes[axis]
-        strips = GlobalArray(shape, grid, array.split, {**array.sizes, axis: [2 * reach] * grid.axes[axis]})
-        dims = range(-spatial, 0)
-        numbers = {
-            "kernel": [window.numbers[one][0] for one in dims],
-            "dilation": [window.numbers[one][2] for one in dims],
-            "padding": [window.numbers[one][3] for one in dims],
-        }
-        over = strips.window(dims=range(count - spatial, count), **numbers)
-        own = array.region[place]
-        seams.append(Seam(dim, reach // 2, own.start > 0, own.stop < array.shape[place], over))
-    return tuple(seams)
+        head, tail = x.narrow(dim, 0, width), x.narrow(dim, length - width, width)
+        inner = x.narrow(dim, width, width)
+        # Patterns that repeat at this distance look the same at every seam.
+        tells = bool((head != inner).any()) and _varies(head, dim) and _varies(tail, dim)
+        yield from (checksum(head), checksum(tail)) if tells else (0, 0)
 
 
-def convolved(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    numbers: tuple[list[int], list[int], int],
-    seams: tuple[Seam, ...],
-) -> torch.Tensor:
-    """A convolution whose outputs at the seams are computed once more, with halos.
-
-    Args:
-        x: This rank's part.
-        weight: The weights.
-        bias: The bias, if any.
-        numbers: Strides, dilations and groups.
-        seams: Of the window.
-
-    Returns:
-        This rank's outputs.
-    """
-    stride, dilation, groups = numbers
-    zeros = [0] * len(stride)
-    pads = [step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True)]
-    under_way = [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
-    out = torch.convolution(x, weight, bias, stride, pads, dilation, False, zeros, groups)
-    for seam, exchange in under_way:
-        padded = exchange.end()
-        length, size = 3 * seam.pad, x.shape[seam.dim]
-        for wanted, first, at in (
-            (seam.before, 0, 0),
-            (seam.after, padded.shape[seam.dim] - length, size - seam.pad),
-        ):
-            if wanted:
-                source = padded.narrow(seam.dim, first, length)
-                made = torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
-                out.narrow(seam.dim, at, seam.pad).copy_(made)
-    return out
+def _varies(x: torch.Tensor, dim: int) -> bool:
+    """Whether elements differ along a dimension."""
+    return bool((x.narrow(dim, 1, x.shape[dim] - 1) != x.narrow(dim, 0, x.shape[dim] - 1)).any())
 
 
-def _strips(x: torch.Tensor, seam: Seam) -> torch.Tensor:
-    """What of a part is near its ends."""
-    reach = 2 * seam.pad
-    ends = x.narrow(seam.dim, 0, reach), x.narrow(seam.dim, x.shape[seam.dim] - reach, reach)
-    return torch.cat(ends, seam.dim)
+def _all_overlap(ends: dict[int, list[int]], axis: str, grid: Grid) -> bool:
+    """Whether each rank but the last along an axis ends with what the next one begins with."""
+    for rank, (_, tail) in ends.items():
+        place = grid.coordinates_of(rank)
+        if place[axis] + 1 < grid.axes[axis]:
+            head, _ = ends[grid.rank_at(**{**place, axis: place[axis] + 1})]
+            if tail == 0 or head != tail:
+                return False
+    return True
