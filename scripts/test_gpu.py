@@ -68,7 +68,10 @@ def tests() -> list[Test]:
 
 
 def _halos() -> list[Test]:
-    found = [Test("halos, 4 threads", 0, ["halos.py", "threads", "4"])]
+    found = [
+        Test("halos, 4 threads", 0, ["halos.py", "threads", "4"]),
+        Test("networks in space, 2 threads", 0, ["spatial.py", "threads"]),
+    ]
     for path in ("ipc", "staged"):
         found += [_by(path, f"halos, {ranks} ranks", ranks, "halos.py", "64") for ranks in (4, 2, 1)]
         found += [_by(path, f"networks in space, {ranks} ranks", ranks, "spatial.py") for ranks in (4, 2)]

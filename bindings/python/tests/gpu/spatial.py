@@ -71,7 +71,25 @@ def others(axes):
     assert torch.equal(model(batch).gather().cpu(), samples[:2])
 
 
+def threads():
+    """Ranks that are threads, each of which computes its own way back."""
+    for name, (make, shape) in NETWORKS.items():
+        torch.manual_seed(1)
+        module, whole = make().double().cuda(), torch.randn(shape).double().cuda()
+        expected = alone(module, whole)
+        with uni.local_grid(h=2, w=1) as local:
+            for found in local.run(apart, module, whole):
+                try:
+                    check(expected, found, 1e-10)
+                except AssertionError as error:
+                    raise AssertionError(f"{name} on two threads: {error}") from error
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["threads"]:
+        threads()
+        print("networks on 2 threads of one process")
+        sys.exit()
     world = uni.init()
     torch.cuda.set_device(world.rank % torch.cuda.device_count())
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.size))

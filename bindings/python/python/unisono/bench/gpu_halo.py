@@ -41,11 +41,11 @@ def halos(shape: tuple[int, ...], width: int) -> None:
     received = world.all_reduce(np.array([sum(window.neighbours.values()) * 4]))[0]
     if world.rank:
         return
-    name = f"{tuple(shape)}, {width} wide, {world.size} ranks"
+    name = f"{'x'.join(map(str, shape))}, {world.size} ranks"
     # Every element is read and written once; what travels is packed and unpacked besides.
     bound = (2 * whole + 4 * received) / speed
     Figure.of(f"halo forward {name}", times["forward"], "bytes' bound", bound, 0.5).show()
-    Figure.of(f"halo forward {name}", times["forward"], "PyTorch's pad alone", min(times["pad"])).show()
+    Figure.of(f"halo forward {name}", times["forward"], "PyTorch's pad", min(times["pad"])).show()
     Figure.of(f"halo adjoint {name}", times["adjoint"], "bytes' bound", bound).show()
     Figure.of(f"halos in place {name}", times["refresh"], "bytes' bound", 4 * received / speed).show()
 
@@ -68,14 +68,9 @@ def stack(side: int, batch: int, channels: int, rounds: int) -> None:
     world = uni.world()
     grid = uni.Grid(h=-1)
     whole = torch.from_numpy(np.random.default_rng(0).random((batch, 3, side, side), dtype="float32")).cuda()
-    modules = {name: network(channels) for name in ("one", "parts", "overlapped")}
-    models = {
-        "one": modules["one"],
-        "parts": spatial(modules["parts"], grid, overlap=False),
-        "overlapped": spatial(modules["overlapped"], grid, overlap=True),
-    }
+    models = {"one": network(channels), "parts": spatial(network(channels), grid)}
     part = whole[uni.GlobalArray(whole.shape, grid).region].contiguous()
-    inputs = {"one": whole, "parts": part, "overlapped": part}
+    inputs = {"one": whole, "parts": part}
 
     def infer(name: str) -> Any:
         with torch.no_grad():
@@ -93,17 +88,12 @@ def stack(side: int, batch: int, channels: int, rounds: int) -> None:
 
         return run
 
-    what = f"{side} x {side}, {world.size} ranks"
-    for kind, work in (("convolutions", infer), ("training of convolutions", train)):
+    for kind, work in (("convolutions", infer), ("training convolutions", train)):
         times = in_turns({name: case(work, name) for name in models}, rounds, world)
         if world.rank == 0:
-            for name, words in (("parts", ""), ("overlapped", ", overlapped")):
-                wanted = 1.0 if name == "overlapped" else None
-                title = f"{kind} {what}{words}"
-                Figure.of(title, times[name], "PyTorch, one rank", min(times["one"]), wanted).show()
-    expected = infer("one")
-    for name in ("parts", "overlapped"):
-        torch.testing.assert_close(infer(name).gather(), expected, rtol=1e-2, atol=1e-3)
+            title = f"{kind} {side}x{side}, {world.size} ranks"
+            Figure.of(title, times["parts"], "PyTorch, one", min(times["one"]), 1.0).show()
+    torch.testing.assert_close(infer("parts").gather(), infer("one"), rtol=1e-2, atol=1e-3)
 
 
 def main() -> None:
