@@ -78,7 +78,8 @@ impl HaloExchange {
             Err(raise(py, Error::usage(operation, expected, placed.dtype().name(), advice)))
         };
         let inputs = inputs.iter().map(|x| typed(Placed::input(x, operation))).collect::<PyResult<_>>()?;
-        let outputs = outputs.iter().map(|x| typed(Placed::in_place(x, operation))).collect::<PyResult<_>>()?;
+        let outputs =
+            outputs.iter().map(|x| typed(Placed::in_place(x, operation))).collect::<PyResult<_>>()?;
         Ok((inputs, outputs))
     }
 }

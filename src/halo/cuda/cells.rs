@@ -42,7 +42,12 @@ fn reach(extent: usize, line: Line) -> (usize, usize) {
 }
 
 /// Cuts a part of this shape. Contributions stand in the order in which they are added.
-pub(super) fn cells(shape: &[usize], to: Origin, element: usize, contributions: &[Contribution]) -> Vec<Cell> {
+pub(super) fn cells(
+    shape: &[usize],
+    to: Origin,
+    element: usize,
+    contributions: &[Contribution],
+) -> Vec<Cell> {
     if shape.contains(&0) {
         return Vec::new();
     }
@@ -67,8 +72,7 @@ pub(super) fn cells(shape: &[usize], to: Origin, element: usize, contributions: 
             })
             .collect();
     }
-    let strides: Vec<i64> =
-        dense(shape).into_iter().map(|stride| stride as i64 * element as i64).collect();
+    let strides: Vec<i64> = dense(shape).into_iter().map(|stride| stride as i64 * element as i64).collect();
     boxes
         .into_iter()
         .map(|(starts, extents)| {
@@ -126,7 +130,11 @@ impl Cell {
             }
         }
         let chosen = |end: &End| End {
-            strides: groups.iter().map(|&(at, _)| end.strides[at]).chain(groups.is_empty().then_some(0)).collect(),
+            strides: groups
+                .iter()
+                .map(|&(at, _)| end.strides[at])
+                .chain(groups.is_empty().then_some(0))
+                .collect(),
             ..end.clone()
         };
         let sources = self.sources.iter();

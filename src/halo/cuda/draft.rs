@@ -104,7 +104,9 @@ impl Draft {
             for field in 0..self.fields {
                 let from = (arrived(lane), field * parcel.elements * element);
                 let boxes = parcel.boxes.iter();
-                program.pieces.extend(boxes.map(|common| Piece::into(common, element, self.output(field), from)));
+                program
+                    .pieces
+                    .extend(boxes.map(|common| Piece::into(common, element, self.output(field), from)));
             }
         }
         program

@@ -89,7 +89,11 @@ pub(super) struct Jobs<Job> {
 
 fn too_many(dimensions: usize) -> Error {
     let what = format!("boxes of {dimensions} dimensions that cannot be merged");
-    Error::unsupported("halo in CUDA memory", what, format!("use arrays of {} dimensions or fewer", OUTER + 1))
+    Error::unsupported(
+        "halo in CUDA memory",
+        what,
+        format!("use arrays of {} dimensions or fewer", OUTER + 1),
+    )
 }
 
 /// A frame without its blocks: rows of a box whose last dimension is counted in units.
@@ -184,7 +188,8 @@ impl Jobs<Copy> {
 impl Jobs<Sum> {
     /// Adds a cell, whose sources go to the end of a list.
     pub fn push(&mut self, cell: &Cell, element: usize, list: &mut Vec<Source>) -> Result<()> {
-        let ends: Vec<&End> = std::iter::once(&cell.to).chain(cell.sources.iter().map(|one| &one.from)).collect();
+        let ends: Vec<&End> =
+            std::iter::once(&cell.to).chain(cell.sources.iter().map(|one| &one.from)).collect();
         for (extents, ends) in cut(&cell.extents, &ends) {
             let mut frame = frame(&extents, element, element)?;
             frame.first = self.blocks;

@@ -110,7 +110,8 @@ impl Passage {
         // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
         let seat = group.core.common.seat.as_ref();
-        let near = |lane: &Lane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
+        let near =
+            |lane: &Lane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
         let can = exported.is_some() && lanes.iter().all(near) && !is_staging_wanted();
         let mut shown = vec![<Shown as bytemuck::Zeroable>::zeroed(); group.size()];
         for (lane, place) in lanes.iter().zip(&places) {

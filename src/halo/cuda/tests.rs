@@ -197,9 +197,8 @@ fn compare<T: Sums>(group: &Group, plan: Arc<Plan>, misaligned: usize, name: &st
     let mut exchange = Exchange::new(group, plan.clone(), options).unwrap();
     let draft = Draft::new(plan.clone(), T::DTYPE, 2);
     let mut random = Random::new(group.rank() as u64 + 7);
-    let mut values = |count: usize| -> Vec<T> {
-        (0..count + misaligned).map(|_| T::of(random.value())).collect()
-    };
+    let mut values =
+        |count: usize| -> Vec<T> { (0..count + misaligned).map(|_| T::of(random.value())).collect() };
     let (own, needed) = (plan.own().elements(), plan.needed().elements());
     let address = |array: &Vec<T>| (array.as_ptr().addr() + misaligned * size_of::<T>()) as u64;
     let bytes = |array: &Vec<T>| bytemuck::cast_slice::<T, u8>(&array[misaligned..]).to_vec();
@@ -310,9 +309,10 @@ fn boxes_that_are_too_large_to_count_are_cut() {
     let piece = Piece { extents: vec![3, 1 << 32], from: Content::Pattern([0; 16]), to: end };
     let mut jobs = Jobs::default();
     Jobs::<Copy>::push(&mut jobs, &piece, 1, 16).unwrap();
-    let bytes = jobs.list.iter().map(|job| {
-        u64::from(job.frame.rows) * u64::from(job.frame.length) * u64::from(job.frame.unit)
-    });
+    let bytes = jobs
+        .list
+        .iter()
+        .map(|job| u64::from(job.frame.rows) * u64::from(job.frame.length) * u64::from(job.frame.unit));
     assert_eq!(bytes.sum::<u64>(), 3 << 32);
     assert!(jobs.list.len() >= 6);
 }
