@@ -55,6 +55,7 @@ def tests() -> list[Test]:
     found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
     for ranks in ("2", "4"):
         found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
+    found += _halos()
     for path in ("ipc", "staged", "nccl"):
         found.append(_by(path, "order of streams", 2, "order.py"))
         found.append(_by(path, "mistakes", 2, "trouble.py", "mistakes"))
@@ -73,6 +74,22 @@ def tests() -> list[Test]:
     found.append(Test("tables, threads", 0, ["table_threads.py", "3"]))
     says = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
     found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], says=says))
+    return found
+
+
+def _halos() -> list[Test]:
+    found = [
+        Test("halos, 4 threads", 0, ["halos.py", "threads", "4"]),
+        Test("networks in space, 2 threads", 0, ["spatial.py", "threads"]),
+    ]
+    for path in ("ipc", "staged"):
+        found += [_by(path, f"halos, {ranks} ranks", ranks, "halos.py", "64") for ranks in (4, 2, 1)]
+        found += [_by(path, f"networks in space, {ranks} ranks", ranks, "spatial.py") for ranks in (4, 2)]
+        found.append(_by(path, "mistakes in halos", 2, "halo_trouble.py", "mistakes"))
+        killed = _by(path, "a rank killed among halos", 3, "halo_trouble.py", "killed")
+        # The rank in the middle is its only neighbour; the other learns it from that one.
+        killed.says = ["rank 1: the lost rank was named"]
+        found.append(killed)
     return found
 
 

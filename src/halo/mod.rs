@@ -3,6 +3,7 @@
 mod adjoint;
 mod boundary;
 mod copy;
+mod cuda;
 mod exchange;
 mod global_array;
 mod grid;
@@ -16,6 +17,7 @@ mod window;
 mod wire;
 
 pub use boundary::{Boundary, Edges};
+pub use cuda::CudaExchange;
 pub use exchange::{Exchange, ExchangeOptions};
 pub use global_array::{GlobalArray, LocalView};
 pub use grid::Grid;

@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     HaloForward = 20,
     HaloAdjoint = 21,
     HaloEnd = 22,
+    CudaHaloForward = 23,
+    CudaHaloAdjoint = 24,
     JoinTables = 30,
     NewTable = 31,
     SaveTables = 32,
@@ -36,7 +38,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Verb; 22] = [
+    const ALL: [Verb; 24] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -53,6 +55,8 @@ impl Verb {
         Verb::HaloForward,
         Verb::HaloAdjoint,
         Verb::HaloEnd,
+        Verb::CudaHaloForward,
+        Verb::CudaHaloAdjoint,
         Verb::JoinTables,
         Verb::NewTable,
         Verb::SaveTables,
@@ -80,6 +84,8 @@ impl Verb {
             Verb::HaloForward => "halo forward",
             Verb::HaloAdjoint => "halo adjoint",
             Verb::HaloEnd => "halo end",
+            Verb::CudaHaloForward => "halo forward in CUDA memory",
+            Verb::CudaHaloAdjoint => "halo adjoint in CUDA memory",
             Verb::JoinTables => "the first use of tables",
             Verb::NewTable => "new table",
             Verb::SaveTables => "save",

@@ -25,6 +25,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("src/tables/key_value/part.rs", "entries, under their part's lock"),
     ("src/tables/key_value/text.rs", "keys, under their part's lock"),
     ("src/tables/custom/shards.rs", "shards, under their locks"),
+    ("src/halo/cuda/", "boxes on a device, which are checked to lie inside their memory"),
     ("src/halo/copy.rs", "kernels over boxes, which are checked to lie inside their memory"),
     ("tests/cuda/", "device memory, for one call"),
     ("tests/halo/allocations.rs", "an allocator that counts"),

@@ -10,6 +10,7 @@ mod exchange;
 mod fork;
 mod group;
 mod halo;
+mod halo_engine;
 mod halo_exchange;
 mod handle;
 mod header;

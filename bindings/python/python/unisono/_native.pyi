@@ -225,7 +225,13 @@ class HaloPlan:
 @final
 class HaloExchange:
     def __new__(
-        cls, group: Group, plan: HaloPlan, dtype: str, fields: int, direct: bool, timeout: float | None
+        cls,
+        group: Group,
+        plan: HaloPlan,
+        dtype: str,
+        fields: int,
+        way: tuple[bool, int | None],
+        timeout: float | None,
     ) -> HaloExchange: ...
     @property
     def is_direct(self) -> bool: ...

@@ -21,13 +21,25 @@ class Part:
     module: str
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
 
 def _by(path: str) -> Part:
     return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
 
 
-PARTS = [_by("ipc"), _by("staged"), _by("nccl"), Part("tables", "unisono.bench.gpu_tables", 1)]
+def _halo(measure: str, ranks: int) -> Part:
+    return Part(f"{measure} in space", "unisono.bench.gpu_halo", ranks, arguments=("--measure", measure))
+
+
+PARTS = [
+    _by("ipc"),
+    _by("staged"),
+    _by("nccl"),
+    Part("tables", "unisono.bench.gpu_tables", 1),
+    _halo("halos", 4),
+    _halo("stack", 2),
+]
 """What is measured, one job after the other."""
 
 LIMIT = 300.0
@@ -37,7 +49,7 @@ LIMIT = 300.0
 def measure(part: Part) -> tuple[list[dict[str, Any]], str]:
     """Runs a job; gives its figures, and what it said where it failed."""
     launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
-    command = [*launcher, sys.executable, "-m", part.module]
+    command = [*launcher, sys.executable, "-m", part.module, *part.arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **part.environment}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import UsageError
 from unisono.halo.options import WindowNumbers, Words
+from unisono.halo.places import device_of, empty_like
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 class Window:
     """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
 
-    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives. The first call for a type
-    makes what it needs in shared memory; later ones only copy.
+    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives, in the processor's memory
+    or in CUDA memory. The first call for a type makes what it needs in shared memory; later ones only copy.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -51,7 +50,7 @@ class Window:
         self.edges: tuple[tuple[Words, Words], ...] = tuple(edges)
         """The boundary before and after each dimension: its name and value."""
         self._plan = self._plan_of(array.grid.rank)
-        self._exchanges: dict[tuple[str, int], _native.HaloExchange] = {}
+        self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
 
     def __repr__(self) -> str:
         return f"<unisono.Window {self.input.shape} -> {self.output.shape}; padded here {self.padded_shape}>"
@@ -214,10 +213,11 @@ class Window:
         )
 
     def _exchange(self, arrays: list[Any], timeout: float | None) -> _native.HaloExchange:
-        key = (name_of(arrays[0].dtype), len(arrays))
+        dtype, fields, device = key = (name_of(arrays[0].dtype), len(arrays), device_of(arrays[0]))
         if key not in self._exchanges:
             native = self.input.grid.group._native
-            self._exchanges[key] = _native.HaloExchange(native, self._plan, *key, True, timeout)
+            made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
+            self._exchanges[key] = made
         return self._exchanges[key]
 
 
@@ -257,16 +257,3 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
         Its shape; None of what is no array.
     """
     return tuple(x.shape) if hasattr(x, "shape") and hasattr(x, "dtype") else None
-
-
-def empty_like(x: Any, shape: Sequence[int]) -> Any:
-    """A new array of another shape, from the same library and of the same type.
-
-    Args:
-        x: A NumPy array or a PyTorch tensor.
-        shape: The shape.
-
-    Returns:
-        The array, with no particular values.
-    """
-    return x.new_empty(tuple(shape)) if hasattr(x, "new_empty") else np.empty(tuple(shape), x.dtype)

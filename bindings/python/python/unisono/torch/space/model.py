@@ -65,9 +65,12 @@ class Spatial(torch.nn.Module):
         if within(self.grid):
             raise _twice(self.grid, "a model")
         inputs = self.rehearse(*args, **kwargs)
+        if inputs.threads and len(inputs.generators) > 1:
+            # Backward has one thread for each device, where ranks that are threads would wait for each other.
+            torch.autograd.set_multithreading_enabled(False)
         with (
             passing(self.grid, torch.is_grad_enabled()),
-            drawing(self.grid, inputs.threads, inputs.seeds),
+            drawing(self.grid, inputs.threads, inputs.seeds, inputs.generators),
             overlapping(self.grid, self.overlap),
         ):
             try:
@@ -207,7 +210,7 @@ def spatial(
     new shape, the module is walked without data, and what has no rule for parts is refused by name.
 
     Args:
-        module: Any module in the processor's memory, with the same parameters on every rank.
+        module: Any module in the processor's or in CUDA memory, with the same parameters on every rank.
         grid: The ranks.
         overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
             for each other, as between hosts; on one host, pieces cost more than they save. In the way back,

@@ -39,7 +39,7 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
                 "device meta; load them first"
             )
     state = {
-        name: one.detach().clone() if one.dim() == 0 else one.detach().to("meta")
+        name: one.detach().cpu().clone() if one.dim() == 0 else one.detach().to("meta")
         for name, one in [*module.named_parameters(), *module.named_buffers()]
     }
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
