@@ -23,7 +23,7 @@ pub(crate) enum Step {
 pub(crate) enum Engine {
     Host(Exchange),
     Cuda {
-        exchange: CudaExchange,
+        exchange: Box<CudaExchange>,
         /// The outputs of what has begun. They are in order with our streams already: asking for them again would let the
         /// end wait for all that the caller computes meanwhile.
         begun: Vec<Placed>,

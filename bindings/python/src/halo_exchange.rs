@@ -111,7 +111,7 @@ impl HaloExchange {
         let make = || match device {
             None => Exchange::new(&handle, plan, options).map(Engine::Host),
             Some(device) => CudaExchange::new(&handle, plan, options, device)
-                .map(|exchange| Engine::Cuda { exchange, begun: Vec::new() }),
+                .map(|exchange| Engine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
         };
         let made = py.detach(|| guard("halo plan", make));
         let engine = OwnProcess::new(Mutex::new(made.map_err(|error| raise(py, error))?));

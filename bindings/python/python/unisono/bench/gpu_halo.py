@@ -89,7 +89,7 @@ def stack(side: int, batch: int, channels: int, rounds: int) -> None:
         return run
 
     for kind, work in (("convolutions", infer), ("training convolutions", train)):
-        times = in_turns({name: case(work, name) for name in models}, rounds, world)
+        times = in_turns({name: case(work, name) for name in models}, rounds, world, calls=2)
         if world.rank == 0:
             title = f"{kind} {side}x{side}, {world.size} ranks"
             Figure.of(title, times["parts"], "PyTorch, one", min(times["one"]), 1.0).show()
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=2048)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--channels", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     world = uni.init()
     torch.cuda.set_device(world.rank % torch.cuda.device_count())
