@@ -305,5 +305,5 @@ fn the_schema_is_json_and_the_benchmark_runs() {
     let output = finish(unisono(["bench", "nn", "--batch", "8", "--seconds", "0.01", "--layers"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
-    assert!(table.contains("cifar10") && table.contains("halo "), "{table}");
+    assert!(table.contains("cifar10") && table.contains("halo, 128 x 128: all / one"), "{table}");
 }

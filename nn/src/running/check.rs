@@ -100,7 +100,7 @@ impl<T: Number> Passed<T> {
             errors[layer] = Some(error.to_vec());
         });
         if let Some(company) = company.filter(|_| !pass.exact) {
-            company.sum_gradients(&mut network, 0);
+            company.sum_gradients(&mut network, 0, &mut Vec::new());
         }
         Passed { network, errors }
     }

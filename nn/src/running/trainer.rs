@@ -49,6 +49,8 @@ pub struct Trainer<T: Number> {
     pub(super) steps: u64,
     inputs: Vec<T>,
     targets: Vec<T>,
+    /// Where gradients are summed over the ranks.
+    gradients: Vec<T>,
     /// The places of a sample that are this rank's, where it has not all of them.
     part: Option<Vec<usize>>,
     /// The other ranks, where there are any.
@@ -120,6 +122,7 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            gradients: Vec::new(),
             part,
             company,
             shared: None,
@@ -231,12 +234,13 @@ impl<T: Number> Trainer<T> {
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
         let outputs = self.network.fprop(&pass, &self.inputs);
         let mut wrong = [mistakes(outputs, split, &chosen[own])];
-        pass.gradients.add(&mut wrong);
-        let loss = self.network.value(&pass, &self.targets);
         self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
         if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
-            company.sum_gradients(&mut self.network, lowest);
+            company.sum_gradients(&mut self.network, lowest, &mut self.gradients);
         }
+        // Ranks have just met over the gradients: here nobody waits for the costs of the others.
+        pass.gradients.add(&mut wrong);
+        let loss = self.network.value(&pass, &self.targets);
         self.check()?;
         self.network.update(epoch, lowest);
         Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })

@@ -12,8 +12,8 @@ from unisono import _native
 from unisono.arrays import bfloat16, name_of
 from unisono.errors import UsageError
 from unisono.halo.grid import Grid
-from unisono.halo.options import IDENTITY, boundaries, for_each, paddings, window_dimensions
-from unisono.halo.window import Window, empty_like
+from unisono.halo.options import IDENTITY, boundaries, count_of, counts, paddings, window_dimensions
+from unisono.halo.window import Window, empty_like, shape_of
 
 _DEFAULT_DIMENSIONS = {"w": -1, "h": -2, "d": -3, "data": 0}
 _TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
@@ -57,13 +57,16 @@ class GlobalArray:
             sizes: How long the parts along an axis are, where they are not to be as even as possible. By
                 default the first ones are one longer than the others.
         """
-        self.shape: tuple[int, ...] = tuple(int(extent) for extent in shape)
+        self.shape: tuple[int, ...] = tuple(count_of("GlobalArray", "the shape", one) for one in shape)
         """The shape of the whole array."""
         self.grid: Grid = grid
         """The ranks."""
         self.split: dict[str, int] = _split(self.shape, grid, split)
         """The dimension that each axis divides."""
-        given = [(axis, [int(size) for size in parts]) for axis, parts in (sizes or {}).items()]
+        given = [
+            (axis, [count_of("GlobalArray", f"the sizes along {axis}", one) for one in parts])
+            for axis, parts in (sizes or {}).items()
+        ]
         self._layout = _native.Layout(
             list(grid.axes.items()), list(self.shape), list(self.split.items()), given
         )
@@ -117,7 +120,12 @@ class GlobalArray:
         Returns:
             The rank; of those that have copies, the one at this rank's place on the axes that divide nothing.
         """
-        return self._layout.owner([int(one) for one in index], self.grid.rank)
+        if len(index) != len(self.shape):
+            raise UsageError(
+                f"index: expected {len(self.shape)} numbers, one for each dimension of {self.shape}, "
+                f"received {len(index)}; pass one for each"
+            )
+        return self._layout.owner([count_of("index", "an index", one) for one in index], self.grid.rank)
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...] | None:
         """Where an element of the whole array is in this rank's part.
@@ -248,18 +256,13 @@ class GlobalArray:
         """
         chosen = window_dimensions(kernel, dims, self.shape, self.split)
         count = len(chosen)
-        kernels = [int(one) for one in for_each("kernel", kernel, count)]
-        strides = [int(one) for one in for_each("stride", stride, count)]
-        dilations = [int(one) for one in for_each("dilation", dilation, count)]
+        kernels = counts("kernel", kernel, count, 1)
+        strides = counts("stride", stride, count, 1)
+        dilations = counts("dilation", dilation, count, 1)
         pads = paddings(padding, kernels, dilations, strides)
-        extras = [int(one) for one in for_each("output_padding", output_padding, count)]
+        extras = counts("output_padding", output_padding, count)
         numbers = [IDENTITY] * len(self.shape)
         for at, dim in enumerate(chosen):
-            values = (kernels[at], strides[at], dilations[at], *pads[at], extras[at])
-            if any(value < 0 for value in values):
-                raise UsageError(
-                    f"window: expected numbers of 0 or more, received {values}; correct the window"
-                )
             shape = (kernels[at], strides[at], dilations[at], *pads[at])
             numbers[dim] = (*shape, transposed, extras[at], ceil_mode)
         edges = boundaries(boundary, chosen, self.split, len(self.shape))
@@ -296,11 +299,11 @@ class GlobalArray:
         return self.window(kernel, **window).adjoint(gradient)
 
     def _check(self, x: Any, operation: str) -> None:
-        if tuple(x.shape) != self.local_shape:
+        if shape_of(x) != self.local_shape:
             self.grid.group._native.skip_call()
             raise UsageError(
                 f"rank {self.grid.rank}: {operation}: expected this rank's part, of the shape "
-                f"{self.local_shape}, received {tuple(x.shape)}; take whole[array.region]"
+                f"{self.local_shape}, received {shape_of(x) or type(x).__name__}; take whole[array.region]"
             )
 
     def _once(self, what: str, root: int | None, dtype: str, timeout: float | None) -> _native.HaloExchange:

@@ -184,11 +184,11 @@ class Window:
     ) -> tuple[list[Any], list[Any]]:
         several = isinstance(x, (list, tuple))
         inputs = list(x) if several else [x]
+        self._check(inputs, shape, operation)
         if out is None:
             outputs = [empty_like(one, target) for one in inputs]
         else:
             outputs = list(out) if several else [out]
-        self._check(inputs, shape, operation)
         self._check(outputs, target, f"{operation} into out=")
         if len(outputs) != len(inputs) or len({name_of(one.dtype) for one in inputs}) != 1:
             self._refuse(
@@ -198,8 +198,9 @@ class Window:
 
     def _check(self, arrays: Sequence[Any], shape: tuple[int, ...], operation: str) -> None:
         for one in arrays:
-            if tuple(one.shape) != shape:
-                self._refuse(operation, f"an array of the shape {shape}", str(tuple(one.shape)))
+            if shape_of(one) != shape:
+                received = type(one).__name__ if shape_of(one) is None else str(shape_of(one))
+                self._refuse(operation, f"an array of the shape {shape}", received)
         if not arrays:
             self._refuse(operation, "one array or more", "an empty list")
 
@@ -208,7 +209,8 @@ class Window:
         self.input.grid.group._native.skip_call()
         raise UsageError(
             f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
-            f"this rank has {self.input.region} of {self.input.shape}"
+            f"this rank has [{', '.join(f'{one.start}:{one.stop}' for one in self.input.region)}] of "
+            f"{self.input.shape}"
         )
 
     def _exchange(self, arrays: list[Any], timeout: float | None) -> _native.HaloExchange:
@@ -243,6 +245,18 @@ class Exchange:
         """
         self._native.end(self._outputs, timeout)
         return self.padded
+
+
+def shape_of(x: Any) -> tuple[int, ...] | None:
+    """The shape of an array.
+
+    Args:
+        x: A NumPy array, a PyTorch tensor, or something else.
+
+    Returns:
+        Its shape; None of what is no array.
+    """
+    return tuple(x.shape) if hasattr(x, "shape") and hasattr(x, "dtype") else None
 
 
 def empty_like(x: Any, shape: Sequence[int]) -> Any:

@@ -90,11 +90,12 @@ def _backward(
     numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
     if gradient.numel():
         return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
-    # Without outputs, gradients are zeros that have come the same way.
-    return (
-        nothing(source.shape, gradient, weight) if needs[0] else None,
-        nothing(weight.shape, gradient, source) if needs[1] else None,
-        nothing(context.bias_sizes, gradient) if needs[2] else None,
+    # Without outputs, gradients are zeros that have come the same way: each from all operands, as on other
+    # ranks, whose gradients of gradients send messages.
+    zero = nothing((), gradient, source, weight)
+    shapes = source.shape, weight.shape, context.bias_sizes
+    return tuple(
+        zero.expand(tuple(shape)) if need else None for shape, need in zip(shapes, needs, strict=False)
     )
 
 

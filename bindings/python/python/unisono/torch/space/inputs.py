@@ -32,11 +32,20 @@ class Inputs:
     """Whether random numbers would differ between ranks."""
     unseen: bool
     """Whether some rank has parameters that were not compared yet."""
+    due: bool
+    """Whether some rank wants to see whether parameters have come apart since."""
     given: list[torch.Tensor]
     """The plain tensors that became parts."""
 
 
-def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str, unseen: bool) -> Inputs:
+def agreed(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grid: Grid,
+    state: str,
+    unseen: bool = False,
+    due: bool = False,
+) -> Inputs:
     """Makes parts of a call's tensors, after all ranks have compared what they pass.
 
     Args:
@@ -45,6 +54,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         grid: The ranks.
         state: What else must be the same on every rank.
         unseen: Whether this rank has parameters that were not compared yet.
+        due: Whether it is time to see whether they have come apart since.
 
     Returns:
         The inputs.
@@ -67,6 +77,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         texts.append(text)
         if one.device.type != "cpu":
             texts.append(f"on {one.device}")
+        elif one.layout != torch.strided or one.is_quantized:
+            texts.append(f"in the form {one.dtype if one.is_quantized else one.layout}")
 
     replaced((args, kwargs), note, note)
     if not local and not any(True for _ in parts_in(args, kwargs)):
@@ -77,7 +89,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             "choose another grid"
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen)
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, (unseen, due))
     _refuse_devices(texts, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
@@ -93,7 +105,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
     seeds = len({theirs.seed for theirs in everybody}) > 1
     key = "; ".join([state, *texts, others, str(shapes)])
-    return Inputs(new[0], new[1], key, threads, seeds, any(theirs.unseen for theirs in everybody), local)
+    wishes = [any(theirs.wishes[place] for theirs in everybody) for place in range(2)]
+    return Inputs(new[0], new[1], key, threads, seeds, wishes[0], wishes[1], local)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -112,21 +125,23 @@ class _Rank:
     digest: int
     process: int
     seed: int
-    unseen: bool
+    wishes: tuple[bool, bool]
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor], unseen: bool) -> list[_Rank]:
+def _everybody(
+    grid: Grid, text: str, local: Sequence[torch.Tensor], wishes: tuple[bool, bool]
+) -> list[_Rank]:
     """What each rank passes."""
-    numbers = [zlib.crc32(text.encode()), os.getpid(), checksum(torch.get_rng_state()), int(unseen)]
+    numbers = [zlib.crc32(text.encode()), os.getpid(), checksum(torch.get_rng_state()), *map(int, wishes)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     ranks = []
     for row in gathered_rows(numbers, grid):
-        digest, process, seed, new, *rest = row
+        digest, process, seed, unseen, due, *rest = row
         flat = iter(rest)
         shapes = [tuple(next(flat) for _ in range(count)) for count in flat]
-        ranks.append(_Rank(digest, process, seed, bool(new), shapes))
+        ranks.append(_Rank(digest, process, seed, (bool(unseen), bool(due)), shapes))
     return ranks
 
 
@@ -156,6 +171,11 @@ def _varies(x: torch.Tensor) -> bool:
 
 def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
     for text in texts:
+        if text.startswith("in the form "):
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected ordinary tensors, received one {text}; convert it with "
+                ".to_dense() or .dequantize()"
+            )
         if text.startswith("on "):
             raise UsageError(
                 f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "

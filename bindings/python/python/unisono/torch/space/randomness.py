@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from unisono.errors import Unsupported
 from unisono.halo import Grid
-from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, refuse, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import recomputed
@@ -63,7 +64,8 @@ def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
         draws = Draws(grid)
         vars(grid)["_draws"] = draws
         try:
-            yield
+            with _Together(grid):
+                yield
         finally:
             vars(grid)["_draws"] = None
             draws.finish()
@@ -81,6 +83,32 @@ def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
     finally:
         if torch.equal(torch.get_rng_state(), common):
             torch.set_rng_state(own)
+
+
+_RANDOM = """rand randn randint randperm normal bernoulli multinomial poisson binomial rand_like randn_like
+randint_like dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout
+gumbel_softmax rrelu fractional_max_pool2d fractional_max_pool3d scaled_dot_product_attention
+multi_head_attention_forward normal_ uniform_ bernoulli_ random_ exponential_ geometric_ log_normal_
+cauchy_ dropout_ rrelu_"""
+
+
+class _Together(TorchFunctionMode):
+    """Lets ranks that are threads draw the same plain tensors, too: they share the default generator."""
+
+    def __init__(self, grid: Grid) -> None:
+        super().__init__()
+        self._grid = grid
+        self._random = frozenset(_RANDOM.split())
+
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = name_of(func)
+        # Rules for parts know what to do; who brings a generator knows it, too.
+        ruled = has_rule(name) and next(parts_in(args, kwargs), None) is not None
+        if name not in self._random or kwargs.get("generator") is not None or ruled:
+            return func(*args, **kwargs)
+        with as_default(self._grid):
+            return func(*args, **kwargs)
 
 
 def _draws(grid: Grid) -> Draws | None:
@@ -135,11 +163,11 @@ def _drawn(x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float)
     """This rank's region of ones and zeros, drawn for the whole as one process would draw them."""
     if x.is_meta:
         return torch.empty([min(a, b) for a, b in zip(x.shape, shape, strict=True)], device="meta")
-    # One process draws in the order in which its elements lie in memory.
+    # In memory as one process would have it: in which order PyTorch draws depends on that.
     order = sorted(range(x.dim()), key=lambda dim: x.stride()[dim], reverse=True)
     whole = torch.empty([shape[dim] for dim in order], dtype=x.dtype)
-    whole.bernoulli_(keep, generator=generator_of(layout))
     whole = whole.permute([order.index(dim) for dim in range(x.dim())])
+    whole.bernoulli_(keep, generator=generator_of(layout))
     region = tuple(
         one if size == full else slice(None)
         for one, size, full in zip(layout.region, shape, layout.shape, strict=True)
@@ -191,6 +219,23 @@ def alpha(
     scale = 1 / math.sqrt((low**2 * p + 1) * (1 - p)) if p < 1 else 0.0
     mask = _drawn(local, input.place, shape, 1 - p)
     return wrap(local * (mask * scale) + (mask - 1 + p) * (low * scale), input.place)
+
+
+@rule("rrelu", "rrelu_", always=True)
+def leaks(
+    function: Function,
+    input: Part,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Part:
+    """A slope for each element below zero; without training, the mean of all slopes."""
+    if training:
+        refuse("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
+    if input.hollow:
+        return input
+    return wrap(function(unwrap(input), lower, upper, False, False), input.place)
 
 
 @rule("rand_like", "randn_like", always=True)
