@@ -12,6 +12,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod memory;
+mod owner;
 mod span;
 mod stream;
 mod survey;

@@ -2,7 +2,9 @@
 
 mod array;
 mod call;
+mod cuda_interface;
 mod dlpack;
+mod door;
 mod errors;
 mod exchange;
 mod fork;
@@ -17,9 +19,13 @@ mod interrupt;
 mod job;
 mod key_value;
 mod locate;
+mod maker;
 mod memory;
+mod nvidia;
 mod pending;
+mod placed;
 mod producing;
+mod product;
 mod program;
 mod table;
 mod table_options;

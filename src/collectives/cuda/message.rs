@@ -47,7 +47,7 @@ impl Cuda<'_> {
             if values.bytes() <= SHORT {
                 return link.send_through_host(&slot, values);
             }
-            let answer = answer_tag();
+            let answer = answer_tag(self.raw.group.rank() < to);
             let exported = cuda::export(&device, &values);
             let offer = Offer {
                 facts: facts(self.raw.group, &device)?,
@@ -103,10 +103,12 @@ impl Cuda<'_> {
     }
 }
 
-/// A tag for one answer: no two offers of this process that are under way have the same, and no user's message has it.
-fn answer_tag() -> u32 {
+/// A tag for one answer: no two offers between two ranks that are under way have the same, and no user's message has it.
+/// Offers upwards and downwards differ, because what follows an offer travels both ways.
+fn answer_tag(upwards: bool) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    Slot::TAGS | NEXT.fetch_add(1, Ordering::Relaxed) & (Slot::TAGS / 2 - 1)
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (Slot::TAGS / 4 - 1);
+    Slot::TAGS | number << 1 | u32::from(upwards)
 }
 
 /// One message under way between this rank and another.
@@ -171,7 +173,8 @@ mod tests {
 
     #[test]
     fn answers_have_tags_that_no_message_has() {
-        let (one, other) = (answer_tag(), answer_tag());
-        assert!(one != other && (Slot::TAGS..Slot::FOUNDING - 100).contains(&one));
+        let (one, other) = (answer_tag(true), answer_tag(false));
+        assert!(one & 1 != other & 1 && one != answer_tag(true));
+        assert!((Slot::TAGS..Slot::FOUNDING - 100).contains(&one));
     }
 }

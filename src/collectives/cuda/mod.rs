@@ -4,6 +4,7 @@
 //! No kernel waits for another rank: processes that share a device take turns on it. Deadlines and lost ranks are noticed on
 //! the host, by the meetings. docs/design/011-accelerators.md says why.
 
+mod background;
 mod direct;
 mod hosted;
 mod kernels;
