@@ -9,7 +9,7 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header test check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header test test-gpu check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -40,6 +40,9 @@ header: ## Writes the C header anew from the source.
 
 test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them (FRAMEWORKS=none without PyTorch, JAX and the like).
 	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py
+
+test-gpu: ## Tests everything on CUDA memory with the unisono of PYTHON, which needs PyTorch, CuPy and JAX; fails without a device.
+	@$(PYTHON) scripts/test_gpu.py
 
 check: .venv/.check .tools/.cargo-deny-$(CARGO_DENY) ## Formatting, lints, the repository's rules, the licences and sources of dependencies.
 	cargo fmt --all --check

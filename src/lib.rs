@@ -15,6 +15,7 @@
 extern crate self as unisono;
 
 mod collectives;
+pub mod cuda;
 pub mod error;
 pub mod halo;
 pub mod launch;
@@ -24,7 +25,7 @@ pub mod testing;
 pub mod transport;
 mod world;
 
-pub use collectives::Raw;
+pub use collectives::{Cuda, Raw};
 pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
 pub use transport::{ArenaBuffer, Interrupt, WholeArena};

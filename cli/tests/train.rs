@@ -6,35 +6,13 @@ use common::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A folder of its own for a test, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("unisono-train-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn shipped(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name).display().to_string()
 }
 
 #[test]
 fn an_experiment_trains_and_predicts() {
-    let folder = Folder::new("iris");
+    let folder = Folder::new();
     let out = folder.path("run");
     let output = finish(unisono(["train", &shipped("iris.yaml"), "--set", "epochs=30", "--out", &out]));
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -70,7 +48,7 @@ fn an_experiment_trains_and_predicts() {
 
 #[test]
 fn wrong_files_end_with_2_one_line_and_nothing_written() {
-    let folder = Folder::new("wrong");
+    let folder = Folder::new();
     let good = std::fs::read_to_string(shipped("iris.yaml")).unwrap();
     for (name, bad, words) in [
         ("unknown key", good.replace("epochs", "epoch"), "did you mean `epochs`?"),
@@ -89,11 +67,13 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
     ] {
         let file = folder.path("bad.yaml");
         std::fs::write(&file, bad).unwrap();
-        let output = finish(unisono(["train", &file, "--out", &folder.path("run")]));
-        let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{name}: {message}");
-        assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{name}: {message}");
-        assert!(!folder.0.join("run").exists(), "{name}");
+        for spread in [&[][..], &["-n", "4"]] {
+            let output = finish(unisono(["train", &file, "--out", &folder.path("run")].iter().chain(spread)));
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}: {message}");
+            assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{name}: {message}");
+            assert!(!folder.0.join("run").exists(), "{name}");
+        }
     }
     let output = finish(unisono(["train", &folder.path("none.yaml")]));
     assert_eq!(output.status.code(), Some(2));
@@ -101,7 +81,7 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
 
 #[test]
 fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
-    let folder = Folder::new("corrupt");
+    let folder = Folder::new();
     let (file, out) = (shipped("iris.yaml"), folder.path("run"));
     let train = |more: &[&str]| {
         let arguments = ["train", &file, "--quiet", "--out", &out, "--set"];
@@ -122,7 +102,14 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
     flipped[last] ^= 16;
     for bad in [flipped, whole[..whole.len() / 2].to_vec(), Vec::new()] {
         std::fs::write(&checkpoint, &bad).unwrap();
-        for output in [train(&["epochs=4", "--resume"]), finish(unisono(["predict", &file, &checkpoint]))] {
+        let resumed = [train(&["epochs=4", "--resume"]), train(&["epochs=4", "--resume", "-n", "4"])];
+        for output in &resumed {
+            // The whole one before it, and how to go on from there.
+            let message = text(&output.stderr);
+            assert!(message.contains("move it away to continue from"), "{message}");
+            assert!(message.contains("epoch-000001.safetensors, which is whole"), "{message}");
+        }
+        for output in resumed.into_iter().chain([finish(unisono(["predict", &file, &checkpoint]))]) {
             let message = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{message}");
             assert!(message.contains("epoch-000002.safetensors"), "{message}");
@@ -134,7 +121,7 @@ fn a_corrupt_checkpoint_ends_with_2_and_changes_nothing() {
 
 #[test]
 fn a_trace_is_written_on_request() {
-    let folder = Folder::new("trace");
+    let folder = Folder::new();
     let trace = folder.path("trace.json");
     let run = ["train", &shipped("iris.yaml"), "--set", "epochs=1", "--quiet", "--out", &folder.path("run")];
     let output =
@@ -146,7 +133,7 @@ fn a_trace_is_written_on_request() {
 
 #[test]
 fn a_killed_run_resumes_to_the_same_weights() {
-    let folder = Folder::new("killed");
+    let folder = Folder::new();
     let settings = ["--set", "epochs=6", "--set", "data.sample=20", "--quiet", "--out"];
     let file = shipped("mnist_convnet.yaml");
     let train = |out: &str, more: &[&str]| {
@@ -195,7 +182,7 @@ fn last_weights(out: &str) -> Vec<u8> {
 
 #[test]
 fn many_processes_learn_the_same_weights() {
-    let folder = Folder::new("many");
+    let folder = Folder::new();
     let file = folder.path("small.yaml");
     std::fs::write(&file, SMALL).unwrap();
     let one = folder.path("one");
@@ -240,7 +227,7 @@ fn many_processes_learn_the_same_weights() {
 
 #[test]
 fn wrong_grids_end_with_2_one_line_and_nothing_written() {
-    let folder = Folder::new("grids");
+    let folder = Folder::new();
     let file = folder.path("small.yaml");
     std::fs::write(&file, SMALL).unwrap();
     let spread = folder.path("spread.yaml");
@@ -274,24 +261,65 @@ fn wrong_grids_end_with_2_one_line_and_nothing_written() {
 }
 
 #[test]
-fn killed_processes_resume_to_the_same_weights_on_another_grid() {
-    let folder = Folder::new("all-killed");
-    let file = folder.path("small.yaml");
+fn killed_processes_resume_to_the_same_weights() {
+    let folder = Folder::new();
+    let (bits, plain) = (folder.path("bits.yaml"), folder.path("plain.yaml"));
     // Long enough to be killed on the way.
-    std::fs::write(&file, SMALL.replace("train: 43", "train: 600")).unwrap();
-    let (whole, killed) = (folder.path("whole"), folder.path("killed"));
-    let train =
-        |out: &str, more: &[&str]| unisono(["train", &file, "--quiet", "--out", out].iter().chain(more));
-    assert!(finish(train(&whole, &[])).status.success());
-    let mut child = train(&killed, &["--grid", "h=2,w=1"]).spawn().unwrap();
-    let saved = folder.0.join("killed/checkpoints/epoch-000001.safetensors");
-    eventually("a checkpoint", || saved.exists() || child.try_wait().unwrap().is_some());
-    // The launcher's ranks die with it.
-    let _ = child.kill();
-    child.wait().unwrap();
-    let output = finish(train(&killed, &["--resume", "--grid", "data=2"]));
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(last_weights(&whole) == last_weights(&killed), "other weights after a resumption");
+    let long = SMALL.replace("train: 43", "train: 600");
+    std::fs::write(&bits, &long).unwrap();
+    std::fs::write(&plain, long.replace("deterministic: true", "precision: f64")).unwrap();
+    let train = |file: &str, out: &str, more: &[&str]| {
+        unisono(["train", file, "--quiet", "--out", out].iter().chain(more))
+    };
+    let whole = |file: &str, grid: &str| {
+        let out = folder.path(&format!("whole-{grid}-{}", file == bits));
+        if !Path::new(&out).exists() {
+            assert!(finish(train(file, &out, &["--grid", grid])).status.success());
+        }
+        out
+    };
+    // After how many checkpoints all are killed, and on which grid they go on: on the same one with the same bits,
+    // on another one so only where the file asks for it.
+    for (number, (file, after, first, then)) in [
+        (&bits, 1, "h=2,w=1", "data=2"),
+        (&plain, 0, "h=2,w=2", "h=2,w=2"),
+        (&plain, 2, "h=2,w=2", "h=2,w=2"),
+        (&plain, 1, "data=3", "data=3"),
+        (&plain, 1, "data=2", "h=1,w=2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (out, mark) = (folder.path(&format!("killed-{number}")), mark());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut child = train(file, &out, &["--grid", first]).env(name, value).spawn().unwrap();
+        let wanted = match after {
+            0 => format!("{out}/experiment.yaml"),
+            after => format!("{out}/checkpoints/epoch-{after:06}.safetensors"),
+        };
+        let wanted = Path::new(&wanted);
+        eventually("it begins", || wanted.exists() || child.try_wait().unwrap().is_some());
+        // At another moment of the epoch each time. It may also have ended by itself on a fast machine: then nothing is
+        // left to do, and that must work too.
+        std::thread::sleep(Duration::from_millis(u64::from(std::process::id()) * (number as u64 + 1) % 40));
+        for pid in marked(&mark) {
+            // It may have gone by itself.
+            let mut command = std::process::Command::new("kill");
+            let _ = command.args(["-KILL", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
+        }
+        child.wait().unwrap();
+        eventually("all are gone", || marked(&mark).is_empty());
+        let output = finish(train(file, &out, &["--resume", "--grid", then]));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let expected = whole(file, first);
+        let name = format!("{first} {after} {then}");
+        if first == then || *file == bits {
+            assert!(last_weights(&expected) == last_weights(&out), "{name}: other bits after a resumption");
+        } else {
+            let output = finish(unisono(["compare", &expected, &out, "--within", "1e-10"]));
+            assert!(output.status.success(), "{name}: {}", text(&output.stdout));
+        }
+    }
 }
 
 #[test]
@@ -305,5 +333,5 @@ fn the_schema_is_json_and_the_benchmark_runs() {
     let output = finish(unisono(["bench", "nn", "--batch", "8", "--seconds", "0.01", "--layers"]));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
-    assert!(table.contains("cifar10") && table.contains("halo "), "{table}");
+    assert!(table.contains("cifar10") && table.contains("halo, 128 x 128: all / one"), "{table}");
 }

@@ -192,6 +192,30 @@ fn single_precision_differs_by_rounding_alone() {
     compare("single", CONVNET, &["precision=f32", "epochs=1"], &["data=2", "h=2,w=2"], 1e-5);
 }
 
+/// Nothing in it decides between two numbers, as rectifiers and max pooling do.
+const SMOOTH: &str = "
+name: same
+epochs: 20
+batch_size: 10
+test_every: 20
+save_every: 20
+data: {type: toy_images, sample: 40}
+rule: {type: momentum, rate: 0.005}
+model:
+  type: network
+  cost: softmax_cross_entropy
+  layers:
+    - {type: convolution, maps: 4, kernel: 5, stride: 3, activation: tanh}
+    - {type: pooling, pool: average, kernel: 2}
+    - {type: fully_connected, outputs: 8, activation: tanh}
+    - {type: fully_connected, outputs: 2}
+";
+
+#[test]
+fn rounding_of_single_precision_stays_small_where_nothing_decides() {
+    compare("smooth", SMOOTH, &[], &["data=2", "h=2,w=2"], 1e-5);
+}
+
 #[test]
 fn inputs_split_between_ranks_give_the_same_network() {
     compare("vector", PERCEPTRON, &[], &["v=2", "v=3", "v=6", "data=2,v=2", "h=2,w=2", "data=4"], 1e-10);
@@ -203,6 +227,23 @@ fn sparse_autoencoders_pretrain_and_learn_the_same() {
     let grids = ["h=2,w=2", "h=2,w=3", "h=4,w=4", "data=2,h=1,w=2", "data=3"];
     compare("sparse", SPARSE, &[], &grids, 1e-10);
     compare("untied", SPARSE, &["model.tied_weights=false", "epochs=1"], &["h=2,w=2"], 1e-10);
+}
+
+#[test]
+fn shipped_files_learn_the_same_on_their_grids() {
+    let read = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name);
+        std::fs::read_to_string(path).expect("it is in the repository")
+    };
+    let few = ["precision=f64", "data.sample=2", "batch_size=20", "epochs=1"];
+    for name in ["mnist_distarray_numpy_cnn-20-50-500-10.yaml", "mnist_convnet.yaml"] {
+        compare("shipped", &read(name), &few, &["h=2,w=2"], 1e-10);
+    }
+    let fewer = ["precision=f64", "data.sample=0.4", "batch_size=6", "epochs=2", "model.pretrain_epochs=1"];
+    compare("shipped-gb", &read("mnist_distarray_numpy_gb.yaml"), &fewer, &["h=2,w=3", "h=4,w=4"], 1e-10);
+    let noise = "data={type: uniform_random, train: 8, test: 2, shape: [3, 32, 32], classes: 10}";
+    let settings = ["precision=f64", noise, "batch_size=4", "epochs=2", "model.pretrain_epochs=1"];
+    compare("shipped-colour", &read("cifar10_distarray_numpy_gb.yaml"), &settings, &["h=2,w=2"], 1e-10);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Files written for neon: what they mean, and what is refused.
 
 use unisono_nn::{
-    Activation, Cost, Experiment, Initial, LayerKind, Method, ModelKind, Precision, Schedule, Source,
+    Activation, Cost, Experiment, Initial, LayerKind, Method, ModelKind, Precision, Schedule, Source, Trainer,
 };
 
 fn parse(text: &str) -> unisono::Result<Experiment> {
@@ -141,6 +141,24 @@ fn the_old_constant_momentum_reads_one_key_alone() {
 }
 
 #[test]
+fn the_later_constant_momentum_reads_both_keys() {
+    let rule =
+        "gradient_descent_momentum, lr_params: { learning_rate: 0.1, momentum_params: { type: constant";
+    let late = format!("nout: 30, lrule_init: {{ type: {rule}, initial_coef: 0.9 }} }} }},");
+    let experiment = parse(&OLD.replace("nout: 30,", &late)).expect("it is right");
+    assert_eq!(experiment.layers[0].rule.method, Method::Momentum(Schedule::Constant(0.9)));
+}
+
+#[test]
+fn fewer_test_samples_are_used_where_a_file_says_so() {
+    let text = OLD.replace("repo_path: '/data', sample_pct: 0.5", "num_test_sample: 990");
+    let experiment = parse(&text).expect("it is right");
+    assert_eq!(experiment.test_samples, Some(990));
+    let trainer: Trainer<f64> = Trainer::new(&experiment).expect("the sample is in the repository");
+    assert_eq!((trainer.data().train.count, trainer.data().test.count), (3000, 990));
+}
+
+#[test]
 fn what_is_not_known_is_refused_with_its_line() {
     for (part, wrong, words) in [
         ("mlp.MLP", "mlp.MPL", "did you mean `MLP`?"),
@@ -151,6 +169,8 @@ fn what_is_not_known_is_refused_with_its_line() {
         ("!obj:neon.transforms.tanh.Tanh", "!obj:os.system", "one of Logistic"),
         ("learning_rate: 0.1", "cost_: 1", "known key"),
         ("mnist.MNIST", "sparsenet.SPARSENET", "one of MNIST"),
+        ("sample_pct: 0.5", "validation_pct: 10", "no `validation_pct`"),
+        ("num_epochs: 3", "deserialized_path: 'model.pkl', num_epochs: 3", "initial_weights"),
     ] {
         let text = OLD.replace(part, wrong);
         let error = parse(&text).expect_err(wrong).to_string();

@@ -73,7 +73,7 @@ impl Raw<'_> {
         self.check_length(verb, "an output", output.len(), total, dtype)?;
         let places = ranges(counts, dtype.size());
         group.call(verb, |call| {
-            let signature = group.signature(verb, call).of(dtype, total as u64).parts(counts);
+            let signature = self.signature(verb, call).of(dtype, total as u64).parts(counts);
             let Some(channel) = &group.core.channel else {
                 output[places[group.rank()].clone()].copy_from_slice(input);
                 return group.all_gather_by_messages(call, signature, output, counts, dtype.size());

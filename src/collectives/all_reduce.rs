@@ -40,7 +40,7 @@ impl Raw<'_> {
         let count = self.elements(Verb::AllReduce, bytes.len(), dtype)?;
         self.check_operation(Verb::AllReduce, dtype, operation)?;
         group.call(Verb::AllReduce, |call| {
-            let signature = group
+            let signature = self
                 .signature(Verb::AllReduce, call)
                 .of(dtype, count as u64)
                 .operation(operation)

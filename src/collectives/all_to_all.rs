@@ -58,7 +58,7 @@ impl Raw<'_> {
         }
         let (to, from) = (ranges(send_counts, dtype.size()), ranges(receive_counts, dtype.size()));
         group.call(Verb::AllToAll, |call| {
-            let signature = group.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
+            let signature = self.signature(Verb::AllToAll, call).of(dtype, Signature::VARIES);
             let Some(channel) = &group.core.channel else {
                 output[from[rank].clone()].copy_from_slice(&input[to[rank].clone()]);
                 let others = || (0..group.size()).filter(|&other| other != rank);
@@ -115,10 +115,14 @@ fn compare(
     };
     // SAFETY: the vector lives until the end of this function and is not written to.
     unsafe { channel.share(call, signature, Piece::of(bytemuck::cast_slice(&mine)), None, |_| bytes, copy)? };
-    let count = |member: usize, index: usize| -> u64 {
-        let at = member * bytes + index * size_of::<u64>();
-        bytemuck::pod_read_unaligned(&all[at..at + size_of::<u64>()])
-    };
+    let all = all.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned::<u64>).collect::<Vec<_>>();
+    compare_counts(call, signature, group, &all)
+}
+
+/// Compares everybody's counts: what it sends to each member, then what it expects of each.
+pub(super) fn compare_counts(call: &Call, signature: Signature, group: &Group, all: &[u64]) -> Result<()> {
+    let size = group.size();
+    let count = |member: usize, index: usize| all[2 * member * size + index];
     for from in 0..size {
         for to in 0..size {
             let (sent, expected) = (count(from, to), count(to, size + from));

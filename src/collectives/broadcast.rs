@@ -50,7 +50,7 @@ impl Raw<'_> {
         self.check_root(Verb::Broadcast, root)?;
         let count = self.elements(Verb::Broadcast, bytes.len(), dtype)?;
         group.call(Verb::Broadcast, |call| {
-            let signature = group.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
+            let signature = self.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
             match (&group.core.channel, group.hierarchy(call)?) {
                 (Some(channel), _) => through(channel, call, signature, bytes, root, group.rank()),
                 (None, Some(floors)) => {

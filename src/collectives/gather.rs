@@ -77,7 +77,7 @@ impl Raw<'_> {
         let places = ranges(counts, dtype.size());
         group.call(Verb::Gather, |call| {
             let signature =
-                group.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
+                self.signature(Verb::Gather, call).of(dtype, total as u64).parts(counts).root(root);
             let Some(channel) = &group.core.channel else {
                 return group.gather_by_messages(
                     call,

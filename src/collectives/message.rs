@@ -87,7 +87,7 @@ impl Raw<'_> {
         })
     }
 
-    fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
+    pub(super) fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
         let count = self.elements(Verb::Send, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());
@@ -101,7 +101,7 @@ impl Raw<'_> {
                 "use a smaller one",
             ));
         }
-        let signature = Signature::new(Verb::Send, 0).of(dtype, count);
+        let signature = Signature::new(Verb::Send, 0).of(dtype, count).on_device(self.on_device);
         Ok(Slot { context: self.group.core.context, tag, signature })
     }
 }

@@ -7,11 +7,14 @@ mod all_to_all;
 mod barrier;
 mod broadcast;
 mod check;
+mod cuda;
 mod gather;
 mod message;
 mod reduce;
 mod reduce_scatter;
 mod scatter;
+
+pub use cuda::Cuda;
 
 use std::ops::Range;
 
@@ -30,12 +33,21 @@ use crate::world::Group;
 /// ```
 pub struct Raw<'a> {
     group: &'a Group,
+    /// Whether the bytes stand for ones in the memory of a device.
+    on_device: bool,
+}
+
+impl Raw<'_> {
+    /// The signature of one of this group's calls.
+    fn signature(&self, verb: Verb, call: &Call) -> Signature {
+        self.group.signature(verb, call).on_device(self.on_device)
+    }
 }
 
 impl Group {
     /// The same verbs on bytes.
     pub fn raw(&self) -> Raw<'_> {
-        Raw { group: self }
+        Raw { group: self, on_device: false }
     }
 
     /// The signature of one of this group's calls.

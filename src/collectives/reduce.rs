@@ -125,7 +125,7 @@ impl Raw<'_> {
         self.check_root(Verb::Reduce, root)?;
         self.check_operation(Verb::Reduce, dtype, operation)?;
         group.call(Verb::Reduce, |call| {
-            let signature = group
+            let signature = self
                 .signature(Verb::Reduce, call)
                 .of(dtype, count as u64)
                 .operation(operation)

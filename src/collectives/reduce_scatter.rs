@@ -93,7 +93,7 @@ impl Raw<'_> {
         self.check_length(Verb::ReduceScatter, "an input", input.len(), total, dtype)?;
         self.check_length(Verb::ReduceScatter, "an output", output.len(), counts[group.rank()], dtype)?;
         group.call(Verb::ReduceScatter, |call| {
-            let signature = group
+            let signature = self
                 .signature(Verb::ReduceScatter, call)
                 .of(dtype, total as u64)
                 .parts(counts)

@@ -71,7 +71,7 @@ impl Raw<'_> {
         let places = ranges(counts, dtype.size());
         group.call(Verb::Scatter, |call| {
             let signature =
-                group.signature(Verb::Scatter, call).of(dtype, total as u64).parts(counts).root(root);
+                self.signature(Verb::Scatter, call).of(dtype, total as u64).parts(counts).root(root);
             let Some(channel) = &group.core.channel else {
                 return group.scatter_by_messages(
                     call,

@@ -69,10 +69,8 @@ impl Exchange {
                 }
                 None => &mut part[..],
             };
-            // Where one box has every element, it need not be added to zeroes: first the one that lies where it belongs.
-            let still = self.plan.within.as_ref().and_then(|within| within.still);
-            let covers = |at: &usize| !halves && self.plan.local[*at].covers(elements);
-            let whole = still.into_iter().chain(0..self.plan.local.len()).find(covers);
+            // Where one box has every element, it need not be added to zeroes.
+            let whole = self.plan.first_of_sums().filter(|_| !halves);
             match whole {
                 Some(at) => self.plan.local[at].copy_in(dtype.size(), sums, padded),
                 None => sums.fill(0),

@@ -6,18 +6,21 @@ use crate::memory::{DType, strided};
 
 /// How the box lies in one of the arrays, counted in elements.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Side {
-    offset: usize,
-    strides: Vec<isize>,
+pub(crate) struct Side {
+    pub offset: usize,
+    pub strides: Vec<isize>,
 }
 
 /// One box of indices in two arrays: `own` is the array of a rank's part, or the padded one; `other` is the padded array or
 /// a message. Neighbouring dimensions without gaps are merged, so that rows are as long as can be.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Common {
-    extents: Vec<usize>,
-    own: Side,
-    other: Side,
+    pub extents: Vec<usize>,
+    pub own: Side,
+    pub other: Side,
+    /// The extents before dimensions were merged, and how the box lies along each: in the own array by lines, in the other
+    /// by strides.
+    pub lines: Vec<(usize, Line, isize)>,
 }
 
 /// One dimension of a box in one array.
@@ -64,8 +67,11 @@ impl Side {
 impl Common {
     /// The box of these extents, where it lies in two arrays of these shapes. No extent is zero.
     pub fn new(extents: &[usize], own: (&[usize], &[Line]), other: (&[usize], &[Line])) -> Common {
+        let lines = own.1;
         let (own, other) = (Side::new(own.0, own.1, extents), Side::new(other.0, other.1, extents));
-        Common { extents: extents.to_vec(), own, other }.merged()
+        let lines = extents.iter().zip(lines).zip(&other.strides);
+        let lines = lines.map(|((&extent, &line), &stride)| (extent, line, stride)).collect();
+        Common { extents: extents.to_vec(), own, other, lines }.merged()
     }
 
     /// The same box, where the other array is a message that has it at this offset.

@@ -99,3 +99,31 @@ impl Load for Incoming<'_, '_> {
         parcel.unpack(self.ways.element, self.arrays, done, bytes)
     }
 }
+
+/// Whole parcels that somebody else packs: their lengths, and what packs one.
+pub(super) struct Packed<L, P>(pub L, pub P);
+
+impl<L: Fn(usize) -> (usize, usize), P: FnMut(usize, &mut [u8])> Load for Packed<L, P> {
+    fn lengths(&self, lane: usize) -> (usize, usize) {
+        self.0(lane)
+    }
+
+    fn pack(&mut self, lane: usize, done: usize, _most: usize, room: &mut [u8]) -> usize {
+        self.1(lane, room);
+        done + room.len()
+    }
+}
+
+/// Whole parcels that somebody else unpacks.
+pub(super) struct Unpacked<L, U>(pub L, pub U);
+
+impl<L: Fn(usize) -> usize, U: FnMut(usize, &[u8])> Load for Unpacked<L, U> {
+    fn lengths(&self, lane: usize) -> (usize, usize) {
+        (0, self.0(lane))
+    }
+
+    fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
+        self.1(lane, bytes);
+        done + bytes.len()
+    }
+}

@@ -4,6 +4,7 @@ mod adjoint;
 mod alone;
 mod boundary;
 mod copy;
+mod cuda;
 mod exchange;
 mod global_array;
 mod grid;
@@ -20,6 +21,7 @@ mod window;
 mod wire;
 
 pub use boundary::{Boundary, Edges};
+pub use cuda::CudaExchange;
 pub use exchange::{Exchange, ExchangeOptions};
 pub use global_array::{GlobalArray, LocalView};
 pub use grid::Grid;

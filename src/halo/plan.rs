@@ -225,6 +225,13 @@ impl Plan {
         inside.then(|| starts.map(|(own, needed)| (own - needed) as usize).collect())
     }
 
+    /// The local copy with which sums may begin, because it has every element of the part: the one that leaves all where it
+    /// is, or else the first.
+    pub(super) fn first_of_sums(&self) -> Option<usize> {
+        let (elements, still) = (self.own.elements(), self.within.as_ref().and_then(|within| within.still));
+        still.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         self.rank

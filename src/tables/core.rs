@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub(super) packers: Mutex<BTreeMap<usize, Packer>>,
     /// What sparse gets brought from other hosts, and showed to them.
     pub(super) views: Views,
+    /// The device that holds the rows, where one does.
+    pub(super) device: Option<u32>,
 }
 
 impl Deref for Core {

@@ -72,6 +72,11 @@ impl Header {
         true
     }
 
+    /// Whether any seat uses the table.
+    pub fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
     /// This seat is done with the table. True for the last one.
     pub fn detach(&self, seat: usize) -> bool {
         let (word, bit) = self.bit(seat);

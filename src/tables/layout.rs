@@ -1,6 +1,7 @@
 //! Where everything of a table is in its piece of the job's memory. All ranks of a host compute the same.
 
 use super::clock::Clock;
+use super::cuda::Published;
 use super::header::Header;
 use crate::transport::arena::lock::Lock;
 
@@ -27,6 +28,8 @@ pub(super) struct Shape {
     pub workers: usize,
     /// For a sparse matrix, how many readers' views are remembered.
     pub readers: usize,
+    /// Whether values and state are in a device's memory: then one lock guards them all.
+    pub on_device: bool,
 }
 
 /// Offsets in bytes from the beginning of the piece.
@@ -39,6 +42,8 @@ pub(super) struct Layout {
     pub locks: usize,
     /// How many adds each unit has had.
     pub steps: usize,
+    /// What is said of values and state that are on a device.
+    pub shard: usize,
     /// The version of each row, then what each reader has seen.
     pub versions: usize,
     pub values: usize,
@@ -50,7 +55,10 @@ pub(super) struct Layout {
 impl Layout {
     pub fn new(shape: Shape) -> Layout {
         // A power of two makes it cheap to find the stripe of a row.
-        let stripe_rows = 1 << (STRIPE / shape.row_bytes.max(1)).max(1).ilog2();
+        let stripe_rows = match shape.on_device {
+            true => shape.rows.next_power_of_two(),
+            false => 1 << (STRIPE / shape.row_bytes.max(1)).max(1).ilog2(),
+        };
         let stripes = shape.rows.div_ceil(stripe_rows);
         let mut end = 0usize;
         let mut section = |bytes: usize| {
@@ -62,18 +70,21 @@ impl Layout {
         let clock = section(Clock::bytes(shape.workers));
         let locks = section(stripes * size_of::<Lock>());
         let units = if shape.counts_stripes { stripes } else { shape.rows };
-        let steps = section(8 * units);
+        let here = |bytes: usize| if shape.on_device { 0 } else { bytes };
+        let shard = section(if shape.on_device { size_of::<Published>() } else { 0 });
+        let steps = section(here(8 * units));
         let versions = section(4 * shape.rows * if shape.readers > 0 { 1 + shape.readers } else { 0 });
-        let values = section(shape.rows * shape.row_bytes);
+        let values = section(here(shape.rows * shape.row_bytes));
         // Arrays that begin at the same place within a page cost more to combine: shift each one a little.
         let plane_bytes = (shape.rows * shape.state_row_bytes + 320).next_multiple_of(64);
-        let planes = section(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE)) + 832;
+        let planes = section(here(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE))) + 832;
         Layout {
             shape,
             stripe_rows,
             stripes,
             clock,
             locks,
+            shard,
             steps,
             versions,
             values,
@@ -104,6 +115,7 @@ mod tests {
             counts_stripes: false,
             workers: 64,
             readers: 0,
+            on_device: false,
         };
         let mut before = 0;
         for planes in [0, 1, 16, 63, 64, 65, 128, 1000] {

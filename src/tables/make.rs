@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::base::Base;
 use super::core::Core;
+use super::cuda::{self, Desks, Shard};
 use super::description::{Description, TableKind};
 use super::founding::{self, Making, Purpose};
 use super::layout::{Layout, Shape};
@@ -56,7 +57,8 @@ impl Wish {
             let expected = format!("at most {MOST_ROWS} rows");
             return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
-        check_consistency(options.consistency, self.kind, self.dtype, workers)
+        check_consistency(options.consistency, self.kind, self.dtype, workers)?;
+        cuda::check(self.kind, options)
     }
 }
 
@@ -133,6 +135,7 @@ impl Table {
         if options.init != Init::Zero {
             more.push_str(&format!(", at first {:?}", options.init));
         }
+        more.push_str(if options.device.is_some() { ", in CUDA memory" } else { "" });
         let making = Making::begin(tables, options.name.as_deref(), wish.kind);
         let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
         let Wish { kind, rows, cols, dtype, pipelined } = wish;
@@ -157,23 +160,41 @@ impl Table {
                 TableKind::SparseMatrix => tables.workers() * if pipelined { 2 } else { 1 },
                 _ => 0,
             },
+            on_device: options.device.is_some(),
         });
-        let extent = making.found(&description, layout.total, |_| {})?;
+        let seat = tables.inner.seat.clone();
+        let device = options.device.filter(|_| layout.shape.rows > 0);
+        let parked = &tables.inner.parked;
+        let founds = |_: &u32| making.is_new() && tables.leads_host();
+        let memory = device.filter(founds).map(|device| Shard::found(device, &layout.shape, parked));
+        let memory = making.together(memory.transpose())?;
+        let extent = making.found(&description, layout.total, |extent| {
+            if let (Some(memory), Some(device)) = (&memory, device) {
+                Shard::publish(memory, device, &seat, tables.inner.rank, (extent, layout.shard));
+            }
+        })?;
         let replica = averages.then(|| match kind {
             TableKind::Array => {
                 Replica::new(rule.clone(), dtype, 1, rows * row_bytes, rows * state_row_bytes)
             }
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
-        let seat = tables.inner.seat.clone();
         let base = Base::new(&making, description, extent.clone(), layout.clock, add, &options);
+        // Behind the base: from here on this rank is one of the table's users, also if it fails.
+        let open = |device| {
+            let what = (rule.name(), dtype, layout.shape);
+            Shard::open(device, memory, what, &seat, (&extent, layout.shard), parked)
+        };
+        let shard = making.together(device.map(open).transpose())?;
+        let (room, desks) = (Room::default(), Desks::default());
         let core = Arc::new(Core {
             base,
             placement,
-            storage: Storage { extent, layout, seat, rule, room: Room::default() },
+            storage: Storage { extent, layout, seat, rule, room, shard, desks },
             replica,
             packers: Mutex::default(),
             views: Views::default(),
+            device: options.device,
         });
         // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
         tables.inner.enlist(Open::Table(core.clone()));

@@ -31,4 +31,9 @@ pub struct TableOptions {
     pub reject_nan: bool,
     /// How adds travel between hosts.
     pub compression: Compression,
+    /// The CUDA device whose memory holds it, by its number in this process; by default the host's memory does.
+    ///
+    /// Of each host the first rank takes the memory; its other ranks name the same device. It ends with that rank's
+    /// process: calls of others then fail with `PeerLost`.
+    pub device: Option<u32>,
 }

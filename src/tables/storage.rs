@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::cuda::{Desks, Shard};
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::layout::Layout;
@@ -27,6 +28,10 @@ pub(super) struct Storage {
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
     pub room: Room,
+    /// The rows themselves, where they are on a device.
+    pub shard: Option<Shard>,
+    /// What calls need of devices.
+    pub desks: Desks,
 }
 
 /// How many planes of state an add handles without asking for memory.
@@ -46,7 +51,7 @@ impl Storage {
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
     }
 
-    fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
+    pub fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
@@ -84,6 +89,9 @@ impl Storage {
     /// Copies rows that follow each other.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
+        if let Some(shard) = &self.shard {
+            return self.device_out(call, shard, Section::Values, first * bytes, out);
+        }
         let rows = out.len() / bytes;
         let large = out.len() > LARGE;
         for stripe in self.stripes(first, rows, worker) {
@@ -112,6 +120,10 @@ impl Storage {
         out: &mut [u8],
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
+        if let Some(shard) = &self.shard {
+            let take = |place: usize, row: &[u8]| out[place * bytes..][..bytes].copy_from_slice(row);
+            return self.device_get_list(call, shard, picks, take);
+        }
         self.room.by_stripe(picks, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
@@ -148,6 +160,13 @@ impl Storage {
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let rows = delta.len() / bytes;
+        if let Some(shard) = &self.shard {
+            if self.versions().is_none() {
+                return self.device_add(call, shard, delta, context);
+            }
+            let row = |row: usize| Pick { row: (first + row) as u32, position: row as u32 };
+            return self.add_list(call, (0..rows).filter(|&row| !skip(row)).map(row), delta, context);
+        }
         for stripe in self.stripes(first, rows, context.worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
@@ -175,6 +194,12 @@ impl Storage {
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         let versions = self.versions();
+        if let Some(shard) = &self.shard {
+            let changed = || {
+                versions.iter().for_each(|all| picks.clone().for_each(|pick| all.change(pick.row as usize)))
+            };
+            return self.device_add_list(call, shard, picks.clone(), delta, context, changed);
+        }
         self.room.by_stripe(picks, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let ahead = |pick: &Pick| self.expect(pick, delta.as_ptr());
@@ -260,6 +285,15 @@ impl Storage {
     ) -> Result<Vec<Seen>> {
         let versions = self.versions().expect("a sparse matrix has versions");
         let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
+        if let Some(shard) = &self.shard {
+            // Noted before the rows are read: what changes in between comes again.
+            let unseen = |pick: Pick| Some((pick, versions.unseen(reader, pick.row as usize)?));
+            let unseen: Vec<(Pick, u32)> = picks.filter_map(unseen).collect();
+            let wanted = unseen.iter().enumerate();
+            let wanted = wanted.map(|(at, (pick, _))| Pick { row: pick.row, position: at as u32 });
+            self.device_get_list(call, shard, wanted, |at, row| take(unseen[at].0, row))?;
+            return Ok(unseen.iter().map(|(pick, version)| (pick.row, *version)).collect());
+        }
         self.room.by_stripe(picks, self.stripes_from(0), |group| {
             let _guard = self.lock(call, group.stripe)?;
             group.each(
@@ -320,6 +354,9 @@ impl Storage {
 
     /// Copies bytes of a section, from `start` on.
     pub fn copy_out(&self, call: &Call, section: Section, start: usize, out: &mut [u8]) -> Result<()> {
+        if let Some(shard) = &self.shard {
+            return self.device_out(call, shard, section, start, out);
+        }
         self.walk(call, section, start..start + out.len(), |place, range| {
             let part = &mut out[range];
             // SAFETY: the place lies in a stripe whose lock is held; the target is a slice of its own.
@@ -329,6 +366,9 @@ impl Storage {
 
     /// Overwrites bytes of a section, from `start` on.
     pub fn copy_in(&self, call: &Call, section: Section, start: usize, bytes: &[u8]) -> Result<()> {
+        if let Some(shard) = &self.shard {
+            return self.device_in(call, shard, section, start, bytes);
+        }
         self.walk(call, section, start..start + bytes.len(), |place, range| {
             let part = &bytes[range];
             // SAFETY: the place lies in a stripe whose lock is held.

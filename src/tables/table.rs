@@ -136,7 +136,7 @@ impl Table {
         self.get_now(&call, worker, rows, out)
     }
 
-    fn get_now(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
+    pub(super) fn get_now(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         if let Some(replica) = &self.core.replica {
             replica.get(rows, out);
             return Ok(());
@@ -173,7 +173,7 @@ impl Table {
         Ok(())
     }
 
-    fn add_now(
+    pub(super) fn add_now(
         &self,
         call: &Call,
         worker: usize,
@@ -318,38 +318,58 @@ impl Table {
     }
 
     /// Work in the background is not interrupted by the caller's hook.
-    fn in_background(&self) -> Table {
+    pub(super) fn in_background(&self) -> Table {
         Table { core: self.core.clone(), group: self.group.without_interrupt(), _end: None }
     }
 
     /// Checks a call before anything happens; returns the caller's worker id.
-    fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
+    pub(super) fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
+        match rows {
+            Rows::All => self.check_size(operation, self.core.description.rows, bytes),
+            Rows::List(list) => {
+                self.check_rows(operation, list)?;
+                self.check_counted(operation, list.len(), bytes)
+            }
+        }
+    }
+
+    /// Refuses a list that names what is no row.
+    pub(super) fn check_rows(&self, operation: &str, list: &[i64]) -> Result<()> {
+        let outside = |row: &i64| *row < 0 || *row as u64 >= self.core.description.rows as u64;
+        match list.iter().position(outside) {
+            Some(position) => Err(self.no_row(operation, list[position], position)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for an id that is no row's.
+    pub(super) fn no_row(&self, operation: &str, id: i64, position: usize) -> Error {
+        let description = &self.core.description;
+        let expected = format!("row ids from 0 to {} in {description}", description.rows - 1);
+        let received = format!("{id} at position {position}");
+        Error::usage(operation, expected, received, "row ids count from 0").at_rank(self.core.inner.rank)
+    }
+
+    /// Checks a call on so many listed rows, but not the list; returns the caller's worker id.
+    pub(super) fn check_counted(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
+        let refuse = |expected: String, received: String, advice: &str| {
+            Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
+        };
+        if self.kind() == TableKind::Array {
+            let expected = format!("all of {}", self.core.description);
+            return refuse(expected, "a list of rows".into(), "use a matrix for rows");
+        }
+        if u32::try_from(count).is_err() {
+            let expected = format!("at most {} rows at a time", u32::MAX);
+            return refuse(expected, count.to_string(), "make several calls");
+        }
+        self.check_size(operation, count, bytes)
+    }
+
+    /// Checks that a call on so many rows brings values for them; returns the caller's worker id.
+    fn check_size(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
-        if self.kind() == TableKind::Array && matches!(rows, Rows::List(_)) {
-            let (expected, received) = (format!("all of {description}"), "a list of rows");
-            return Err(Error::usage(operation, expected, received, "use a matrix for rows").at_rank(rank));
-        }
-        let count = match rows {
-            Rows::All => description.rows,
-            Rows::List(list) => {
-                let outside = |row: &i64| *row < 0 || *row as u64 >= description.rows as u64;
-                if let Some(position) = list.iter().position(outside) {
-                    let expected = format!("row ids from 0 to {} in {description}", description.rows - 1);
-                    let received = format!("{} at position {position}", list[position]);
-                    let advice = "row ids count from 0";
-                    return Err(Error::usage(operation, expected, received, advice).at_rank(rank));
-                }
-                if u32::try_from(list.len()).is_err() {
-                    let (expected, received) =
-                        (format!("at most {} rows at a time", u32::MAX), list.len().to_string());
-                    return Err(
-                        Error::usage(operation, expected, received, "make several calls").at_rank(rank)
-                    );
-                }
-                list.len()
-            }
-        };
         let size = description.dtype.size();
         if count.checked_mul(description.row_bytes()) == Some(bytes) {
             return Ok(worker);
@@ -365,24 +385,32 @@ impl Table {
         Err(Error::usage(operation, expected, received, advice).at_rank(rank))
     }
 
-    fn check_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
+    pub(super) fn check_add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<usize> {
         let worker = self.check("add", rows, delta.len())?;
+        self.check_options(options)?;
+        match self.core.reject_nan.then(|| contains_nan(delta, self.dtype())).flatten() {
+            Some(index) => Err(self.found_nan(index)),
+            None => Ok(worker),
+        }
+    }
+
+    /// Refuses options that the table's updater does not take.
+    pub(super) fn check_options(&self, options: &AddOptions) -> Result<()> {
         if *options != AddOptions::default() {
             let rule = &self.core.storage.rule;
             let used = rule.check_used(self.name(), options);
             used.and_then(|()| rule.options(&options.or(&self.core.add)))
                 .map_err(|error| error.at_rank(self.core.inner.rank).about_table(self.name()))?;
         }
-        if self.core.reject_nan
-            && let Some(index) = contains_nan(delta, self.dtype())
-        {
-            let (row, column) = (index / self.cols(), index % self.cols());
-            let received = format!("NaN at row {row}, column {column} of the delta");
-            let advice = "look for the cause in your gradients; nothing was added";
-            return Err(Error::usage("add", "numbers (reject_nan is set)", received, advice)
-                .at_rank(self.core.inner.rank));
-        }
-        Ok(worker)
+        Ok(())
+    }
+
+    /// The error for a delta that holds a NaN.
+    pub(super) fn found_nan(&self, index: usize) -> Error {
+        let (row, column) = (index / self.cols(), index % self.cols());
+        let received = format!("NaN at row {row}, column {column} of the delta");
+        let advice = "look for the cause in your gradients; nothing was added";
+        Error::usage("add", "numbers (reject_nan is set)", received, advice).at_rank(self.core.inner.rank)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::cuda::Parked;
 use super::founding::{self, Purpose};
 use super::joining::Joining;
 use super::listing::{List, Open};
@@ -59,6 +60,8 @@ pub(super) struct Inner {
     remote: OnceLock<Remote>,
     closed: AtomicBool,
     workers_group: OnceLock<Group>,
+    /// Device memory of tables that this rank has dropped before others did.
+    pub parked: Arc<Parked>,
 }
 
 impl Tables {
@@ -98,6 +101,7 @@ impl Tables {
             remote: OnceLock::new(),
             closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
+            parked: Arc::default(),
         };
         let watcher: Weak<dyn Watcher> = Arc::downgrade(&(inner.list.clone() as Arc<dyn Watcher>));
         common.watchers.add(watcher);

@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     HaloForward = 20,
     HaloAdjoint = 21,
     HaloEnd = 22,
+    CudaHaloForward = 23,
+    CudaHaloAdjoint = 24,
     JoinTables = 30,
     NewTable = 31,
     SaveTables = 32,
@@ -36,7 +38,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Verb; 22] = [
+    const ALL: [Verb; 24] = [
         Verb::Barrier,
         Verb::Broadcast,
         Verb::Scatter,
@@ -53,6 +55,8 @@ impl Verb {
         Verb::HaloForward,
         Verb::HaloAdjoint,
         Verb::HaloEnd,
+        Verb::CudaHaloForward,
+        Verb::CudaHaloAdjoint,
         Verb::JoinTables,
         Verb::NewTable,
         Verb::SaveTables,
@@ -80,6 +84,8 @@ impl Verb {
             Verb::HaloForward => "halo forward",
             Verb::HaloAdjoint => "halo adjoint",
             Verb::HaloEnd => "halo end",
+            Verb::CudaHaloForward => "halo forward in CUDA memory",
+            Verb::CudaHaloAdjoint => "halo adjoint in CUDA memory",
             Verb::JoinTables => "the first use of tables",
             Verb::NewTable => "new table",
             Verb::SaveTables => "save",
@@ -106,7 +112,8 @@ pub(crate) struct Signature {
     verb: u8,
     dtype: u8,
     operation: u8,
-    deterministic: u8,
+    /// [`DETERMINISTIC`], [`ON_DEVICE`].
+    manner: u8,
     root: u32,
     /// Elements; [`Signature::VARIES`] where ranks may differ.
     count: u64,
@@ -116,6 +123,9 @@ pub(crate) struct Signature {
 }
 
 const NO_ROOT: u32 = u32::MAX;
+
+const DETERMINISTIC: u8 = 1;
+const ON_DEVICE: u8 = 2;
 
 impl Signature {
     /// The count of calls whose ranks may pass different lengths.
@@ -154,7 +164,13 @@ impl Signature {
     }
 
     pub fn deterministic(mut self, deterministic: bool) -> Signature {
-        self.deterministic = u8::from(deterministic);
+        self.manner |= if deterministic { DETERMINISTIC } else { 0 };
+        self
+    }
+
+    /// The elements are in the memory of a device.
+    pub fn on_device(mut self, on_device: bool) -> Signature {
+        self.manner |= if on_device { ON_DEVICE } else { 0 };
         self
     }
 
@@ -186,7 +202,10 @@ impl fmt::Display for Signature {
         if self.parts != 0 {
             write!(f, " in parts {:04x}", self.parts as u16)?;
         }
-        if self.deterministic != 0 {
+        if self.manner & ON_DEVICE != 0 {
+            f.write_str(" in CUDA memory")?;
+        }
+        if self.manner & DETERMINISTIC != 0 {
             f.write_str(", deterministic")?;
         }
         if self.root != NO_ROOT {

@@ -1,5 +1,6 @@
 //! A group: ranks that make calls together. The world's group has everybody in it.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     broken: OnceLock<Error>,
     /// The smaller groups that a group over several hosts works with.
     pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
+    /// What calls on device memory keep from one to the next.
+    pub(crate) device: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The longest deadline, about thirty years: no clock overflows.
@@ -117,6 +120,7 @@ impl Group {
             messages: AtomicU64::new(0),
             broken: OnceLock::new(),
             hierarchy: OnceLock::new(),
+            device: Mutex::default(),
         };
         let timeout = timeout.min(LONGEST);
         let options = Options { timeout, deterministic: false, interrupt: None, turn: None };

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOUR = str(ROOT / "examples/collectives/tour.py")
+IRIS = str(ROOT / "experiments/iris.yaml")
 REGRESSION = str(ROOT / "examples/tables/logistic_regression.py")
 OPENMPI = ["--oversubscribe", "--bind-to", "none"]
 
@@ -81,3 +82,38 @@ def test_logistic_regression(workers: int, consistency: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert len(re.findall(r"epoch \d: test error +[\d.]+%", result.stdout)) == 3, result.stdout
     assert f"{'4 workers' if workers == 4 else '1 worker'}, {consistency}: test error" in result.stdout
+
+
+def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str) -> bytes:
+    """The last weights of a short experiment: the same bits, however many processes run it."""
+    changes = ["--set", "epochs=2", "--set", "deterministic=true", "--mode", mode, "--out", str(out)]
+    command = [*launcher, sys.executable, "-m", "unisono", "train", IRIS, *changes]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    # One process speaks.
+    assert result.stderr.count("epoch 2 full") == 1, result.stderr
+    return (out / "checkpoints/epoch-000002.safetensors").read_bytes()
+
+
+def test_experiment_under_torchrun(tmp_path: Path) -> None:
+    """`torchrun --no-python unisono train`: its processes train one model, and a wrong grid ends all."""
+    pytest.importorskip("torch")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    torchrun.append("--no-python")
+    assert trained(torchrun, tmp_path / "four", "vector") == trained([], tmp_path / "one")
+    command = [*torchrun, sys.executable, "-m", "unisono", "train", IRIS, "--grid", "data=3"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=tmp_path)
+    assert result.returncode != 0
+    assert result.stderr.count("unisono: --grid data=3") == 1, result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("name", "options"), [("MPICH", []), ("OPENMPI", OPENMPI)])
+@pytest.mark.parametrize("variables", [{}, {"UNISONO_TRANSPORT": "mpi"}], ids=str)
+def test_experiment_under_mpi(
+    tmp_path: Path, name: str, options: list[str], variables: dict[str, str]
+) -> None:
+    """`mpiexec unisono train`: through shared memory, and through MPI when forced."""
+    mpiexec = [str(environment(name) / "bin/mpiexec"), *options, "-n", "3"]
+    assert trained(mpiexec, tmp_path / "three", **variables) == trained([], tmp_path / "one")

@@ -7,7 +7,7 @@ use crate::tree::{Breach, Source};
 /// From the ground up; modules of one row are siblings.
 const LAYERS: &[&[&str]] = &[
     &["error"],
-    &["memory"],
+    &["memory", "cuda"],
     &["transport"],
     &["world"],
     &["collectives"],

@@ -7,9 +7,11 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::Arc;
+use unisono::cuda::Device;
 use unisono::{DType, Error, Result};
 
-use crate::dlpack;
+use crate::dlpack::{self, Reach};
 use crate::errors::raise;
 
 /// The bytes of a contiguous array in the processor's memory.
@@ -29,17 +31,14 @@ unsafe impl Send for View {}
 impl View {
     /// A view that the call may write: the array must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        Lent::of(x, operation, false)?.in_place().map_err(|error| raise(x.py(), error))
+        let lent = Lent::of(x, operation, false, Reach::Host)?;
+        lent.check_in_place().and_then(|()| lent.view()).map_err(|error| raise(x.py(), error))
     }
 
     /// A view that the call only reads: where the array is not contiguous, of a contiguous copy.
     pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::of(x, operation, true)?;
-        if lent.is_contiguous && lent.is_aligned {
-            return lent.view().map_err(|error| raise(x.py(), error));
-        }
-        let copy = contiguous_copy(x)?;
-        Lent::of(&copy, operation, true)?.view().map_err(|error| raise(x.py(), error))
+        let lent = Lent::input(x, operation, Reach::Host)?;
+        lent.view().map_err(|error| raise(x.py(), error))
     }
 
     /// The bytes, to read.
@@ -60,11 +59,6 @@ impl View {
         assert!(self.dtype == DType::I64 && self.pointer.addr().is_multiple_of(align_of::<i64>()));
         // SAFETY: the owner lends these elements, aligned and of this type; otherwise as for `bytes`.
         unsafe { std::slice::from_raw_parts(self.pointer.cast(), self.bytes / size_of::<i64>()) }
-    }
-
-    /// The elements of one row: of everything but the first axis.
-    pub(crate) fn row(&self) -> usize {
-        self.shape.iter().skip(1).product()
     }
 }
 
@@ -91,15 +85,31 @@ pub(crate) struct Lent<'a> {
     pub(crate) is_contiguous: bool,
     pub(crate) is_aligned: bool,
     pub(crate) is_writable: bool,
+    /// The device whose memory it is; none for the processor's.
+    pub(crate) device: Option<Arc<Device>>,
     pub(crate) owner: Py<PyAny>,
 }
 
 impl<'a> Lent<'a> {
-    fn of(x: &Bound<'_, PyAny>, operation: &'a str, with_shape: bool) -> PyResult<Lent<'a>> {
+    pub(crate) fn of(
+        x: &Bound<'_, PyAny>,
+        operation: &'a str,
+        with_shape: bool,
+        reach: Reach,
+    ) -> PyResult<Lent<'a>> {
         match x.cast::<PyUntypedArray>() {
             Ok(array) => Ok(Lent::of_numpy(array, operation, with_shape)),
-            Err(_) => dlpack::lend(x, operation),
+            Err(_) => dlpack::lend(x, operation, reach),
         }
+    }
+
+    /// An array to read: where it is not contiguous, a contiguous copy.
+    pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -> PyResult<Lent<'a>> {
+        let lent = Lent::of(x, operation, true, reach)?;
+        if lent.is_contiguous && lent.is_aligned {
+            return Ok(lent);
+        }
+        Lent::of(&contiguous_copy(x, lent.device.is_some())?, operation, true, reach)
     }
 
     fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> Lent<'a> {
@@ -117,11 +127,13 @@ impl<'a> Lent<'a> {
             is_contiguous: flags & NPY_ARRAY_C_CONTIGUOUS != 0,
             is_aligned: flags & NPY_ARRAY_ALIGNED != 0,
             is_writable: flags & NPY_ARRAY_WRITEABLE != 0,
+            device: None,
             owner: array.clone().into_any().unbind(),
         }
     }
 
-    fn in_place(self) -> Result<View> {
+    /// Fails for an array that a call may not write.
+    pub(crate) fn check_in_place(&self) -> Result<()> {
         let complaint = if !self.is_writable {
             ("a writable array", "a read-only one", "pass a copy: x = np.array(x)")
         } else if !self.is_contiguous {
@@ -133,21 +145,23 @@ impl<'a> Lent<'a> {
         } else if !self.is_aligned {
             ("an aligned array", "one at an odd address", "pass a copy: x = np.array(x)")
         } else {
-            return self.view();
+            return Ok(());
         };
         Err(Error::usage(self.operation, complaint.0, complaint.1, complaint.2))
     }
 
-    fn view(self) -> Result<View> {
-        let dtype = self.dtype.map_err(|name| {
+    /// The element type; fails for one that is not supported.
+    pub(crate) fn known_type(&self) -> Result<DType> {
+        self.dtype.clone().map_err(|name| {
             let supported = DType::ALL.map(DType::name).join(", ");
-            Error::usage(
-                self.operation,
-                supported,
-                name,
-                "convert it first, for example with x.astype(\"float32\")",
-            )
-        })?;
+            let advice = "convert it first, for example with x.astype(\"float32\")";
+            Error::usage(self.operation, supported, name, advice)
+        })
+    }
+
+    /// The view of an array in the processor's memory.
+    pub(crate) fn view(self) -> Result<View> {
+        let dtype = self.known_type()?;
         // An empty array may have no memory at all, but a slice must not start at null.
         let pointer = if self.elements == 0 { std::ptr::dangling_mut::<u64>().cast() } else { self.pointer };
         let bytes = self.elements * dtype.size();
@@ -182,10 +196,13 @@ fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
 }
 
 /// A contiguous copy made by the array's own library.
-fn contiguous_copy<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn contiguous_copy<'py>(x: &Bound<'py, PyAny>, on_device: bool) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     if x.hasattr(intern!(py, "contiguous"))? {
         return x.call_method0(intern!(py, "contiguous"));
+    }
+    if on_device {
+        return x.call_method0(intern!(py, "copy"));
     }
     let order = PyDict::new(py);
     order.set_item(intern!(py, "order"), "C")?;

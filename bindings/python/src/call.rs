@@ -6,23 +6,23 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use unisono::{Error, ReduceOp, Result};
 
-use crate::memory::Memory;
+use crate::product::Product;
 
 /// What a verb leaves behind.
 pub(crate) enum Outcome {
     Nothing,
-    One(Memory),
-    Many(Vec<Memory>),
+    One(Product),
+    /// One result in parts, each of its own shape.
+    Many(Product, Vec<Vec<usize>>),
 }
 
 impl Outcome {
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Outcome::Nothing => Ok(py.None()),
-            Outcome::One(memory) => Ok(Py::new(py, memory)?.into_any()),
-            Outcome::Many(memories) => {
-                let memories = memories.into_iter().map(|memory| Py::new(py, memory));
-                Ok(PyList::new(py, memories.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+            Outcome::One(product) => product.into_python(py),
+            Outcome::Many(whole, shapes) => {
+                Ok(PyList::new(py, whole.parts(py, &shapes)?)?.into_any().unbind())
             }
         }
     }

@@ -1,19 +1,23 @@
 //! DLPack: how PyTorch and other libraries lend and borrow tensors. The layouts are those of dlpack.h, version 1.
 
 use std::ffi::{CStr, c_void};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use unisono::{DType, Error};
+use pyo3::types::{PyDict, PyType};
+use unisono::cuda::Device as CudaDevice;
+use unisono::{DType, Error, Result};
 
 use crate::array::Lent;
+use crate::cuda_interface;
 use crate::errors::raise;
-use crate::exchange;
+use crate::{exchange, nvidia};
 
 const PROCESSOR: i32 = 1;
+pub(crate) const CUDA: i32 = 2;
 /// Pinned memory of an accelerator's driver: the processor may use it like its own.
 const PINNED: i32 = 3;
 const READ_ONLY: u64 = 1;
@@ -26,6 +30,7 @@ pub(crate) const PLAIN: &CStr = c"dltensor";
 pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct Device {
     pub(crate) kind: i32,
     pub(crate) id: i32,
@@ -68,19 +73,49 @@ pub(crate) struct VersionedTensor {
     pub(crate) tensor: Tensor,
 }
 
+/// Which memory a call can use.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Reach {
+    Host,
+    Anywhere,
+}
+
 /// What an array that speaks DLPack says of its memory. Its capsule stays ours: when it goes, so does the loan.
-pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
+pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -> PyResult<Lent<'a>> {
     let py = x.py();
     let kind = x.get_type();
     if !kind.hasattr(intern!(py, "__dlpack__"))? {
+        if reach == Reach::Anywhere && x.hasattr(intern!(py, "__cuda_array_interface__"))? {
+            return cuda_interface::lend(x, operation);
+        }
         let received = format!("an object of type {}", kind.name()?);
         return Err(wrong(py, operation, received, "wrap it: np.array(x)"));
     }
-    let exported = match exchange::export(x, &kind) {
+    let fast = exchange::export(x, &kind);
+    let is_ordered = fast.is_none();
+    let exported = match fast {
         Some(answer) => answer,
-        None => on_processor(x, operation).and_then(|()| export(x)),
+        None => place(x)
+            .and_then(|place| cuda_device(py, place, operation, reach))
+            .and_then(|device| export(x, device)),
     };
     let capsule = exported.map_err(|error| refuse(py, operation, error))?;
+    let lent = describe_capsule(&kind, capsule, operation, reach)?;
+    if let Some(device) = lent.device.as_ref().filter(|_| !is_ordered) {
+        let theirs = exchange::current_stream(&kind, device.ordinal() as i32)?;
+        // SAFETY: the library has just named its stream on this device.
+        unsafe { device.stream().follow_handle(theirs) }.map_err(|error| raise(py, error))?;
+    }
+    Ok(lent)
+}
+
+/// What a capsule says of the memory that it lends.
+fn describe_capsule<'a>(
+    kind: &Bound<'_, PyType>,
+    capsule: Bound<'_, PyAny>,
+    operation: &'a str,
+    reach: Reach,
+) -> PyResult<Lent<'a>> {
     // JAX lends memory that it promises to others never to change.
     let immutable = kind.module().is_ok_and(|name| name.to_string_lossy().starts_with("jax"));
     // SAFETY: a capsule of these names holds such a struct, alive as long as the capsule (the DLPack contract).
@@ -89,14 +124,14 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
             let held = PyCapsule_GetPointer(capsule.as_ptr(), VERSIONED.as_ptr()).cast::<VersionedTensor>();
             if (*held).version[0] == 1 {
                 let writable = (*held).flags & READ_ONLY == 0 && !immutable;
-                return describe(&(*held).tensor, capsule, writable, operation);
+                return describe(&(*held).tensor, capsule, writable, operation, reach);
             }
         } else if PyCapsule_IsValid(capsule.as_ptr(), PLAIN.as_ptr()) != 0 {
             let held = PyCapsule_GetPointer(capsule.as_ptr(), PLAIN.as_ptr()).cast::<PlainTensor>();
-            return describe(&(*held).tensor, capsule, !immutable, operation);
+            return describe(&(*held).tensor, capsule, !immutable, operation, reach);
         }
     }
-    Err(wrong(py, operation, "a tensor in a newer DLPack format".into(), "update unisono"))
+    Err(wrong(kind.py(), operation, "a tensor in a newer DLPack format".into(), "update unisono"))
 }
 
 /// The error for an array that its library will not lend.
@@ -113,18 +148,38 @@ fn refuse(py: Python<'_>, operation: &str, error: PyErr) -> PyErr {
     usage
 }
 
-/// Fails for memory that only an accelerator can use; asked first, because some libraries would copy it.
-fn on_processor(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<()> {
-    let device = x.call_method0(intern!(x.py(), "__dlpack_device__"))?;
-    check_device(x.py(), device.get_item(0)?.extract::<i32>()?, operation)
+/// Where the array says that it is; asked first, because some libraries would copy it.
+pub(crate) fn place(x: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let answer = x.call_method0(intern!(x.py(), "__dlpack_device__"))?;
+    Ok(Device { kind: answer.get_item(0)?.extract()?, id: answer.get_item(1)?.extract()? })
 }
 
-fn check_device(py: Python<'_>, device: i32, operation: &str) -> PyResult<()> {
-    if device == PROCESSOR || device == PINNED {
-        return Ok(());
-    }
-    let what = "the array is on an accelerator, and this build moves the processor's memory only";
-    Err(raise(py, Error::unsupported(operation, what, "pass x.cpu()")))
+/// The CUDA device that the memory is on; none for the processor's. Fails for memory that the call cannot use.
+pub(crate) fn cuda_device(
+    py: Python<'_>,
+    place: Device,
+    operation: &str,
+    reach: Reach,
+) -> PyResult<Option<Arc<CudaDevice>>> {
+    let failure = match (place.kind, reach) {
+        (PROCESSOR | PINNED, _) => return Ok(None),
+        (CUDA, Reach::Anywhere) => {
+            nvidia::look_in_packages(py)?;
+            match CudaDevice::get(place.id.unsigned_abs()) {
+                Ok(device) => return Ok(Some(device)),
+                Err(error) => error,
+            }
+        }
+        (CUDA, Reach::Host) => {
+            let what = "the array is in CUDA memory, and this call takes the processor's only";
+            Error::unsupported(operation, what, "pass x.cpu()")
+        }
+        _ => {
+            let what = "the array is on an accelerator whose memory is not supported: CUDA's is";
+            Error::unsupported(operation, what, "pass x.cpu()")
+        }
+    };
+    Err(raise(py, failure))
 }
 
 fn wrong(py: Python<'_>, operation: &str, received: String, advice: &str) -> PyErr {
@@ -132,15 +187,22 @@ fn wrong(py: Python<'_>, operation: &str, received: String, advice: &str) -> PyE
 }
 
 /// Asks for the capsule, in the new form where the library knows it. A parameter that records gradients is lent
-/// by its detached twin: the values are the same memory.
-fn export<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// by its detached twin: the values are the same memory. On a device the library lets its work so far come before
+/// ours, by letting our stream wait.
+fn export<'py>(x: &Bound<'py, PyAny>, device: Option<Arc<CudaDevice>>) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let records = x.getattr(intern!(py, "requires_grad")).is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
     let x = if records { x.call_method0(intern!(py, "detach"))? } else { x.clone() };
-    let version = PyDict::new(py);
-    version.set_item(intern!(py, "max_version"), (1, 0))?;
-    match x.call_method(intern!(py, "__dlpack__"), (), Some(&version)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => x.call_method0(intern!(py, "__dlpack__")),
+    let options = PyDict::new(py);
+    if let Some(device) = device {
+        options.set_item(intern!(py, "stream"), device.stream().handle())?;
+    }
+    let versioned = options.copy()?;
+    versioned.set_item(intern!(py, "max_version"), (1, 0))?;
+    match x.call_method(intern!(py, "__dlpack__"), (), Some(&versioned)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            x.call_method(intern!(py, "__dlpack__"), (), Some(&options))
+        }
         answer => answer,
     }
 }
@@ -152,8 +214,9 @@ unsafe fn describe<'a>(
     capsule: Bound<'_, PyAny>,
     is_writable: bool,
     operation: &'a str,
+    reach: Reach,
 ) -> PyResult<Lent<'a>> {
-    check_device(capsule.py(), tensor.device.kind, operation)?;
+    let device = cuda_device(capsule.py(), tensor.device, operation, reach)?;
     let dimensions = tensor.dimensions.max(0) as usize;
     let list = |pointer: *mut i64| match pointer.is_null() || dimensions == 0 {
         true => Vec::new(),
@@ -171,6 +234,7 @@ unsafe fn describe<'a>(
         shape: shape.iter().map(|&extent| extent as usize).collect(),
         dtype: element(tensor.dtype),
         is_writable,
+        device,
         owner: capsule.unbind(),
     })
 }
@@ -186,7 +250,7 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
         })
 }
 
-fn element(dtype: Type) -> Result<DType, String> {
+pub(crate) fn element(dtype: Type) -> Result<DType, String> {
     match (dtype.code, dtype.bits, dtype.lanes) {
         (FLOAT, 32, 1) => Ok(DType::F32),
         (FLOAT, 64, 1) => Ok(DType::F64),

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::dlpack::{VERSIONED, VersionedTensor};
+use crate::dlpack::{self, VERSIONED, VersionedTensor};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
@@ -20,23 +20,47 @@ struct Table {
     allocate: *const c_void,
     /// Gives an owned tensor for a Python object; without synchronising with any stream.
     from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut VersionedTensor) -> c_int>,
+    to_object: *const c_void,
+    describe: *const c_void,
+    /// The stream that the calling thread's work on a device goes to.
+    current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// The array's capsule by its type's table; nothing if the type has none.
-pub(crate) fn export<'py>(
-    x: &Bound<'py, PyAny>,
-    kind: &Bound<'py, PyType>,
-) -> Option<PyResult<Bound<'py, PyAny>>> {
-    let py = x.py();
-    let table = kind.getattr_opt(intern!(py, "__dlpack_c_exchange_api__")).ok()??;
-    // SAFETY: a capsule of this name holds such a table, which lives as long as the process; the version is
-    // checked before a function of it is called, and the tensor that it gives is owned by the new capsule.
+fn table_of(kind: &Bound<'_, PyType>) -> Option<&'static Table> {
+    let table = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__")).ok()??;
+    // SAFETY: a capsule of this name holds such a table, which lives as long as the process; a table of another
+    // version is not looked into.
     unsafe {
         if PyCapsule_IsValid(table.as_ptr(), NAME.as_ptr()) == 0 {
             return None;
         }
         let table = &*PyCapsule_GetPointer(table.as_ptr(), NAME.as_ptr()).cast::<Table>();
-        let from_object = table.from_object.filter(|_| table.version[0] == 1)?;
+        (table.version[0] == 1).then_some(table)
+    }
+}
+
+/// The stream that the calling thread's work on a CUDA device goes to, by the table of an array's type.
+pub(crate) fn current_stream(kind: &Bound<'_, PyType>, device: i32) -> PyResult<u64> {
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: a function of the table, called with the interpreter as its contract wants.
+    let answered = table_of(kind)
+        .and_then(|table| table.current_stream)
+        .is_some_and(|current| unsafe { current(dlpack::CUDA, device, &mut stream) } == 0);
+    match answered {
+        true => Ok(stream.addr() as u64),
+        false => Err(PyErr::take(kind.py()).unwrap_or_else(|| PyBufferError::new_err("no stream was named"))),
+    }
+}
+
+/// The array's capsule by its type's table; nothing if the type has none. Nothing waits for the array's values.
+pub(crate) fn export<'py>(
+    x: &Bound<'py, PyAny>,
+    kind: &Bound<'py, PyType>,
+) -> Option<PyResult<Bound<'py, PyAny>>> {
+    let py = x.py();
+    let from_object = table_of(kind)?.from_object?;
+    // SAFETY: a function of the table; the tensor that it gives is owned by the new capsule.
+    unsafe {
         let mut tensor = std::ptr::null_mut();
         if from_object(x.as_ptr().cast(), &mut tensor) != 0 || tensor.is_null() {
             let error = PyErr::take(py).unwrap_or_else(|| PyBufferError::new_err("no reason was given"));

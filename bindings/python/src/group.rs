@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use unisono::{Error, Result};
 
-use crate::array::View;
 use crate::call::{Call, Outcome, operation_named, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::pending::{Pending, Running};
+use crate::placed::{Place, Placed};
 use crate::unmade::Unmade;
-use crate::{in_place, interrupt, producing};
+use crate::{door, in_place, interrupt, nvidia, producing};
 
 /// The ranks that a verb acts on.
 #[pyclass(frozen, module = "unisono._native")]
@@ -56,12 +56,12 @@ impl Group {
         py: Python<'_>,
         operation: &'static str,
         timeout: Option<f64>,
-        start: impl FnOnce(unisono::Raw<'_>) -> Result<unisono::Pending<View>>,
+        start: impl FnOnce(&unisono::Group) -> Result<Running>,
     ) -> PyResult<Py<PyAny>> {
         let changed = self.changed(operation, Call::new(false, timeout)).map_err(|error| raise(py, error))?;
         let group = changed.as_ref().unwrap_or(&self.group);
-        let started = guard(operation, || start(group.raw())).map_err(|error| raise(py, error))?;
-        Ok(Py::new(py, Pending::new(operation, Running::Message(started)))?.into_any())
+        let started = guard(operation, || start(group)).map_err(|error| raise(py, error))?;
+        Ok(Py::new(py, Pending::new(operation, started))?.into_any())
     }
 
     /// The handle for a call that wants something else than usual.
@@ -142,6 +142,16 @@ impl Group {
         self.run(Some(unmade), py, "barrier", Call::new(wait, timeout), in_place::barrier())
     }
 
+    /// How CUDA memory travels between the ranks, each on a device of its own choice.
+    fn cuda_path(&self, py: Python<'_>, device: u32, timeout: Option<f64>) -> PyResult<&'static str> {
+        self.begin(py, "cuda_path")?.made();
+        nvidia::look_in_packages(py)?;
+        let failed = |error| raise(py, error);
+        let changed = self.changed("cuda_path", Call::new(true, timeout)).map_err(failed)?;
+        let group = changed.as_ref().unwrap_or(&self.group);
+        py.detach(|| guard("cuda_path", || group.cuda().path(device))).map_err(failed)
+    }
+
     fn broadcast(
         &self,
         x: &Bound<'_, PyAny>,
@@ -150,7 +160,7 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin_at(x.py(), "broadcast", root)?;
-        let job = in_place::broadcast(View::in_place(x, "broadcast")?, root);
+        let job = in_place::broadcast(Placed::in_place(x, "broadcast")?, root);
         self.run(Some(unmade), x.py(), "broadcast", Call::new(wait, timeout), job)
     }
 
@@ -164,7 +174,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(x.py(), "all_reduce")?;
         let op = operation_named(op, "all_reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::all_reduce(View::in_place(x, "all_reduce")?, op);
+        let job = in_place::all_reduce(Placed::in_place(x, "all_reduce")?, op);
         self.run(Some(unmade), x.py(), "all_reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
@@ -181,7 +191,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin_at(x.py(), "reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::reduce(View::in_place(x, "reduce")?, op, root);
+        let job = in_place::reduce(Placed::in_place(x, "reduce")?, op, root);
         self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
@@ -198,7 +208,7 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin_at(x.py(), "reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let job = producing::reduce(View::input(x, "reduce")?, op, root);
+        let job = producing::reduce(Placed::input(x, "reduce")?, op, root);
         self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
@@ -211,7 +221,7 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin_at(x.py(), "gather", root)?;
-        let job = producing::gather(View::input(x, "gather")?, Some(root), varied, "gather");
+        let job = producing::gather(Placed::input(x, "gather")?, Some(root), varied, "gather");
         self.run(
             Some(unmade),
             x.py(),
@@ -229,7 +239,7 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(x.py(), "all_gather")?;
-        let job = producing::gather(View::input(x, "all_gather")?, None, varied, "all_gather");
+        let job = producing::gather(Placed::input(x, "all_gather")?, None, varied, "all_gather");
         self.run(
             Some(unmade),
             x.py(),
@@ -248,8 +258,13 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin_at(py, "scatter", root)?;
-        let view = match x.filter(|_| root == self.group.rank()) {
-            Some(x) => Some(View::input(x, "scatter")?),
+        let mut place = None;
+        let array = match x {
+            Some(x) if root == self.group.rank() => Some(Placed::input(x, "scatter")?),
+            Some(like) => {
+                place = Some(Place::of(like, "scatter")?);
+                None
+            }
             None if root == self.group.rank() => {
                 let error =
                     Error::usage("scatter", "an array at the root", "None", "pass it as x on that rank");
@@ -257,7 +272,7 @@ impl Group {
             }
             None => None,
         };
-        let job = producing::scatter(view, root).map_err(|error| raise(py, error))?;
+        let job = producing::scatter(array, root, place).map_err(|error| raise(py, error))?;
         self.run(Some(unmade), py, "scatter", Call::new(wait, timeout), job)
     }
 
@@ -271,14 +286,14 @@ impl Group {
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(x.py(), "reduce_scatter")?;
         let op = operation_named(op, "reduce_scatter").map_err(|error| raise(x.py(), error))?;
-        let job = producing::reduce_scatter(View::input(x, "reduce_scatter")?, op);
+        let job = producing::reduce_scatter(Placed::input(x, "reduce_scatter")?, op);
         let call = Call::reduction(wait, timeout, deterministic);
         self.run(Some(unmade), x.py(), "reduce_scatter", call, job.map_err(|error| raise(x.py(), error))?)
     }
 
     fn all_to_all(&self, x: &Bound<'_, PyAny>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(x.py(), "all_to_all")?;
-        let job = producing::all_to_all(View::input(x, "all_to_all")?, self.group.size());
+        let job = producing::all_to_all(Placed::input(x, "all_to_all")?, self.group.size());
         self.run(
             Some(unmade),
             x.py(),
@@ -296,7 +311,8 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let unmade = self.begin(py, "all_to_all")?;
-        let views = parts.iter().map(|part| View::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
+        let views =
+            parts.iter().map(|part| Placed::input(part, "all_to_all")).collect::<PyResult<Vec<_>>>()?;
         let job = producing::all_to_all_varied(views, self.group.size()).map_err(|error| raise(py, error))?;
         self.run(Some(unmade), py, "all_to_all", Call::new(wait, timeout), job)
     }
@@ -310,12 +326,12 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         self.begin_message(x.py(), "send", to)?;
-        let view = View::input(x, "send")?;
+        let array = Placed::input(x, "send")?;
         if !wait {
-            let dtype = view.dtype;
-            return self.start_message(x.py(), "send", timeout, |raw| raw.start_send(view, dtype, to, tag));
+            return self
+                .start_message(x.py(), "send", timeout, |group| door::start_send(group, array, to, tag));
         }
-        let job = in_place::send(view, to, tag);
+        let job = in_place::send(array, to, tag);
         self.run(None, x.py(), "send", Call::new(wait, timeout), job)
     }
 
@@ -328,13 +344,12 @@ impl Group {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         self.begin_message(x.py(), "recv", source)?;
-        let view = View::in_place(x, "recv")?;
+        let array = Placed::in_place(x, "recv")?;
         if !wait {
-            let dtype = view.dtype;
             return self
-                .start_message(x.py(), "recv", timeout, |raw| raw.start_recv(view, dtype, source, tag));
+                .start_message(x.py(), "recv", timeout, |group| door::start_recv(group, array, source, tag));
         }
-        let job = in_place::recv(view, source, tag);
+        let job = in_place::recv(array, source, tag);
         self.run(None, x.py(), "recv", Call::new(wait, timeout), job)
     }
 }

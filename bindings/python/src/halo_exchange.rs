@@ -1,90 +1,92 @@
 //! A native exchange of halos: takes the caller's arrays where they are and works without the interpreter.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use unisono::halo::{Exchange, ExchangeOptions};
-use unisono::{DType, Error, Result};
+use unisono::halo::{CudaExchange, Exchange, ExchangeOptions};
+use unisono::{DType, Error};
 
-use crate::array::View;
 use crate::call::seconds;
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
 use crate::group::Group;
 use crate::halo::HaloPlan;
+use crate::halo_engine::{Engine, Step};
+use crate::placed::Placed;
 
-/// A plan on the ranks of a group, for arrays of one type.
+/// A plan on the ranks of a group, for arrays of one type in one place.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct HaloExchange {
-    exchange: OwnProcess<Mutex<Exchange>>,
+    engine: OwnProcess<Mutex<Engine>>,
     life: std::sync::Arc<crate::fork::Life>,
     dtype: DType,
     usual: std::time::Duration,
 }
 
 impl HaloExchange {
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs one of the exchange's calls on arrays.
     fn run(
         &self,
         py: Python<'_>,
-        (operation, timeout): (&'static str, Option<f64>),
-        inputs: Vec<Bound<'_, PyAny>>,
-        outputs: Vec<Bound<'_, PyAny>>,
-        job: impl FnOnce(&mut Exchange, &[&[u8]], &mut [&mut [u8]]) -> Result<()> + Send,
+        (step, operation): (Step, &'static str),
+        timeout: Option<f64>,
+        inputs: &[Bound<'_, PyAny>],
+        outputs: &[Bound<'_, PyAny>],
     ) -> PyResult<()> {
         self.life.check("halo").map_err(|error| raise(py, error))?;
         let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.usual);
-        let views = self.views(py, operation, &inputs, &outputs);
-        // What is refused here counts as a call: the others may be making it.
-        let (inputs, mut outputs) = match views {
-            Ok(views) => views,
-            Err(error) => {
-                self.skip();
-                return Err(error);
-            }
+        let outputs = match step {
+            Step::End if self.lock().keeps_outputs() => &[],
+            _ => outputs,
         };
-        let (done, _views) = py.detach(move || {
+        // What is refused here counts as a call: the others may be making it.
+        let (inputs, outputs) =
+            self.placed(py, operation, inputs, outputs).inspect_err(|_| self.lock().skip_call())?;
+        // The caller's arrays are let go when the interpreter is back.
+        let (done, _arrays) = py.detach(move || {
+            let mut engine = self.lock();
+            engine.set_timeout(limit);
+            let mut arrays = Vec::new();
             let done = guard(operation, || {
-                let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-                exchange.set_timeout(limit);
-                let inputs: Vec<&[u8]> = inputs.iter().map(View::bytes).collect();
-                let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(View::bytes_mut).collect();
-                job(&mut exchange, &inputs, &mut outputs)
+                let (done, used) = engine.run((step, operation), inputs, outputs);
+                arrays = used;
+                done
             });
-            // The caller's arrays are let go when the interpreter is back.
-            (done, (inputs, outputs))
+            (done, arrays)
         });
         done.map_err(|error| raise(py, error))
     }
 
-    fn skip(&self) {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner).skip_call();
-    }
-
-    fn views(
+    fn placed(
         &self,
         py: Python<'_>,
         operation: &'static str,
         inputs: &[Bound<'_, PyAny>],
         outputs: &[Bound<'_, PyAny>],
-    ) -> PyResult<(Vec<View>, Vec<View>)> {
-        let typed = |view: PyResult<View>| {
-            let view = view?;
-            if view.dtype == self.dtype {
-                return Ok(view);
+    ) -> PyResult<(Vec<Placed>, Vec<Placed>)> {
+        let typed = |placed: PyResult<Placed>| {
+            let placed = placed?;
+            if placed.dtype() == self.dtype {
+                return Ok(placed);
             }
             let expected = format!("{}, the type that this exchange was made for", self.dtype);
             let advice = "use one type, the same on every rank";
-            Err(raise(py, Error::usage(operation, expected, view.dtype.name(), advice)))
+            Err(raise(py, Error::usage(operation, expected, placed.dtype().name(), advice)))
         };
-        let inputs = inputs.iter().map(|x| typed(View::input(x, operation))).collect::<PyResult<_>>()?;
-        let outputs = outputs.iter().map(|x| typed(View::in_place(x, operation))).collect::<PyResult<_>>()?;
+        let inputs = inputs.iter().map(|x| typed(Placed::input(x, operation))).collect::<PyResult<_>>()?;
+        let outputs =
+            outputs.iter().map(|x| typed(Placed::in_place(x, operation))).collect::<PyResult<_>>()?;
         Ok((inputs, outputs))
     }
 }
 
 #[pymethods]
 impl HaloExchange {
+    /// `way` says whether to keep room in shared memory, and for CUDA memory the device.
     #[new]
     fn new(
         py: Python<'_>,
@@ -92,7 +94,7 @@ impl HaloExchange {
         plan: &HaloPlan,
         dtype: &str,
         fields: usize,
-        direct: bool,
+        way: (bool, Option<u32>),
         timeout: Option<f64>,
     ) -> PyResult<HaloExchange> {
         let life = group.life("halo plan").map_err(|error| raise(py, error))?;
@@ -101,19 +103,25 @@ impl HaloExchange {
             raise(py, Error::usage("halo plan", supported, dtype, "convert the array first"))
         })?;
         let limit = seconds(timeout, "halo plan").map_err(|error| raise(py, error))?;
+        let (direct, device) = way;
         let (plan, options) = (plan.plan.clone(), ExchangeOptions { dtype, fields, direct });
         let handle = group.handle();
         let usual = handle.timeout();
         let handle = handle.with_timeout(limit.unwrap_or(usual));
-        let made = py.detach(|| guard("halo plan", || Exchange::new(&handle, plan, options)));
-        let exchange = OwnProcess::new(Mutex::new(made.map_err(|error| raise(py, error))?));
-        Ok(HaloExchange { exchange, life, dtype, usual })
+        let make = || match device {
+            None => Exchange::new(&handle, plan, options).map(Engine::Host),
+            Some(device) => CudaExchange::new(&handle, plan, options, device)
+                .map(|exchange| Engine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
+        };
+        let made = py.detach(|| guard("halo plan", make));
+        let engine = OwnProcess::new(Mutex::new(made.map_err(|error| raise(py, error))?));
+        Ok(HaloExchange { engine, life, dtype, usual })
     }
 
-    /// Whether parcels go straight through shared memory.
+    /// Whether parcels go straight through shared memory, or through a device's.
     #[getter]
     fn is_direct(&self) -> bool {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner).is_direct()
+        self.lock().is_direct()
     }
 
     fn forward(
@@ -123,15 +131,11 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, ("halo forward", timeout), parts, padded, |exchange, parts, padded| {
-            exchange.forward_fields(parts, padded)
-        })
+        self.run(py, (Step::Forward, "halo forward"), timeout, &parts, &padded)
     }
 
     fn refresh(&self, py: Python<'_>, padded: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, ("halo forward", timeout), Vec::new(), padded, |exchange, _, padded| {
-            exchange.refresh_fields(padded)
-        })
+        self.run(py, (Step::Refresh, "halo forward"), timeout, &[], &padded)
     }
 
     fn adjoint(
@@ -141,9 +145,7 @@ impl HaloExchange {
         parts: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, ("halo adjoint", timeout), padded, parts, |exchange, padded, parts| {
-            exchange.adjoint_fields(padded, parts)
-        })
+        self.run(py, (Step::Adjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
     fn adjoint_within(
@@ -152,9 +154,7 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, ("halo adjoint", timeout), Vec::new(), padded, |exchange, _, padded| {
-            exchange.adjoint_fields_within(padded)
-        })
+        self.run(py, (Step::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
     }
 
     fn begin(
@@ -164,9 +164,7 @@ impl HaloExchange {
         padded: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, ("halo forward", timeout), parts, padded, |exchange, parts, padded| {
-            exchange.begin(parts, padded)
-        })
+        self.run(py, (Step::Begin, "halo forward"), timeout, &parts, &padded)
     }
 
     fn begin_adjoint(
@@ -176,12 +174,10 @@ impl HaloExchange {
         parts: Vec<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.run(py, ("halo adjoint", timeout), padded, parts, |exchange, padded, parts| {
-            exchange.begin_adjoint(padded, parts)
-        })
+        self.run(py, (Step::BeginAdjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
     fn end(&self, py: Python<'_>, outputs: Vec<Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<()> {
-        self.run(py, ("halo end", timeout), Vec::new(), outputs, |exchange, _, outputs| exchange.end(outputs))
+        self.run(py, (Step::End, "halo end"), timeout, &[], &outputs)
     }
 }

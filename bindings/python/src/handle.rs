@@ -12,6 +12,7 @@ use crate::call::seconds;
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::memory::Memory;
+use crate::placed::Placed;
 
 /// A table of the library.
 pub(crate) trait Shared: Sized + Sync {
@@ -96,19 +97,33 @@ impl<T: Shared> Handle<T> {
     /// The caller's array to read.
     pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let view = View::input(x, operation)?;
-        self.check_type(operation, &view).map_err(|error| raise(x.py(), error))?;
+        self.check_type(operation, view.dtype).map_err(|error| raise(x.py(), error))?;
         Ok(view)
+    }
+
+    /// The caller's array to read, wherever it is.
+    pub(crate) fn input_anywhere(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
+        let placed = Placed::input(x, operation)?;
+        self.check_type(operation, placed.dtype()).map_err(|error| raise(x.py(), error))?;
+        Ok(placed)
+    }
+
+    /// The caller's array to fill, wherever it is.
+    pub(crate) fn target_anywhere(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
+        let placed = Placed::in_place(out, operation)?;
+        self.check_type(operation, placed.dtype()).map_err(|error| raise(out.py(), error))?;
+        Ok(placed)
     }
 
     /// The caller's array to fill.
     pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let view = View::in_place(out, operation)?;
-        self.check_type(operation, &view).map_err(|error| raise(out.py(), error))?;
+        self.check_type(operation, view.dtype).map_err(|error| raise(out.py(), error))?;
         Ok(view)
     }
 
-    fn check_type(&self, operation: &str, view: &View) -> Result<()> {
-        check_type(operation, self.table.dtype(), &format!("table {:?}", self.table.name()), view)
+    fn check_type(&self, operation: &str, found: DType) -> Result<()> {
+        check_type(operation, self.table.dtype(), &format!("table {:?}", self.table.name()), found)
     }
 
     /// How many gets returned values that were 0, 1, 2, … steps old.
@@ -122,19 +137,31 @@ impl<T: Shared> Handle<T> {
 /// Whole numbers that name rows or keys.
 pub(crate) fn numbers(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<View> {
     let view = View::input(x, operation)?;
-    if view.dtype == DType::I64 {
-        return Ok(view);
+    check_numbers(operation, what, view.dtype).map_err(|error| raise(x.py(), error))?;
+    Ok(view)
+}
+
+/// The same, wherever they are.
+pub(crate) fn numbers_anywhere(x: &Bound<'_, PyAny>, operation: &str, what: &str) -> PyResult<Placed> {
+    let placed = Placed::input(x, operation)?;
+    check_numbers(operation, what, placed.dtype()).map_err(|error| raise(x.py(), error))?;
+    Ok(placed)
+}
+
+fn check_numbers(operation: &str, what: &str, found: DType) -> Result<()> {
+    if found == DType::I64 {
+        return Ok(());
     }
     let (expected, advice) = (format!("{what} of type int64"), "convert them with x.astype(\"int64\")");
-    Err(raise(x.py(), Error::usage(operation, expected, view.dtype.name(), advice)))
+    Err(Error::usage(operation, expected, found.name(), advice))
 }
 
 /// Fails unless an array has the table's type: a conversion would be a hidden copy.
-pub(crate) fn check_type(operation: &str, dtype: DType, table: &str, view: &View) -> Result<()> {
-    if view.dtype == dtype {
+pub(crate) fn check_type(operation: &str, dtype: DType, table: &str, found: DType) -> Result<()> {
+    if found == dtype {
         return Ok(());
     }
     let expected = format!("{dtype}, the table's type, for {table}");
     let advice = format!("convert it first, for example with x.astype(\"{dtype}\")");
-    Err(Error::usage(operation, expected, view.dtype.name(), advice))
+    Err(Error::usage(operation, expected, found.name(), advice))
 }

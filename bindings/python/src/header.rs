@@ -2,21 +2,24 @@
 
 use unisono::{DType, Error, Group, Result};
 
+use crate::placed::{Placed, mixed};
+
 /// The most axes that an array of unknown size may have.
 const AXES: usize = 8;
-/// Numbers in a header: element type, how many axes, their lengths.
-const NUMBERS: usize = 2 + AXES;
+/// Numbers in a header: element type, place, how many axes, their lengths.
+const NUMBERS: usize = 3 + AXES;
 const BYTES: usize = NUMBERS * 8;
 
 /// The element type and shape of an array that another rank sends.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Header {
     pub(crate) dtype: DType,
+    pub(crate) is_cuda: bool,
     pub(crate) shape: Vec<usize>,
 }
 
 impl Header {
-    pub(crate) fn new(dtype: DType, shape: &[usize], operation: &str) -> Result<Header> {
+    pub(crate) fn new(x: &Placed, shape: &[usize], operation: &str) -> Result<Header> {
         if shape.len() > AXES {
             let received = format!("{} axes", shape.len());
             return Err(Error::usage(
@@ -26,7 +29,7 @@ impl Header {
                 "reshape the array first",
             ));
         }
-        Ok(Header { dtype, shape: shape.to_vec() })
+        Ok(Header { dtype: x.dtype(), is_cuda: x.is_cuda(), shape: shape.to_vec() })
     }
 
     pub(crate) fn elements(&self) -> usize {
@@ -36,8 +39,9 @@ impl Header {
     fn encode(&self) -> [u8; BYTES] {
         let mut numbers = [0; NUMBERS];
         numbers[0] = self.dtype as u64;
-        numbers[1] = self.shape.len() as u64;
-        for (number, &extent) in numbers[2..].iter_mut().zip(&self.shape) {
+        numbers[1] = u64::from(self.is_cuda);
+        numbers[2] = self.shape.len() as u64;
+        for (number, &extent) in numbers[3..].iter_mut().zip(&self.shape) {
             *number = extent as u64;
         }
         let mut bytes = [0; BYTES];
@@ -54,9 +58,10 @@ impl Header {
             u64::from_ne_bytes(number) as usize
         });
         let dtype = numbers.next().and_then(|number| DType::from_number(number as u8));
+        let is_cuda = numbers.next() == Some(1);
         let axes = numbers.next().filter(|&axes| axes <= AXES);
         match (dtype, axes) {
-            (Some(dtype), Some(axes)) => Ok(Header { dtype, shape: numbers.take(axes).collect() }),
+            (Some(dtype), Some(axes)) => Ok(Header { dtype, is_cuda, shape: numbers.take(axes).collect() }),
             _ => Err(Error::internal(operation, "a header that no rank can have sent")),
         }
     }
@@ -78,6 +83,21 @@ impl Header {
         let input: Vec<u8> = mine.iter().flat_map(Header::encode).collect();
         let mut output = vec![0; input.len() * group.size()];
         group.raw().all_gather(&input, &mut output, &vec![input.len(); group.size()], DType::U8)?;
-        output.chunks_exact(BYTES).map(|bytes| Header::decode(bytes, operation)).collect()
+        let headers: Result<Vec<Header>> =
+            output.chunks_exact(BYTES).map(|bytes| Header::decode(bytes, operation)).collect();
+        headers.and_then(|headers| same_place(headers, mine.len(), operation))
+    }
+}
+
+/// Fails, on every rank alike, if arrays are in different places; each rank has brought `each` of them.
+fn same_place(headers: Vec<Header>, each: usize, operation: &str) -> Result<Vec<Header>> {
+    match headers.iter().position(|header| header.is_cuda != headers[0].is_cuda) {
+        None => Ok(headers),
+        Some(other) => {
+            let place = |is_cuda| if is_cuda { "CUDA memory" } else { "the processor's memory" };
+            let here = format!("{} on rank 0", place(headers[0].is_cuda));
+            let received = format!("{here} and {} on rank {}", place(!headers[0].is_cuda), other / each);
+            Err(mixed(operation, received))
+        }
     }
 }

@@ -2,52 +2,44 @@
 
 use unisono::{Group, ReduceOp, Result};
 
-use crate::array::View;
 use crate::call::Outcome;
+use crate::door;
+use crate::placed::Placed;
 
 pub(crate) fn barrier() -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
     |group| group.raw().barrier().map(|()| Outcome::Nothing)
 }
 
-pub(crate) fn broadcast(mut x: View, root: usize) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| {
-        let dtype = x.dtype;
-        group.raw().broadcast(x.bytes_mut(), dtype, root).map(|()| Outcome::Nothing)
-    }
+pub(crate) fn broadcast(
+    mut x: Placed,
+    root: usize,
+) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
+    move |group| door::broadcast(group, &mut x, root).map(|()| Outcome::Nothing)
 }
 
 pub(crate) fn all_reduce(
-    mut x: View,
+    mut x: Placed,
     op: ReduceOp,
 ) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| {
-        let dtype = x.dtype;
-        group.raw().all_reduce(x.bytes_mut(), dtype, op).map(|()| Outcome::Nothing)
-    }
+    move |group| door::all_reduce(group, &mut x, op).map(|()| Outcome::Nothing)
 }
 
 pub(crate) fn reduce(
-    mut x: View,
+    mut x: Placed,
     op: ReduceOp,
     root: usize,
 ) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| {
-        let dtype = x.dtype;
-        group.raw().reduce(x.bytes_mut(), dtype, op, root).map(|()| Outcome::Nothing)
-    }
+    move |group| door::reduce(group, &mut x, op, root).map(|()| Outcome::Nothing)
 }
 
-pub(crate) fn send(x: View, to: usize, tag: u32) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| group.raw().send(x.bytes(), x.dtype, to, tag).map(|()| Outcome::Nothing)
+pub(crate) fn send(x: Placed, to: usize, tag: u32) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
+    move |group| door::send(group, &x, to, tag).map(|()| Outcome::Nothing)
 }
 
 pub(crate) fn recv(
-    mut x: View,
+    mut x: Placed,
     from: usize,
     tag: u32,
 ) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
-    move |group| {
-        let dtype = x.dtype;
-        group.raw().recv(x.bytes_mut(), dtype, from, tag).map(|()| Outcome::Nothing)
-    }
+    move |group| door::recv(group, &mut x, from, tag).map(|()| Outcome::Nothing)
 }

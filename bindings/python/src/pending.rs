@@ -11,6 +11,8 @@ use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::OwnProcess;
 use crate::memory::Memory;
+use crate::placed::OnDevice;
+use crate::product::Product;
 
 /// How long a wait goes on before it looks for signals and for its deadline.
 const SLICE: Duration = Duration::from_millis(20);
@@ -19,7 +21,10 @@ const SLICE: Duration = Duration::from_millis(20);
 pub(crate) enum Running {
     Verb(unisono::Pending<Outcome>),
     Message(unisono::Pending<View>),
+    DeviceMessage(unisono::Pending<OnDevice>),
     Get(unisono::Pending<Memory>),
+    /// A table's rows, to a device.
+    DeviceGet(unisono::Pending<OnDevice>),
 }
 
 impl Running {
@@ -27,7 +32,9 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.is_done(),
             Running::Message(pending) => pending.is_done(),
+            Running::DeviceMessage(pending) => pending.is_done(),
             Running::Get(pending) => pending.is_done(),
+            Running::DeviceGet(pending) => pending.is_done(),
         }
     }
 
@@ -35,7 +42,9 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait_timeout(limit),
             Running::Message(pending) => pending.wait_timeout(limit),
+            Running::DeviceMessage(pending) => pending.wait_timeout(limit),
             Running::Get(pending) => pending.wait_timeout(limit),
+            Running::DeviceGet(pending) => pending.wait_timeout(limit),
         }
     }
 
@@ -43,7 +52,9 @@ impl Running {
         match self {
             Running::Verb(pending) => pending.wait(),
             Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
-            Running::Get(pending) => pending.wait().map(Outcome::One),
+            Running::DeviceMessage(pending) => pending.wait().map(|_array| Outcome::Nothing),
+            Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
+            Running::DeviceGet(pending) => pending.wait().map(|_array| Outcome::Nothing),
         }
     }
 }

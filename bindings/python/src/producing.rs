@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use unisono::{DType, Error, Group, ReduceOp, Result};
 
-use crate::array::View;
 use crate::call::Outcome;
+use crate::door;
 use crate::header::Header;
-use crate::memory::Memory;
+use crate::placed::{Place, Placed};
+use crate::product::Product;
 
 /// Rows of each part when `rows` are split as evenly as possible: the first parts get one more.
 fn even(rows: usize, parts: usize) -> Vec<usize> {
@@ -29,8 +30,8 @@ fn rest(group: &Group, started: Instant) -> Group {
     group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
 }
 
-fn need_axis(x: &View, operation: &str) -> Result<()> {
-    if x.shape.is_empty() {
+fn need_axis(x: &Placed, operation: &str) -> Result<()> {
+    if x.shape().is_empty() {
         let advice = "reshape it: x.reshape(1)";
         return Err(Error::usage(operation, "an array with a first axis", "one without axes", advice));
     }
@@ -40,7 +41,7 @@ fn need_axis(x: &View, operation: &str) -> Result<()> {
 /// Everybody's part, stacked on a new first axis (or, varied, joined along the first) at the root or, without a
 /// root, everywhere.
 pub(crate) fn gather(
-    x: View,
+    x: Placed,
     root: Option<usize>,
     varied: bool,
     operation: &'static str,
@@ -48,7 +49,7 @@ pub(crate) fn gather(
     if varied {
         need_axis(&x, operation)?;
     }
-    let header = Header::new(x.dtype, if varied { &x.shape } else { &[] }, operation)?;
+    let header = Header::new(&x, if varied { x.shape() } else { &[] }, operation)?;
     Ok(move |group: &Group| {
         let mut group = group.clone();
         let (shape, counts) = if varied {
@@ -57,37 +58,37 @@ pub(crate) fn gather(
             same_rows(&headers, &group, operation)?;
             group = rest(&group, started);
             let rows = headers.iter().map(|one| one.shape[0]).sum();
-            (with_rows(&x.shape, rows), headers.iter().map(Header::elements).collect())
+            (with_rows(x.shape(), rows), headers.iter().map(Header::elements).collect())
         } else {
-            let stacked = std::iter::once(group.size()).chain(x.shape.iter().copied()).collect();
-            (stacked, vec![x.bytes / x.dtype.size(); group.size()])
+            let stacked = std::iter::once(group.size()).chain(x.shape().iter().copied()).collect();
+            (stacked, vec![x.elements(); group.size()])
         };
         let Some(root) = root else {
-            let mut result = Memory::on_heap(x.dtype, shape)?;
-            group.raw().all_gather(x.bytes(), result.bytes_mut(), &counts, x.dtype)?;
+            let mut result = Product::new(&x.place(), x.dtype(), shape, operation)?;
+            door::all_gather(&group, &x, &mut result, &counts)?;
             return Ok(Outcome::One(result));
         };
         let mut result = match root == group.rank() {
-            true => Some(Memory::on_heap(x.dtype, shape)?),
+            true => Some(Product::new(&x.place(), x.dtype(), shape, operation)?),
             false => None,
         };
-        group.raw().gather(x.bytes(), result.as_mut().map(Memory::bytes_mut), &counts, x.dtype, root)?;
+        door::gather(&group, &x, result.as_mut(), &counts, root)?;
         Ok(result.map_or(Outcome::Nothing, Outcome::One))
     })
 }
 
 /// The combination of everybody's values, in new memory at the root; no input is written to.
 pub(crate) fn reduce(
-    x: View,
+    x: Placed,
     op: ReduceOp,
     root: usize,
 ) -> impl FnMut(&Group) -> Result<Outcome> + Send + 'static {
     move |group: &Group| {
         if root != group.rank() {
-            return group.raw().reduce_to(x.bytes(), None, x.dtype, op, root).map(|()| Outcome::Nothing);
+            return door::reduce_to(group, &x, None, op, root).map(|()| Outcome::Nothing);
         }
-        let mut result = Memory::on_heap(x.dtype, x.shape.clone())?;
-        group.raw().reduce_to(x.bytes(), Some(result.bytes_mut()), x.dtype, op, root)?;
+        let mut result = Product::new(&x.place(), x.dtype(), x.shape().to_vec(), "reduce")?;
+        door::reduce_to(group, &x, Some(&mut result), op, root)?;
         Ok(Outcome::One(result))
     }
 }
@@ -112,15 +113,17 @@ fn same_rows(headers: &[Header], group: &Group, operation: &str) -> Result<()> {
     }
 }
 
-/// The root's rows, split as evenly as possible; the others learn type and shape from the root.
+/// The root's rows, split as evenly as possible; the others learn type and shape from the root, and the place
+/// too, unless they have named one.
 pub(crate) fn scatter(
-    x: Option<View>,
+    x: Option<Placed>,
     root: usize,
+    place: Option<Place>,
 ) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
     let mine = match &x {
         Some(x) => {
             need_axis(x, "scatter")?;
-            Some(Header::new(x.dtype, &x.shape, "scatter")?)
+            Some(Header::new(x, x.shape(), "scatter")?)
         }
         None => None,
     };
@@ -130,56 +133,64 @@ pub(crate) fn scatter(
         let group = rest(group, started);
         let rows = even(whole.shape[0], group.size());
         let counts = scaled(&rows, whole.shape[1..].iter().product());
-        let mut result = Memory::on_heap(whole.dtype, with_rows(&whole.shape, rows[group.rank()]))?;
-        group.raw().scatter(x.as_ref().map(View::bytes), &counts, result.bytes_mut(), whole.dtype, root)?;
+        let place = match (&x, &place) {
+            (Some(x), _) => x.place(),
+            (None, Some(place)) => place.clone(),
+            (None, None) if whole.is_cuda => Place::current("scatter")?,
+            (None, None) => Place::Host,
+        };
+        let shape = with_rows(&whole.shape, rows[group.rank()]);
+        let mut result = Product::new(&place, whole.dtype, shape, "scatter")?;
+        door::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
         Ok(Outcome::One(result))
     })
 }
 
 /// Everybody's arrays combined; each rank keeps its share of the rows.
 pub(crate) fn reduce_scatter(
-    x: View,
+    x: Placed,
     op: ReduceOp,
 ) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
     need_axis(&x, "reduce_scatter")?;
     Ok(move |group: &Group| {
-        let rows = even(x.shape[0], group.size());
+        let rows = even(x.shape()[0], group.size());
         let counts = scaled(&rows, x.row());
-        let mut result = Memory::on_heap(x.dtype, with_rows(&x.shape, rows[group.rank()]))?;
-        group.raw().reduce_scatter(x.bytes(), result.bytes_mut(), &counts, x.dtype, op)?;
+        let shape = with_rows(x.shape(), rows[group.rank()]);
+        let mut result = Product::new(&x.place(), x.dtype(), shape, "reduce_scatter")?;
+        door::reduce_scatter(group, &x, &mut result, &counts, op)?;
         Ok(Outcome::One(result))
     })
 }
 
 /// Equal blocks of rows: block i goes to rank i.
 pub(crate) fn all_to_all(
-    x: View,
+    x: Placed,
     size: usize,
 ) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
     need_axis(&x, "all_to_all")?;
-    if !x.shape[0].is_multiple_of(size) {
+    if !x.shape()[0].is_multiple_of(size) {
         let expected = format!("a first axis that {size} ranks can share equally");
         let advice = "pad it, or pass a list with one array for each rank";
-        return Err(Error::usage("all_to_all", expected, format!("{} rows", x.shape[0]), advice));
+        return Err(Error::usage("all_to_all", expected, format!("{} rows", x.shape()[0]), advice));
     }
     Ok(move |group: &Group| {
-        let counts = vec![x.shape[0] / size * x.row(); size];
-        let mut result = Memory::on_heap(x.dtype, x.shape.clone())?;
-        group.raw().all_to_all(x.bytes(), &counts, result.bytes_mut(), &counts, x.dtype)?;
+        let counts = vec![x.shape()[0] / size * x.row(); size];
+        let mut result = Product::new(&x.place(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
+        door::all_to_all(group, &x, &mut result, &counts, &counts)?;
         Ok(Outcome::One(result))
     })
 }
 
 /// One array for each rank, of any shape: array i goes to rank i.
 pub(crate) fn all_to_all_varied(
-    parts: Vec<View>,
+    parts: Vec<Placed>,
     size: usize,
 ) -> Result<impl FnMut(&Group) -> Result<Outcome> + Send + 'static> {
     if parts.len() != size {
         let expected = format!("a list of {size} arrays, one for each rank");
         return Err(Error::usage("all_to_all", expected, format!("{}", parts.len()), "add or remove arrays"));
     }
-    let headers = parts.iter().map(|part| Header::new(part.dtype, &part.shape, "all_to_all"));
+    let headers = parts.iter().map(|part| Header::new(part, part.shape(), "all_to_all"));
     let mine = headers.collect::<Result<Vec<_>>>()?;
     Ok(move |group: &Group| {
         let started = Instant::now();
@@ -189,16 +200,9 @@ pub(crate) fn all_to_all_varied(
         let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
         let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
-        let input = parts.iter().map(View::bytes).collect::<Vec<_>>().concat();
-        let mut whole = Memory::on_heap(dtype, vec![received.iter().sum()])?;
-        group.raw().all_to_all(&input, &sent, whole.bytes_mut(), &received, dtype)?;
-        let mut offset = 0;
-        let pieces = incoming.iter().map(|header| {
-            let piece = whole.part(offset, header.shape.clone());
-            offset += header.elements();
-            piece
-        });
-        Ok(Outcome::Many(pieces.collect()))
+        let mut whole = Product::new(&parts[0].place(), dtype, vec![received.iter().sum()], "all_to_all")?;
+        door::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
+        Ok(Outcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
     })
 }
 

@@ -16,6 +16,7 @@ pub(crate) struct Wishes<'py> {
     consistency: String,
     reject_nan: bool,
     compression: String,
+    device: Option<u32>,
     add: Bound<'py, PyDict>,
 }
 
@@ -36,6 +37,11 @@ impl Wishes<'_> {
         self.name.as_ref().map_or("a table without a name".into(), |name| format!("table {name:?}"))
     }
 
+    /// Whether it is to live on a device.
+    pub(crate) fn on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     pub(crate) fn options(&self) -> PyResult<Result<TableOptions>> {
         let table = self.name.as_deref().unwrap_or("without a name");
         let updater = UpdaterChoice::named(&self.updater);
@@ -51,6 +57,7 @@ impl Wishes<'_> {
                 add,
                 reject_nan: self.reject_nan,
                 compression: Compression::parse(&self.compression)?,
+                device: self.device,
             })
         }))
     }

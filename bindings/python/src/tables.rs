@@ -13,6 +13,7 @@ use crate::fork::{Life, OwnProcess};
 use crate::handle::check_type;
 use crate::interrupt;
 use crate::key_value::KeyValueTable;
+use crate::nvidia;
 use crate::pending::{Pending, Running};
 use crate::table::Table;
 use crate::table_options::Wishes;
@@ -73,13 +74,16 @@ impl Tables {
     ) -> PyResult<Table> {
         let tables = self.within(py, "table", timeout)?;
         let unmade = Unmade::of(self.tables.group());
+        if wishes.on_device() {
+            nvidia::look_in_packages(py)?;
+        }
         let dtype = wishes.dtype().map_err(|error| raise(py, error))?;
         let options = wishes.options()?.map_err(|error| raise(py, error))?;
         let values = values.filter(|_| tables.worker_id() == Some(0));
         let view = values.map(|values| View::input(values, "table")).transpose()?;
         if let Some(view) = &view {
             let table = wishes.described();
-            check_type("table", dtype, &table, view).map_err(|error| raise(py, error))?;
+            check_type("table", dtype, &table, view.dtype).map_err(|error| raise(py, error))?;
         }
         unmade.made();
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);

@@ -1,6 +1,7 @@
 """Which arrays are taken, which are refused, and where results live; in a world of one."""
 
 import gc
+import os
 import sys
 
 import numpy as np
@@ -206,9 +207,21 @@ def test_anything_that_speaks_dlpack_is_taken():
         uni.all_reduce(Lender(np.zeros((4, 4)).T[1:]))
 
 
-def test_accelerators_are_not_supported():
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a driver")
+def test_an_array_in_cuda_memory_needs_a_driver():
+    for verb in (uni.all_reduce, uni.gather, uni.scatter, uni.all_to_all):
+        with pytest.raises(uni.Unsupported, match=r"NVIDIA driver.*libcuda\.so\.1.*UNISONO_LIBCUDA"):
+            verb(Elsewhere(np.ones(3)))
+    assert uni.all_reduce(np.ones(3)).tolist() == [1, 1, 1]
+
+
+def test_other_accelerators_are_not_supported():
+    class OnAnother(Elsewhere):
+        def __dlpack_device__(self):
+            return (10, 0)
+
     with pytest.raises(uni.Unsupported, match="accelerator"):
-        uni.all_reduce(Elsewhere(np.ones(3)))
+        uni.all_reduce(OnAnother(np.ones(3)))
 
 
 def test_references_are_given_back():

@@ -209,6 +209,18 @@ def test_torch_tensors_stay_tensors():
         (lambda: image().scatter(np.zeros(3)), "whole array"),
         (lambda: image().gather(np.zeros(3)), "this rank's part"),
         (lambda: image().window(kernel=3).forward(np.zeros((4, 5), dtype="complex64")), "convert"),
+        (lambda: image().window(kernel=3).forward("image"), r"received str; this rank has \[0:4, 0:5\]"),
+        (lambda: image().gather([[1.0]]), "received list"),
+        (lambda: image().window(kernel=2.5), "whole number of 1 or more for kernel, received 2.5"),
+        (lambda: image().window(kernel=3, padding=-1), "for padding, received -1"),
+        (lambda: image().owner((0, -1)), "whole number of 0 or more for an index, received -1"),
+        (lambda: image().to_local((0,)), "expected 2 numbers"),
+        (lambda: uni.GlobalArray((4, -4), uni.Grid(h=1)), "for the shape, received -4"),
+        (lambda: uni.GlobalArray((4, 4), uni.Grid(h=1), sizes={"h": [-4]}), "the sizes along h, received -4"),
+        (lambda: uni.Grid(h=1.5), "for the axis h, received 1.5"),
+        (lambda: uni.local_grid(h="2"), "for the axis h, received '2'"),
+        (lambda: uni.local_grid(h=2, w=-1), "how many ranks each axis has"),
+        (lambda: uni.Grid(h=1).show("parts"), "a window over one, or nothing, received str"),
     ],
 )
 def test_mistakes_are_named(make, words):
@@ -240,6 +252,19 @@ def test_what_a_rank_raises_is_raised():
 
     with uni.local_grid(h=3) as grid, pytest.raises(KeyError, match="mine"):
         grid.run(rank)
+
+
+def test_nobody_waits_for_a_rank_that_failed():
+    def rank(grid):
+        if grid.rank == 1:
+            raise KeyError("mine")
+        grid.group.barrier()
+
+    with uni.local_grid(h=3) as grid:
+        with pytest.raises(KeyError, match="mine"):
+            grid.run(rank)
+        with pytest.raises(uni.UsageError, match=r"ranks \[1\] failed while others waited"):
+            grid.run(rank)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])

@@ -386,3 +386,15 @@ def test_many_tables_come_and_go():
     for number in range(200):
         table = uni.ArrayTable(100_000, init=number)
         assert table.get()[-1] == number
+
+
+def test_devices_that_are_not_there_are_refused():
+    with pytest.raises(uni.Error, match="CUDA"):
+        uni.MatrixTable(3, 2, device="cuda:999")
+    with pytest.raises(uni.UsageError, match="'tpu'"):
+        uni.MatrixTable(3, 2, device="tpu")
+    with pytest.raises(uni.Unsupported, match="average in device memory"):
+        uni.ArrayTable(3, device="cuda", consistency="average")
+    for table in make_all(device="cpu", init=1):
+        assert table.device == "cpu" and "cuda" not in repr(table)
+        np.testing.assert_array_equal(table.get(), np.ones(table.shape))

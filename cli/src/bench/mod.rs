@@ -4,6 +4,7 @@ mod collectives;
 mod figures;
 mod frameworks;
 mod functions;
+mod gpu;
 mod halo;
 mod measure;
 mod nn;
@@ -44,6 +45,8 @@ enum What {
     Frameworks(FrameworkBench),
     /// Time calls of functions by a master and its workers on this host.
     Functions(FunctionBench),
+    /// Time calls on CUDA memory next to PyTorch's; needs a device.
+    Gpu(gpu::Options),
 }
 
 #[derive(Args)]
@@ -129,5 +132,6 @@ pub(crate) fn bench(options: &Options, this_program: &[OsString]) -> i32 {
         What::Halo(options) => halo::run(options, this_program),
         What::Frameworks(options) => frameworks::run(options, this_program),
         What::Functions(options) => functions::run(options, this_program),
+        What::Gpu(options) => gpu::run(options, this_program),
     }
 }

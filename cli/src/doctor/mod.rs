@@ -1,6 +1,7 @@
 //! `unisono doctor`: shows what this machine has, and tries every transport.
 
 mod capture;
+mod cuda;
 mod machine;
 mod memory;
 mod mpi;
@@ -47,6 +48,7 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
     let found = mpi::find();
     show(mpi::section(&found));
     show(python::section(&mut helper));
+    show(cuda::section(&mut helper));
     let transports = transports::section(&mut helper, &found);
     let shared_memory_works = transports.mark_of("shared memory") == Some(Mark::Ok);
     show(transports);

@@ -22,12 +22,15 @@ const PLACES: [&str; 3] = ["UNISONO_RANK", "UNISONO_SIZE", "UNISONO_JOB"];
 /// The hidden subcommand that each rank under test runs.
 #[derive(Args)]
 pub(crate) struct CheckRank {
-    /// The transport that must be in use.
+    /// The transport that must be in use; "cuda" tries device memory.
     transport: String,
 }
 
 pub(crate) fn check_rank(options: &CheckRank) -> i32 {
     let check = || {
+        if options.transport == "cuda" {
+            return super::cuda::check_rank();
+        }
         let world = World::init()?;
         if world.size() != RANKS || world.transport() != options.transport {
             let received = format!("{} ranks over {}", world.size(), world.transport());

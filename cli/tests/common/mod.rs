@@ -125,6 +125,11 @@ impl Folder {
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
+
+    /// The path of something in it.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
 }
 
 impl Drop for Folder {

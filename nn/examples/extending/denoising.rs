@@ -27,7 +27,7 @@ impl Denoising {
         let first = chosen.len() * group.rank() / group.size();
         let own = &chosen[first..chosen.len() * (group.rank() + 1) / group.size()];
         let mut clean = vec![0.0; own.len() * size];
-        data.train.fill(own, &mut clean, &mut []);
+        data.train.fill(own, &mut clean, &mut [])?;
         // What is spoiled depends on the step and the place in the whole batch, not on the rank that has it.
         let chance = Stream::new(self.seed, "spoiled").branch(self.steps);
         let spoil = |(index, value): (usize, &f64)| {

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use unisono::Result;
 
-use super::file::damaged;
-use super::npy::{Array, Values, read};
-use super::{DataSet, Inputs, Split, Targets};
+use super::file::{Opened, damaged};
+use super::kind::Kind;
+use super::npy::{self, Head};
+use super::records::{Form, Records, refuse_unbounded};
+use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
 /// Where the arrays are. Targets are classes where they have one axis of whole numbers, and numbers where they have two.
@@ -22,38 +24,39 @@ pub struct Arrays {
     pub test_targets: Option<PathBuf>,
 }
 
-fn shape(path: &Path, array: &Array) -> Result<Shape> {
-    match array.shape[..] {
-        [_, size] => Ok(Shape::flat(size)),
-        [_, rows, columns] => Ok(Shape::new(1, rows, columns)),
-        [_, maps, rows, columns] => Ok(Shape::new(maps, rows, columns)),
-        _ => Err(damaged(path, "an array of 2 to 4 axes, samples first", format!("shape {:?}", array.shape))),
+fn shape(path: &Path, axes: &[usize]) -> Result<Shape> {
+    match axes {
+        [_, size] => Ok(Shape::flat(*size)),
+        [_, rows, columns] => Ok(Shape::new(1, *rows, *columns)),
+        [_, maps, rows, columns] => Ok(Shape::new(*maps, *rows, *columns)),
+        _ => Err(damaged(path, "an array of 2 to 4 axes, samples first", format!("shape {axes:?}"))),
     }
 }
 
-/// Refuses a NaN or an infinity: whatever learns from one is lost.
-fn refuse_unbounded(path: &Path, array: &Array) -> Result<()> {
-    let found = match &array.values {
-        Values::Bytes(_) => None,
-        Values::Singles(values) => values.iter().position(|value| !value.is_finite()),
-        Values::Doubles(values) => values.iter().position(|value| !value.is_finite()),
-    };
-    let Some(at) = found else { return Ok(()) };
-    let width = array.shape.iter().skip(1).product::<usize>().max(1);
-    let received = format!("{} in sample {}, at place {} of it", array.doubles()[at], at / width, at % width);
-    Err(damaged(path, "finite numbers", received))
+/// The array of a file, the first axis being the samples. Bytes are divided.
+fn stored(file: Opened, head: &Head, divisor: f64) -> Result<Stored> {
+    let (count, width) = (head.shape[0], head.shape[1..].iter().product());
+    let form = Form { head: head.start, lead: 0, width, kind: head.kind, divisor };
+    Ok(Stored::new(Records::new(vec![(file, count)], form)?, count, width))
 }
 
 /// Targets and how many numbers each has.
 fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
-    let array = read(path)?;
-    refuse_unbounded(path, &array)?;
-    let values = array.doubles();
-    if array.shape.first() != Some(&count) {
-        return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", array.shape)));
+    let file = npy::open(path)?;
+    let head = npy::head(&file.path, &mut file.reader()?)?;
+    if head.shape.first() != Some(&count) {
+        return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", head.shape)));
     }
-    if array.shape.len() > 1 {
-        return Ok((Targets::Values(values), array.shape[1..].iter().product()));
+    let width = head.shape[1..].iter().product();
+    if head.shape.len() > 1 && !file.packed {
+        return Ok((Targets::Stored(stored(file, &head, 1.0)?), width));
+    }
+    let values = npy::read(path)?.doubles();
+    for (sample, values) in values.chunks(width.max(1)).enumerate() {
+        refuse_unbounded(path, sample, values)?;
+    }
+    if head.shape.len() > 1 {
+        return Ok((Targets::Values(values), width));
     }
     if let Some(value) = values.iter().find(|value| value.fract() != 0.0 || **value < 0.0 || **value > 1e6) {
         return Err(damaged(path, "classes: whole numbers from 0 on", value));
@@ -64,24 +67,21 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
 }
 
 fn split(inputs: &Path, target: Option<&Path>) -> Result<(Shape, usize, Split)> {
-    let array = read(inputs)?;
-    let shape = shape(inputs, &array)?;
-    refuse_unbounded(inputs, &array)?;
-    let count = array.shape[0];
+    let file = npy::open(inputs)?;
+    let head = npy::head(&file.path, &mut file.reader()?)?;
+    let shape = shape(inputs, &head.shape)?;
+    let count = head.shape[0];
     let (targets, outputs) = match target {
         Some(path) => targets(path, count)?,
         None => (Targets::Unknown, 0),
     };
-    let inputs = match array.values {
-        Values::Bytes(values) => Inputs::Bytes(values),
-        Values::Singles(values) => Inputs::Singles(values),
-        Values::Doubles(values) => Inputs::Doubles(values),
-    };
+    let divisor = if head.kind == Kind::U1 { 255.0 } else { 1.0 };
+    let inputs = Inputs::Stored(stored(file, &head, divisor)?);
     Ok((shape, outputs, Split { count, inputs, targets }))
 }
 
 impl Arrays {
-    pub(super) fn load(&self) -> Result<DataSet> {
+    pub(super) fn open(&self) -> Result<DataSet> {
         let (shape, outputs, train) = split(&self.inputs, self.targets.as_deref())?;
         let mut data = DataSet { shape, outputs, train, test: Split::empty() };
         if let Some(path) = &self.test_inputs {

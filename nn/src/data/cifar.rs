@@ -4,35 +4,52 @@ use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{damaged, read};
-use super::{DataSet, Inputs, Split, Targets};
+use super::file::{Opened, damaged, open};
+use super::kind::Kind;
+use super::records::{Form, Records};
+use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
 const PICTURE: usize = 3 * 32 * 32;
 
 /// Each record is a label and the red, green and blue planes.
-fn batches(folder: &Path, names: &[String]) -> Result<Split> {
-    let (mut pictures, mut classes) = (Vec::new(), Vec::new());
-    for name in names {
-        let path = folder.join(name);
-        let bytes = read(&path)?;
-        if bytes.is_empty() || bytes.len() % (PICTURE + 1) != 0 {
-            let received = format!("{} bytes", bytes.len());
-            return Err(damaged(&path, format!("records of {} bytes", PICTURE + 1), received));
-        }
-        for record in bytes.chunks(PICTURE + 1) {
-            if record[0] > 9 {
-                return Err(damaged(&path, "labels from 0 to 9", record[0]));
-            }
-            classes.push(u32::from(record[0]));
-            pictures.extend_from_slice(&record[1..]);
+const FORM: Form = Form { head: 0, lead: 1, width: PICTURE, kind: Kind::U1, divisor: 255.0 };
+
+/// The labels of a file.
+fn labels(file: &Opened) -> Result<Vec<u32>> {
+    let mut labels = Vec::new();
+    if file.packed {
+        labels.extend(file.all()?.chunks(PICTURE + 1).map(|record| u32::from(record[0])));
+    } else {
+        for record in 0..file.length()? / (PICTURE as u64 + 1) {
+            let mut label = [0];
+            file.read_at(&mut label, record * (PICTURE as u64 + 1))?;
+            labels.push(u32::from(label[0]));
         }
     }
-    let targets = Targets::Classes(classes.clone());
-    Ok(Split { count: classes.len(), inputs: Inputs::Bytes(pictures), targets })
+    match labels.iter().find(|label| **label > 9) {
+        Some(label) => Err(damaged(&file.path, "labels from 0 to 9", label)),
+        None if labels.is_empty() => {
+            Err(damaged(&file.path, format!("records of {} bytes", PICTURE + 1), "none"))
+        }
+        None => Ok(labels),
+    }
 }
 
-pub(super) fn load(folder: &Path) -> Result<DataSet> {
+fn batches(folder: &Path, names: &[String]) -> Result<Split> {
+    let (mut files, mut classes) = (Vec::new(), Vec::new());
+    for name in names {
+        let file = open(&folder.join(name))?;
+        let labels = labels(&file)?;
+        files.push((file, labels.len()));
+        classes.extend(labels);
+    }
+    let count = classes.len();
+    let pictures = Stored::new(Records::new(files, FORM)?, count, PICTURE);
+    Ok(Split { count, inputs: Inputs::Stored(pictures), targets: Targets::Classes(classes) })
+}
+
+pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let names: Vec<String> = (1..=5).map(|number| format!("data_batch_{number}.bin")).collect();
     let train = batches(folder, &names)?;
     let test = batches(folder, &["test_batch.bin".into()])?;
@@ -54,11 +71,11 @@ mod tests {
                 .expect("it can be written");
         }
         std::fs::write(folder.join("test_batch.bin"), record(3)).expect("it can be written");
-        let pictures = load(&folder).expect("all files are there");
+        let pictures = open_set(&folder).expect("all files are there");
         assert_eq!((pictures.train.count, pictures.test.count), (10, 1));
         assert_eq!((pictures.train.class(2), pictures.test.class(0)), (Some(2), Some(3)));
         std::fs::write(folder.join("test_batch.bin"), [1, 2, 3]).expect("it can be written");
-        let error = load(&folder).expect_err("three bytes are no record");
+        let error = open_set(&folder).expect_err("three bytes are no record");
         assert!(error.to_string().contains("test_batch.bin"), "{error}");
         std::fs::remove_dir_all(&folder).expect("it can be removed");
     }

@@ -1,12 +1,13 @@
 //! Folders of pictures: a folder for each class.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
 
 use super::file::damaged;
-use super::png::{Picture, decode, decode_portable};
-use super::{DataSet, Inputs, Split, Targets};
+use super::png::{Decoded, Picture, decode, decode_portable};
+use super::{DataSet, Inputs, Split, Store, Stored, Targets};
 use crate::shape::Shape;
 
 /// What is in a folder, by name.
@@ -25,40 +26,90 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn picture(path: &Path) -> Result<Option<Picture>> {
-    let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default();
-    let decoded = match suffix.to_lowercase().as_str() {
-        "png" => decode(&std::fs::read(path).map_err(|error| damaged(path, "a picture", error))?),
-        "pgm" | "ppm" => {
-            decode_portable(&std::fs::read(path).map_err(|error| damaged(path, "a picture", error))?)
+/// How to decode a file of this name, where it is one of a picture.
+fn decoder(path: &Path) -> Option<fn(&[u8]) -> Decoded> {
+    match path.extension()?.to_str()?.to_lowercase().as_str() {
+        "png" => Some(decode),
+        "pgm" | "ppm" => Some(decode_portable),
+        _ => None,
+    }
+}
+
+fn picture(path: &Path) -> Result<Picture> {
+    let bytes = std::fs::read(path).map_err(|error| damaged(path, "a picture", error))?;
+    let decode = decoder(path).expect("only pictures are listed");
+    decode(&bytes).map_err(|received| damaged(path, "a picture", received))
+}
+
+/// Pictures of one shape, each in its file.
+#[derive(Debug)]
+struct Pictures {
+    paths: Vec<PathBuf>,
+    shape: Shape,
+}
+
+/// Pictures that take no more bytes than this are decoded once.
+const KEPT: usize = 64 << 20;
+
+impl Pictures {
+    fn pixels(&self, sample: usize) -> Result<Vec<u8>> {
+        let path = &self.paths[sample];
+        let picture = picture(path)?;
+        match picture.shape == self.shape {
+            true => Ok(picture.pixels),
+            false => {
+                let expected = format!("a picture of {}, like the first", self.shape);
+                Err(damaged(path, expected, picture.shape))
+            }
         }
-        _ => return Ok(None),
-    };
-    decoded.map(Some).map_err(|received| damaged(path, "a picture", received))
+    }
+}
+
+impl Store for Pictures {
+    fn read(&self, sample: usize, places: &[Range<usize>], values: &mut [f64]) -> Result<()> {
+        let pixels = self.pixels(sample)?;
+        let wanted = places.iter().flat_map(|run| &pixels[run.clone()]);
+        values.iter_mut().zip(wanted).for_each(|(value, pixel)| *value = f64::from(*pixel) / 255.0);
+        Ok(())
+    }
+
+    fn check(&self, samples: &[usize]) -> Result<()> {
+        samples.iter().try_for_each(|sample| self.pixels(*sample).map(|_| ()))
+    }
+
+    fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
+        let size = samples.len() * places.iter().map(|run| run.len()).sum::<usize>();
+        if size > KEPT {
+            return Ok(None);
+        }
+        let mut kept = Vec::with_capacity(size);
+        for sample in samples {
+            let pixels = self.pixels(*sample)?;
+            places.iter().for_each(|run| kept.extend_from_slice(&pixels[run.clone()]));
+        }
+        Ok(Some(Inputs::Bytes(kept)))
+    }
 }
 
 fn split(folder: &Path, names: &[String], shape: &mut Option<Shape>) -> Result<Split> {
-    let (mut pixels, mut classes) = (Vec::new(), Vec::new());
+    let (mut paths, mut classes) = (Vec::new(), Vec::new());
     for (class, name) in names.iter().enumerate() {
-        for path in entries(&folder.join(name))? {
-            let Some(picture) = picture(&path)? else { continue };
-            let expected = *shape.get_or_insert(picture.shape);
-            if picture.shape != expected {
-                return Err(damaged(
-                    &path,
-                    format!("a picture of {expected}, like the first"),
-                    picture.shape,
-                ));
-            }
-            pixels.extend_from_slice(&picture.pixels);
+        for path in entries(&folder.join(name))?.into_iter().filter(|path| decoder(path).is_some()) {
+            paths.push(path);
             classes.push(class as u32);
         }
     }
-    let count = classes.len();
-    Ok(Split { count, inputs: Inputs::Bytes(pixels), targets: Targets::Classes(classes) })
+    let Some(first) = paths.first() else { return Ok(Split::empty()) };
+    let shape = match shape {
+        Some(shape) => *shape,
+        None => *shape.insert(picture(first)?.shape),
+    };
+    let count = paths.len();
+    let pictures = Stored::new(Pictures { paths, shape }, count, shape.size());
+    Ok(Split { count, inputs: Inputs::Stored(pictures), targets: Targets::Classes(classes) })
 }
 
-pub(super) fn load(folder: &Path) -> Result<DataSet> {
+pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let train_folder = folder.join("train");
     let names: Vec<String> = entries(&train_folder)?
         .iter()
@@ -94,11 +145,12 @@ mod tests {
                 .expect("written");
             std::fs::write(inside.join("notes.txt"), "not a picture").expect("written");
         }
-        let data = load(&folder).expect("it is a data set");
+        let data = open_set(&folder).expect("it is a data set");
         assert_eq!((data.shape, data.outputs, data.train.count), (Shape::new(1, 2, 3), 2, 4));
         assert_eq!((data.train.class(1), data.train.class(2)), (Some(0), Some(1)));
         std::fs::write(folder.join("train/dog/c.pgm"), b"P5 1 1 255\n\x00").expect("written");
-        assert!(load(&folder).expect_err("another size").to_string().contains("c.pgm"));
+        let error = open_set(&folder).and_then(|mut data| data.train.keep()).expect_err("another size");
+        assert!(error.to_string().contains("c.pgm"), "{error}");
         std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
 }

@@ -6,11 +6,14 @@ mod download;
 mod file;
 mod images;
 mod iris;
+mod kind;
 mod mnist;
 mod npy;
 mod npz;
 mod png;
+mod records;
 mod split;
+mod store;
 mod synthetic;
 
 pub use arrays::Arrays;
@@ -18,9 +21,11 @@ pub use npy::{Array, Values, read as read_npy, write as write_npy};
 pub(crate) use npz::read as read_npz;
 pub use png::{Picture, decode as decode_png, encode as encode_png};
 pub use split::{Inputs, Split, Targets};
+pub use store::{Store, Stored};
 
 use std::path::{Path, PathBuf};
 
+use unisono::halo::Partition;
 use unisono::{Error, Result};
 
 use crate::experiment::OwnData;
@@ -93,23 +98,45 @@ pub enum Source {
 }
 
 impl DataSet {
-    /// Loads it. Whatever is random comes from the seed.
+    /// Finds it, and looks through it for damage. Whatever is random comes from the seed. Samples that are in plain files
+    /// stay there until a batch needs them.
     pub fn load(source: &Source, seed: u64) -> Result<DataSet> {
+        let mut data = DataSet::open(source, seed)?;
+        data.keep()?;
+        data.check(0, 1)?;
+        Ok(data)
+    }
+
+    /// Brings into memory what cannot be read in parts. Whoever wants samples calls it first.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        self.train.keep()?;
+        self.test.keep()
+    }
+
+    /// Looks for damage in a part of the samples.
+    pub(crate) fn check(&self, part: usize, parts: usize) -> Result<()> {
+        let own = |split: &Split| Partition::balanced(split.count, parts).range(part);
+        self.train.check(own(&self.train))?;
+        self.test.check(own(&self.test))
+    }
+
+    /// Finds it, and reads nothing but sizes and classes.
+    pub(crate) fn open(source: &Source, seed: u64) -> Result<DataSet> {
         match source {
-            Source::Mnist { folder: None, download: false } => mnist::load(&sample_folder()),
+            Source::Mnist { folder: None, download: false } => mnist::open_set(&sample_folder()),
             Source::Mnist { folder, download } => {
-                mnist::load(&fetched("mnist", folder, download.then(download::mnist))?)
+                mnist::open_set(&fetched("mnist", folder, download.then(download::mnist))?)
             }
             Source::Cifar10 { folder, download } => {
-                cifar::load(&fetched("cifar10", folder, download.then(download::cifar10))?)
+                cifar::open_set(&fetched("cifar10", folder, download.then(download::cifar10))?)
             }
             Source::Iris => Ok(iris::load(seed)),
             Source::UniformRandom { train, test, shape, classes } => {
                 Ok(synthetic::uniform([*train, *test], *shape, *classes, seed))
             }
             Source::ToyImages => Ok(synthetic::toy_images()),
-            Source::Images { folder } => images::load(folder),
-            Source::Arrays(arrays) => arrays.load(),
+            Source::Images { folder } => images::open_set(folder),
+            Source::Arrays(arrays) => arrays.open(),
             Source::Own(own) => bounded(own.load(seed)?),
         }
     }

@@ -1,10 +1,12 @@
 //! NumPy's `.npy` files.
 
+use std::io::Read;
 use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{damaged, read_or};
+use super::file::{Opened, damaged, open_or};
+use super::kind::Kind;
 
 /// The numbers of an array.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +41,13 @@ impl Array {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<Array> {
-    parse(path, &read_or(path, "give the path of a .npy file, relative to the file that names it")?)
+    let file = open(path)?;
+    parse(&file.path, &file.all()?)
+}
+
+/// Opens a file.
+pub(super) fn open(path: &Path) -> Result<Opened> {
+    open_or(path, "give the path of a .npy file, relative to the file that names it")
 }
 
 /// The value of a key in the header, a Python dictionary: up to the next comma that is not in brackets.
@@ -53,18 +61,37 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
+/// What the head of a file says.
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    pub(super) shape: Vec<usize>,
+    /// Where the numbers begin.
+    pub(super) start: usize,
+}
+
+/// Reads the head of a file.
+pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
     let wrong = |received: &str| damaged(path, "a .npy file", received);
-    if bytes.len() < 12 || !bytes.starts_with(b"\x93NUMPY") {
+    let mut next = |count: usize| -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match reader.take(count as u64).read_to_end(&mut bytes) {
+            Ok(read) if read == count => Ok(bytes),
+            Ok(_) => Err(wrong("a file that ends too early")),
+            Err(error) => Err(wrong(&error.to_string())),
+        }
+    };
+    let first = next(8)?;
+    if !first.starts_with(b"\x93NUMPY") {
         return Err(wrong("another first word"));
     }
-    let (length, start) = match bytes[6] {
-        1 => (usize::from(u16::from_le_bytes([bytes[8], bytes[9]])), 10),
-        2 | 3 => (u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize, 12),
+    let word = match first[6] {
+        1 => next(2)?,
+        2 | 3 => next(4)?,
         version => return Err(wrong(&format!("version {version} of the format"))),
     };
-    let header = bytes.get(start..start + length).ok_or_else(|| wrong("a file that ends too early"))?;
-    let header = std::str::from_utf8(header).map_err(|_| wrong("a header that is not text"))?;
+    let length = word.iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
+    let header = next(length)?;
+    let header = std::str::from_utf8(&header).map_err(|_| wrong("a header that is not text"))?;
     let find = |key: &str| entry(header, key).ok_or_else(|| wrong(&format!("a header without '{key}'")));
     if find("fortran_order")? != "False" {
         return Err(wrong("an array in Fortran's order; save numpy.ascontiguousarray of it"));
@@ -76,38 +103,22 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
         .filter(|axis| !axis.is_empty())
         .map(|axis| axis.parse().map_err(|_| wrong("a shape that is not made of numbers")))
         .collect::<Result<_>>()?;
-    let count = shape
-        .iter()
-        .try_fold(1_usize, |count, axis| count.checked_mul(*axis))
-        .ok_or_else(|| wrong("a shape beyond all bounds"))?;
-    let values = numbers(find("descr")?.trim_matches('\''), &bytes[start + length..], count)
-        .map_err(|received| wrong(&received))?;
-    Ok(Array { shape, values })
+    let name = find("descr")?.trim_matches('\'');
+    let kind = Kind::named(name).ok_or_else(|| {
+        wrong(&format!("the type {name}; save it as float32, float64, uint8 or an integer"))
+    })?;
+    let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
+    size.ok_or_else(|| wrong("a shape beyond all bounds"))?;
+    Ok(Head { kind, shape, start: first.len() + word.len() + length })
 }
 
-fn numbers(kind: &str, bytes: &[u8], count: usize) -> std::result::Result<Values, String> {
-    fn each<const SIZE: usize, V>(
-        bytes: &[u8],
-        count: usize,
-        convert: impl Fn([u8; SIZE]) -> V,
-    ) -> std::result::Result<Vec<V>, String> {
-        if Some(bytes.len()) != count.checked_mul(SIZE) {
-            return Err(format!("{} bytes for {count} numbers", bytes.len()));
-        }
-        let element = |chunk: &[u8]| convert(chunk.try_into().expect("chunks have this size"));
-        Ok(bytes.chunks_exact(SIZE).map(element).collect())
+pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
+    let Head { kind, shape, start } = head(path, &mut &*bytes)?;
+    let (count, data) = (shape.iter().product::<usize>(), &bytes[start..]);
+    if data.len() != count * kind.size() {
+        return Err(damaged(path, "a .npy file", format!("{} bytes for {count} numbers", data.len())));
     }
-    Ok(match kind {
-        "|u1" => Values::Bytes(each(bytes, count, |[byte]: [u8; 1]| byte)?),
-        "<f4" => Values::Singles(each(bytes, count, f32::from_le_bytes)?),
-        "<f8" => Values::Doubles(each(bytes, count, f64::from_le_bytes)?),
-        "|i1" => Values::Doubles(each(bytes, count, |value| f64::from(i8::from_le_bytes(value)))?),
-        "<i2" => Values::Doubles(each(bytes, count, |value| f64::from(i16::from_le_bytes(value)))?),
-        "<i4" => Values::Doubles(each(bytes, count, |value| f64::from(i32::from_le_bytes(value)))?),
-        "<u4" => Values::Doubles(each(bytes, count, |value| f64::from(u32::from_le_bytes(value)))?),
-        "<i8" => Values::Doubles(each(bytes, count, |value| i64::from_le_bytes(value) as f64)?),
-        other => return Err(format!("the type {other}; save it as float32, float64, uint8 or an integer")),
-    })
+    Ok(Array { shape, values: kind.values(data.to_vec()) })
 }
 
 /// Writes numbers in single or double precision.

@@ -13,7 +13,7 @@ pub struct Picture {
     pub pixels: Vec<u8>,
 }
 
-type Decoded = std::result::Result<Picture, String>;
+pub(super) type Decoded = std::result::Result<Picture, String>;
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Nobody trains on larger pictures, and a header may lie.

@@ -1,5 +1,10 @@
-//! Samples in memory, in the form that they came in, and batches of them in the form that networks want.
+//! Samples in the form that they came in, and batches of them in the form that networks want.
 
+use std::ops::Range;
+
+use unisono::Result;
+
+use super::Stored;
 use crate::number::Number;
 use crate::random::Stream;
 
@@ -12,6 +17,8 @@ pub enum Inputs {
     Singles(Vec<f32>),
     /// Double precision.
     Doubles(Vec<f64>),
+    /// In files: read when a batch needs them.
+    Stored(Stored),
 }
 
 /// What should come out.
@@ -21,6 +28,8 @@ pub enum Targets {
     Classes(Vec<u32>),
     /// Numbers for each sample.
     Values(Vec<f64>),
+    /// Numbers for each sample in files.
+    Stored(Stored),
     /// Nobody knows: such samples serve autoencoders and predictions.
     Unknown,
 }
@@ -43,7 +52,7 @@ impl Split {
     }
 
     /// Fills a batch with the samples of these numbers.
-    pub fn fill<T: Number>(&self, chosen: &[usize], inputs: &mut [T], targets: &mut [T]) {
+    pub fn fill<T: Number>(&self, chosen: &[usize], inputs: &mut [T], targets: &mut [T]) -> Result<()> {
         let (width, height) = (inputs.len() / chosen.len().max(1), targets.len() / chosen.len().max(1));
         let each = |inputs: &mut [T], convert: &dyn Fn(usize, &mut [T])| {
             for (sample, input) in chosen.iter().zip(inputs.chunks_mut(width.max(1))) {
@@ -59,6 +68,10 @@ impl Split {
                 each(inputs, &|at, input| copy(&values[at..], input, |value| T::of(f64::from(value))));
             }
             Inputs::Doubles(values) => each(inputs, &|at, input| copy(&values[at..], input, T::of)),
+            Inputs::Stored(stored) => fetch(stored, chosen, inputs)?,
+        }
+        if let Targets::Stored(stored) = &self.targets {
+            return fetch(stored, chosen, targets);
         }
         for (sample, target) in chosen.iter().zip(targets.chunks_mut(height.max(1))) {
             match &self.targets {
@@ -67,29 +80,52 @@ impl Split {
                     target[classes[*sample] as usize] = T::ONE;
                 }
                 Targets::Values(values) => copy(&values[sample * height..], target, T::of),
-                Targets::Unknown => target.fill(T::ZERO),
+                Targets::Stored(_) | Targets::Unknown => target.fill(T::ZERO),
             }
         }
+        Ok(())
+    }
+
+    /// Brings into memory what cannot be read in parts, such as compressed files, and of that only what belongs to this
+    /// split. Whoever wants samples calls it first.
+    pub(super) fn keep(&mut self) -> Result<()> {
+        if let Inputs::Stored(stored) = &self.inputs
+            && let Some(inputs) = stored.keep()?
+        {
+            self.inputs = inputs;
+        }
+        Ok(())
+    }
+
+    /// Looks for damage in some samples that are in files.
+    pub(super) fn check(&self, samples: Range<usize>) -> Result<()> {
+        if let Inputs::Stored(stored) = &self.inputs {
+            stored.check(samples.clone())?;
+        }
+        if let Targets::Stored(stored) = &self.targets {
+            stored.check(samples)?;
+        }
+        Ok(())
     }
 
     /// The class of a sample, where samples have classes.
     pub fn class(&self, sample: usize) -> Option<u32> {
         match &self.targets {
             Targets::Classes(classes) => Some(classes[sample]),
-            Targets::Values(_) | Targets::Unknown => None,
+            Targets::Values(_) | Targets::Stored(_) | Targets::Unknown => None,
         }
     }
 
     /// The first sample with a NaN or an infinity, where there is one.
     pub(super) fn unbounded(&self) -> Option<usize> {
         let inputs = match &self.inputs {
-            Inputs::Bytes(_) => None,
+            Inputs::Bytes(_) | Inputs::Stored(_) => None,
             Inputs::Singles(values) => first(values, self.count, |value| !value.is_finite()),
             Inputs::Doubles(values) => first(values, self.count, |value| !value.is_finite()),
         };
         let targets = match &self.targets {
             Targets::Values(values) => first(values, self.count, |value| !value.is_finite()),
-            Targets::Classes(_) | Targets::Unknown => None,
+            Targets::Classes(_) | Targets::Stored(_) | Targets::Unknown => None,
         };
         inputs.into_iter().chain(targets).min()
     }
@@ -115,6 +151,7 @@ impl Split {
             Inputs::Bytes(values) => Inputs::Bytes(pick(values, self.count, places)),
             Inputs::Singles(values) => Inputs::Singles(pick(values, self.count, places)),
             Inputs::Doubles(values) => Inputs::Doubles(pick(values, self.count, places)),
+            Inputs::Stored(stored) => Inputs::Stored(stored.part(places)),
         };
         Split { count: self.count, inputs, targets: self.targets.clone() }
     }
@@ -130,14 +167,27 @@ impl Split {
             Inputs::Bytes(values) => Inputs::Bytes(pick(values, self.count, chosen)),
             Inputs::Singles(values) => Inputs::Singles(pick(values, self.count, chosen)),
             Inputs::Doubles(values) => Inputs::Doubles(pick(values, self.count, chosen)),
+            Inputs::Stored(stored) => Inputs::Stored(stored.choose(chosen)),
         };
         let targets = match &self.targets {
             Targets::Classes(classes) => Targets::Classes(pick(classes, self.count, chosen)),
             Targets::Values(values) => Targets::Values(pick(values, self.count, chosen)),
+            Targets::Stored(stored) => Targets::Stored(stored.choose(chosen)),
             Targets::Unknown => Targets::Unknown,
         };
         Split { count: chosen.len(), inputs, targets }
     }
+}
+
+/// Reads these samples into a batch, one after the other.
+fn fetch<T: Number>(stored: &Stored, chosen: &[usize], batch: &mut [T]) -> Result<()> {
+    let width = batch.len() / chosen.len().max(1);
+    let mut values = vec![0.0; width];
+    for (sample, numbers) in chosen.iter().zip(batch.chunks_mut(width.max(1))) {
+        stored.read(*sample, &mut values)?;
+        copy(&values, numbers, T::of);
+    }
+    Ok(())
 }
 
 /// The first sample with such a number.
@@ -162,7 +212,7 @@ mod tests {
             targets: Targets::Classes(vec![1, 0, 2]),
         };
         let (mut inputs, mut targets) = (vec![9.0_f32; 4], vec![9.0; 6]);
-        split.fill(&[2, 1], &mut inputs, &mut targets);
+        split.fill(&[2, 1], &mut inputs, &mut targets).expect("all is in memory");
         assert_eq!(inputs, [1.0, 0.0, 0.2, 0.4]);
         assert_eq!(targets, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
         assert_eq!(split.choose(&[2, 1]).class(0), Some(2));

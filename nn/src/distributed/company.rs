@@ -15,6 +15,9 @@ use crate::models::Network;
 use crate::number::Number;
 use crate::weight::{Cut, Spread};
 
+/// Gradients with more numbers than this are not worth a copy.
+const SMALL: usize = 1 << 15;
+
 /// The ranks that train one model together. A team has parts of the same samples; teams have other samples.
 pub(crate) struct Company {
     pub(crate) world: Over,
@@ -85,14 +88,24 @@ impl Company {
         }
     }
 
-    /// Makes the gradients of layers from `lowest` on those of the whole batch.
-    pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize) {
+    /// Makes the gradients of layers from `lowest` on those of the whole batch. Small ones travel together in `all`, whose
+    /// memory the next batch uses again.
+    pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
         for (spread, over) in [(true, &self.world), (false, &self.data)] {
-            let mut all = Vec::new();
-            each_gradient(network, lowest, spread, |gradient| all.extend_from_slice(gradient));
-            over.sum(&mut all);
+            if over.group.size() == 1 {
+                continue;
+            }
+            all.clear();
+            each_gradient(network, lowest, spread, |gradient| match gradient.len() > SMALL {
+                true => over.sum(gradient),
+                false => all.extend_from_slice(gradient),
+            });
+            over.sum(all);
             let mut rest = &all[..];
             each_gradient(network, lowest, spread, |gradient| {
+                if gradient.len() > SMALL {
+                    return;
+                }
                 let (own, others) = rest.split_at(gradient.len());
                 gradient.copy_from_slice(own);
                 rest = others;

@@ -1,6 +1,6 @@
 //! From an experiment to a model: layers of the right shapes with their first weights.
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
@@ -154,9 +154,18 @@ impl LayerSpec {
 impl Experiment {
     /// Loads its data set, all of it.
     pub fn data(&self) -> Result<DataSet> {
+        DataSet::load(&self.source, self.seed).map_err(|error| self.blame_data(error))
+    }
+
+    /// Finds its data set, and reads nothing but sizes and classes.
+    pub(crate) fn open_data(&self) -> Result<DataSet> {
+        DataSet::open(&self.source, self.seed).map_err(|error| self.blame_data(error))
+    }
+
+    /// An error with the place where the file says what the data is.
+    pub(crate) fn blame_data(&self, error: Error) -> Error {
         let data = self.resolved.get("data").unwrap_or(&self.resolved);
-        let place = &data.get("folder").unwrap_or(data).place;
-        DataSet::load(&self.source, self.seed).map_err(|error| place.locate(error))
+        data.get("folder").unwrap_or(data).place.locate(error)
     }
 
     /// Checks that every layer fits the one below it, and the last one the targets, where there are any.

@@ -89,6 +89,7 @@ pub(super) static SPREADS: &[&Object] = &[
 const SAMPLES: &[Field] = &[
     field("sample", Kind::Number, Default("100"), "percent of the samples, chosen by the seed"),
     field("shuffle", Kind::Flag, Default("true"), "whether each epoch has an order of its own"),
+    field("test_samples", Kind::Whole(0), Optional, "how many of the test samples are used, the first ones"),
 ];
 
 const DOWNLOAD: &[Field] = &[field(

@@ -13,6 +13,7 @@ mod schema;
 mod spec;
 mod yaml;
 
+pub(crate) use compose::read as read_tree;
 pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
 pub use node::{Node, Place, Value as NodeValue};
 pub use reference::reference;

@@ -169,6 +169,8 @@ pub struct Experiment {
     pub sample: f64,
     /// Whether each epoch has its own order.
     pub shuffle: bool,
+    /// How many of the test samples are used, where not all are.
+    pub test_samples: Option<usize>,
     /// How the model learns.
     pub model: ModelKind,
     /// What training makes small.
@@ -326,6 +328,7 @@ impl Experiment {
             source: source(data, extensions)?,
             sample,
             shuffle: data.get("shuffle").and_then(Node::flag).unwrap_or(true),
+            test_samples: data.get("test_samples").and_then(Node::whole).map(|count| count as usize),
             model: model_kind(model),
             cost: cost(model.get("cost").and_then(Node::text).unwrap_or_default()),
             layers: specs,

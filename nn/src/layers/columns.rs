@@ -4,18 +4,44 @@ use crate::exact::Exact;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
+/// How many bytes the columns of a band may take: about half of a processor's second cache.
+const CACHE: usize = 1 << 19;
+
 /// The columns of one image: a row for each (map, kernel row, kernel column), a column for each output place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns {
     pub(super) input: Shape,
     pub(super) window: Window,
     pub(super) outputs: [usize; 2],
+    /// The first row of outputs: more than zero in a band of an image.
+    first: usize,
 }
 
 impl Columns {
     pub(super) fn new(input: Shape, window: Window) -> Columns {
         let outputs = window.outputs(input).expect("the window fits the input");
-        Columns { input, window, outputs }
+        Columns { input, window, outputs, first: 0 }
+    }
+
+    /// The image in bands of output rows, so few that their columns stay in the processor's cache.
+    pub(super) fn bands<T>(self) -> impl Iterator<Item = Columns> {
+        self.in_bands((self.length() * size_of::<T>()).div_ceil(CACHE))
+    }
+
+    /// The image in about so many bands.
+    fn in_bands(self, count: usize) -> impl Iterator<Item = Columns> {
+        let [rows, columns] = self.outputs;
+        let each = rows.div_ceil(count.max(1)).max(1);
+        (0..rows).step_by(each).map(move |first| Columns {
+            outputs: [each.min(rows - first), columns],
+            first,
+            ..self
+        })
+    }
+
+    /// The first place of a band among those of its image.
+    pub(super) fn start(&self) -> usize {
+        self.first * self.outputs[1]
     }
 
     /// How many numbers a window sees.
@@ -54,7 +80,7 @@ impl Columns {
                     let end = (self.input.columns + left).saturating_sub(kernel_column).div_ceil(step);
                     let end = end.min(columns);
                     for row in 0..rows {
-                        let place = row * stride + kernel_row;
+                        let place = (self.first + row) * stride + kernel_row;
                         if place < above || place >= self.input.rows + above || first >= end {
                             continue;
                         }
@@ -68,16 +94,54 @@ impl Columns {
         }
     }
 
-    /// Fills `columns` from an image. What windows see of the padding is left alone: zero it once, for all images.
+    /// Fills `columns` from an image. What windows see of the padding is left alone: zero it once, for all images
+    /// that the same band is taken of.
     pub(super) fn gather<T: Number>(&self, image: &[T], columns: &mut [T]) {
         let step = self.window.stride[1];
-        if step == 1 {
+        if self.window.stride == [1, 1] && self.outputs[1] == self.input.columns {
+            self.gather_planes(image, columns);
+        } else if step == 1 {
             self.runs(|to, from, length| copy(&image[from..][..length], &mut columns[to..][..length]));
         } else {
             self.runs(|to, from, length| {
                 let seen = image[from..].iter().step_by(step);
                 columns[to..][..length].iter_mut().zip(seen).for_each(|(column, seen)| *column = *seen);
             });
+        }
+    }
+
+    /// Where rows of outputs are as long as those of the image, what one number of a kernel sees of a map is the map
+    /// itself, shifted: it is copied as one piece, and then the places that saw beyond the border are zeros again.
+    fn gather_planes<T: Number>(&self, image: &[T], columns: &mut [T]) {
+        let [kernel_rows, kernel_columns] = self.window.kernel;
+        let ([above, left], [rows, width]) = (self.window.padding, self.outputs);
+        let maps = image.chunks_exact(self.input.area());
+        let mut planes = columns.chunks_mut(self.stride());
+        for map in maps {
+            for kernel_row in 0..kernel_rows {
+                // The output rows that see the image.
+                let first = above.saturating_sub(self.first + kernel_row).min(rows);
+                let end = (self.input.rows + above).saturating_sub(self.first + kernel_row).min(rows);
+                for kernel_column in 0..kernel_columns {
+                    let plane = planes.next().expect("a row of columns for each number of the kernel");
+                    // Output columns before and after those that see the image.
+                    let before = left.saturating_sub(kernel_column);
+                    let after = kernel_column.saturating_sub(left);
+                    if first >= end || before + after >= width {
+                        continue;
+                    }
+                    let to = first * width + before..end * width - after;
+                    let from = (self.first + first + kernel_row - above) * width + after;
+                    plane[to.clone()].copy_from_slice(&map[from..from + to.len()]);
+                    let seams = &mut plane[(first + 1) * width - after..end * width - after];
+                    match before + after {
+                        0 => {}
+                        1 => clear::<T, 1>(seams, width),
+                        2 => clear::<T, 2>(seams, width),
+                        more => seams.chunks_mut(width).for_each(|seam| seam[..more].fill(T::ZERO)),
+                    }
+                }
+            }
         }
     }
 
@@ -113,10 +177,33 @@ pub(super) fn apart(width: usize) -> usize {
     if width.is_multiple_of(64) { width + 16 } else { width }
 }
 
-/// Rows of images are short: a loop in place beats a call of memcpy.
+/// Zeros the first numbers of every row.
+fn clear<T: Number, const COUNT: usize>(rows: &mut [T], width: usize) {
+    for row in rows.chunks_exact_mut(width) {
+        row[..COUNT].copy_from_slice(&[T::ZERO; COUNT]);
+    }
+}
+
+/// Rows of images are short: moves of known lengths, which may overlap, beat a call of memcpy.
 #[inline(always)]
 fn copy<T: Copy>(from: &[T], to: &mut [T]) {
-    from.iter().zip(to).for_each(|(from, to)| *to = *from);
+    match from.len() {
+        4..=8 => copy_ends::<T, 4>(from, to),
+        9..=16 => copy_ends::<T, 8>(from, to),
+        17..=32 => copy_ends::<T, 16>(from, to),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// Copies the first and the last of so many numbers, which are all there are.
+#[inline(always)]
+fn copy_ends<T: Copy, const MOVE: usize>(from: &[T], to: &mut [T]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<MOVE>(), to.first_chunk_mut()) {
+        *to = *from;
+    }
+    if let (Some(from), Some(to)) = (from.last_chunk::<MOVE>(), to.last_chunk_mut()) {
+        *to = *from;
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +219,10 @@ mod tests {
             (8, 8, [3, 3], [1, 1], [1, 1]),
             (3, 8, [1, 5], [2, 2], [0, 3]),
             (2, 2, [1, 1], [1, 1], [3, 3]),
+            (9, 6, [5, 3], [1, 1], [2, 1]),
+            (3, 2, [1, 5], [1, 1], [0, 2]),
+            (3, 40, [3, 3], [1, 1], [0, 0]),
+            (3, 20, [2, 2], [1, 1], [0, 0]),
         ] {
             let window = Window { kernel, stride, padding };
             let input = Shape::new(2, rows, columns);
@@ -154,6 +245,17 @@ mod tests {
                     false => 0.0,
                 };
                 assert_eq!(found, expected, "{window:?} {seen} {place}");
+            }
+            // A band has the columns of its rows.
+            for band in (1..=form.outputs[0]).flat_map(|count| form.in_bands(count)) {
+                let mut part = vec![0.0; band.length()];
+                // A second image must not find what the first left.
+                band.gather(&vec![7.0; image.len()], &mut part);
+                band.gather(&image, &mut part);
+                for (row, part) in part.chunks(band.stride()).enumerate() {
+                    let whole = &gathered[row * form.stride() + band.start()..];
+                    assert_eq!(part[..band.width()], whole[..band.width()], "{window:?} {band:?}");
+                }
             }
             // ⟨gather x, y⟩ = ⟨x, scatter y⟩.
             let other: Vec<f64> = (0..gathered.len()).map(|value| (value % 11) as f64).collect();

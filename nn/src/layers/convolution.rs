@@ -1,6 +1,7 @@
 //! Convolution: the same filters at every place, as matrix products over gathered columns.
 
-use super::columns::{Columns, apart};
+use super::columns::Columns;
+use super::transpose::transpose;
 use super::{Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
@@ -8,6 +9,11 @@ use crate::product::{Form, Into, Order, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
+
+/// The bytes of the widest registers.
+const REGISTER: usize = 64;
+/// About how many products take as long as to move a number from or to its columns.
+const MOVE: usize = 8;
 
 /// Filters that slide over the image. Weights are (output maps, input maps, kernel rows, kernel columns).
 ///
@@ -41,14 +47,17 @@ impl<T: Number> Convolution<T> {
         Convolution { name: name.into(), columns, output, weights, bias }
     }
 
-    /// The convolution that gives the error of the input from that of the output, where it costs about the same as the
-    /// other way, which adds up products where windows overlap.
+    /// The convolution that gives the error of the input from that of the output, where it is the cheaper way. The other
+    /// adds up products where windows overlap.
     fn backward(&self) -> Option<Columns> {
         let Window { kernel, stride, padding } = self.columns.window;
         let padding = [kernel[0].checked_sub(1 + padding[0])?, kernel[1].checked_sub(1 + padding[1])?];
-        let alike = 4 * self.columns.input.area() <= 5 * self.output.area();
+        let (input, output) = (self.columns.input, self.output);
+        // In products for each number of the kernel: one way gathers errors, the other stores and adds up what it found.
+        let gathered = input.area() * output.maps * (input.maps + MOVE);
+        let summed = output.area() * input.maps * (output.maps + 2 * MOVE);
         let window = Window { kernel, stride: [1, 1], padding };
-        (stride == [1, 1] && alike).then(|| Columns::new(self.output, window))
+        (stride == [1, 1] && gathered <= summed).then(|| Columns::new(output, window))
     }
 
     fn error_by_convolution(&self, back: Columns, threads: usize, error: &[T], input_error: &mut [T]) {
@@ -60,21 +69,104 @@ impl<T: Number> Convolution<T> {
                 turned.extend(filter[map * taps..(map + 1) * taps].iter().rev());
             }
         }
-        let size = self.output.size();
-        threads::samples(threads, input_error, input.size(), |first, input_error| {
-            let mut columns = vec![T::ZERO; back.length()];
-            for (sample, image) in input_error.chunks_mut(input.size()).enumerate() {
-                back.gather(&error[(first + sample) * size..][..size], &mut columns);
-                multiply(
-                    Order::Free,
-                    Into::Replace,
-                    (image, Form::new(input.maps, input.area())),
-                    (&turned, Form::new(input.maps, back.height())),
-                    (&columns, Form::new(back.height(), input.area()).strided(back.stride(), 1)),
-                );
+        convolve(Order::Free, threads, back, (&turned, None), error, (input_error, input.maps));
+    }
+
+    /// The error of the input where windows overlap: the products of each place, added up.
+    fn error_by_sums(&self, threads: usize, error: &[T], input_error: &mut [T]) {
+        let (form, maps, area) = (self.columns, self.output.maps, self.output.area());
+        let (weights, size) = (&self.weights.values, form.input.size());
+        threads::samples(threads, input_error, size, |first, input_error| {
+            input_error.fill(T::ZERO);
+            for band in form.bands::<T>() {
+                let mut columns = vec![T::ZERO; band.length()];
+                for (sample, image) in input_error.chunks_mut(size).enumerate() {
+                    multiply(
+                        Order::Free,
+                        Into::Replace,
+                        (&mut columns, Form::new(form.height(), band.width()).strided(band.stride(), 1)),
+                        (weights, Form::new(maps, form.height()).transposed()),
+                        (
+                            &error[(first + sample) * maps * area + band.start()..],
+                            Form::new(maps, band.width()).strided(area, 1),
+                        ),
+                    );
+                    band.scatter(&columns, image);
+                }
             }
         });
     }
+
+    /// The gradients of filters and bias.
+    fn gradients(&mut self, threads: usize, batch: usize, inputs: &[T], error: &[T]) {
+        let (form, maps, area) = (self.columns, self.output.maps, self.output.area());
+        let (size, height) = (form.input.size(), form.height());
+        // A row for each number that a window sees, a column for each map: so the many columns are read as they lie, and
+        // the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
+        // which sees a one at every place.
+        let lanes = maps.next_multiple_of(REGISTER / size_of::<T>());
+        let mut turned = vec![T::ZERO; (height + 1) * lanes];
+        threads::sums(threads, batch, &mut turned, |samples, turned| {
+            for band in form.bands::<T>() {
+                let mut columns = vec![T::ONE; band.length() + band.stride()];
+                columns[..band.length()].fill(T::ZERO);
+                let mut errors = vec![T::ZERO; band.width() * lanes];
+                for sample in samples.clone() {
+                    band.gather(&inputs[sample * size..][..size], &mut columns[..band.length()]);
+                    let error = &error[sample * maps * area..][..maps * area];
+                    transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
+                    multiply(
+                        Order::Free,
+                        Into::Add,
+                        (turned, Form::new(height + 1, lanes)),
+                        (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
+                        (&errors, Form::new(band.width(), lanes)),
+                    );
+                }
+            }
+        });
+        let (filters, sums) = turned.split_at(height * lanes);
+        transpose((filters, lanes), [height, maps], (&mut self.weights.gradient, height));
+        if let Some(bias) = &mut self.bias {
+            bias.gradient.copy_from_slice(&sums[..maps]);
+        }
+    }
+}
+
+/// Filters over images, as products with their columns. Each output map begins with its bias.
+fn convolve<T: Number>(
+    order: Order,
+    threads: usize,
+    form: Columns,
+    (filters, bias): (&[T], Option<&[T]>),
+    images: &[T],
+    (outputs, maps): (&mut [T], usize),
+) {
+    let (size, area) = (form.input.size(), form.width());
+    threads::samples(threads, outputs, maps * area, |first, outputs| {
+        for band in form.bands::<T>() {
+            let (start, width) = (band.start(), band.width());
+            let mut columns = vec![T::ZERO; band.length()];
+            for (sample, output) in outputs.chunks_mut(maps * area).enumerate() {
+                band.gather(&images[(first + sample) * size..][..size], &mut columns);
+                let into = match bias {
+                    Some(bias) => {
+                        let maps = output.chunks_mut(area).zip(bias);
+                        maps.for_each(|(map, bias)| map[start..start + width].fill(*bias));
+                        Into::Add
+                    }
+                    None => Into::Replace,
+                };
+                multiply(
+                    order,
+                    into,
+                    (&mut output[start..], Form::new(maps, width).strided(area, 1)),
+                    (filters, Form::new(maps, form.height())),
+                    (&columns, Form::new(form.height(), width).strided(band.stride(), 1)),
+                );
+            }
+        }
+    });
 }
 
 impl<T: Number> Convolution<T> {
@@ -143,29 +235,8 @@ impl<T: Number> Layer<T> for Convolution<T> {
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        let (form, maps) = (self.columns, self.output.maps);
-        let (size, area) = (form.input.size(), self.output.area());
-        let (weights, bias, order) = (&self.weights.values, self.bias.as_ref(), pass.order());
-        threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
-            let mut columns = vec![T::ZERO; form.length()];
-            for (sample, output) in outputs.chunks_mut(maps * area).enumerate() {
-                form.gather(&inputs[(first + sample) * size..][..size], &mut columns);
-                let into = match bias {
-                    Some(bias) => {
-                        output.chunks_mut(area).zip(&bias.values).for_each(|(map, bias)| map.fill(*bias));
-                        Into::Add
-                    }
-                    None => Into::Replace,
-                };
-                multiply(
-                    order,
-                    into,
-                    (output, Form::new(maps, area)),
-                    (weights, Form::new(maps, form.height())),
-                    (&columns, Form::new(form.height(), area).strided(form.stride(), 1)),
-                );
-            }
-        });
+        let filters = (&self.weights.values[..], self.bias.as_ref().map(|bias| &bias.values[..]));
+        convolve(pass.order(), pass.threads, self.columns, filters, inputs, (outputs, self.output.maps));
     }
 
     fn bprop(
@@ -179,51 +250,12 @@ impl<T: Number> Layer<T> for Convolution<T> {
         if pass.exact {
             return self.bprop_exactly(pass, inputs, error, input_error);
         }
-        let (form, maps) = (self.columns, self.output.maps);
-        let (size, area) = (form.input.size(), self.output.area());
-        self.weights.gradient.fill(T::ZERO);
-        threads::sums(pass.threads, pass.batch, &mut self.weights.gradient, |samples, gradient| {
-            let mut columns = vec![T::ZERO; form.length()];
-            let mut spaced = vec![T::ZERO; maps * apart(area)];
-            for sample in samples {
-                form.gather(&inputs[sample * size..][..size], &mut columns);
-                for (map, row) in spaced.chunks_mut(apart(area)).enumerate() {
-                    row[..area].copy_from_slice(&error[(sample * maps + map) * area..][..area]);
-                }
-                multiply(
-                    Order::Free,
-                    Into::Add,
-                    (gradient, Form::new(maps, form.height())),
-                    (&spaced, Form::new(maps, area).strided(apart(area), 1)),
-                    (&columns, Form::new(form.height(), area).strided(form.stride(), 1).transposed()),
-                );
-            }
-        });
-        if let Some(bias) = &mut self.bias {
-            bias.gradient.fill(T::ZERO);
-            for (index, map) in error.chunks(area).enumerate() {
-                bias.gradient[index % maps] += map.iter().copied().sum();
-            }
-        }
+        self.gradients(pass.threads, pass.batch, inputs, error);
         let Some(input_error) = input_error else { return };
-        if let Some(back) = self.backward() {
-            return self.error_by_convolution(back, pass.threads, error, input_error);
+        match self.backward() {
+            Some(back) => self.error_by_convolution(back, pass.threads, error, input_error),
+            None => self.error_by_sums(pass.threads, error, input_error),
         }
-        let weights = &self.weights.values;
-        threads::samples(pass.threads, input_error, size, |first, input_error| {
-            let mut columns = vec![T::ZERO; form.length()];
-            for (sample, image) in input_error.chunks_mut(size).enumerate() {
-                multiply(
-                    Order::Free,
-                    Into::Replace,
-                    (&mut columns, Form::new(form.height(), area).strided(form.stride(), 1)),
-                    (weights, Form::new(maps, form.height()).transposed()),
-                    (&error[(first + sample) * maps * area..], Form::new(maps, area)),
-                );
-                image.fill(T::ZERO);
-                form.scatter(&columns, image);
-            }
-        });
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

@@ -16,6 +16,7 @@ mod pooling;
 mod response;
 #[cfg(test)]
 mod tests;
+mod transpose;
 
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};

@@ -268,3 +268,37 @@ fn a_nan_is_passed_on() {
         }
     }
 }
+
+#[test]
+fn convolutions_of_large_images_are_linear_in_their_inputs_and_filters() {
+    // So large that the columns of an image take several bands; ⟨conv x, e⟩ = ⟨x, error of x⟩ = ⟨w, gradient of w⟩.
+    for (maps, stride, padding) in [(2, [1, 1], [2, 2]), (17, [1, 1], [0, 0]), (3, [2, 1], [1, 0])] {
+        let (input, filters) = (Shape::new(4, 61, 50), weight("weights", &[maps, 4, 5, 5], 3));
+        let mut layer =
+            Convolution::new("conv", input, window([5, 5], stride, padding), filters.clone(), None);
+        for threads in [1, 2] {
+            let pass = Pass { threads, ..Pass::alone(2, true, 0) };
+            let (inputs, error) =
+                (values(4, 2 * input.size()), values(5, 2 * Layer::<f64>::output(&layer).size()));
+            let (mut outputs, mut input_error) = (vec![f64::NAN; error.len()], vec![f64::NAN; inputs.len()]);
+            layer.fprop(&pass, &inputs, &mut outputs);
+            layer.bprop(&pass, &inputs, &outputs, &error, Some(&mut input_error));
+            let dot = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+            let expected = dot(&outputs, &error);
+            let by_inputs = dot(&inputs, &input_error);
+            let by_filters = dot(&filters.values, &layer.weights()[0].gradient);
+            let close = |found: f64| (found - expected).abs() < 1e-9 * dot(&outputs, &outputs).abs();
+            assert!(close(by_inputs) && close(by_filters), "{expected} {by_inputs} {by_filters}");
+            // One output of the last band, by hand.
+            let output = Layer::<f64>::output(&layer);
+            let (row, column) = (output.rows - 3, output.columns - 3);
+            let seen = |map: usize, at: usize| {
+                let (row, column) =
+                    (row * stride[0] + at / 5 - padding[0], column * stride[1] + at % 5 - padding[1]);
+                inputs[(map * input.rows + row) * input.columns + column]
+            };
+            let sum: f64 = (0..100).map(|at| filters.values[at] * seen(at / 25, at % 25)).sum();
+            assert!((sum - outputs[row * output.columns + column]).abs() < 1e-12);
+        }
+    }
+}

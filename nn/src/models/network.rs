@@ -142,22 +142,24 @@ impl<T: Number> Network<T> {
         let mut above = self.layers.len();
         let [error, next] = &mut self.errors;
         let outputs = &self.outputs[above - 1];
-        error.resize(outputs.len(), T::ZERO);
+        // Both are long enough for every layer: to lengthen them on the way would fill them with zeros, step by step.
+        let most = self.outputs.iter().map(Vec::len).max().unwrap_or(0);
+        [&mut *error, &mut *next].into_iter().for_each(|buffer| buffer.resize(most, T::ZERO));
+        let mut length = outputs.len();
         let width = self.layers[above - 1].output().size();
-        self.cost.error(outputs, targets, self.joined, count, width, error);
+        self.cost.error(outputs, targets, self.joined, count, width, &mut error[..length]);
         above -= usize::from(self.joined);
         // Below the lowest layer that learns, nobody needs an error.
         let learns = |layer: &mut Box<dyn Layer<T>>| !layer.weights().is_empty();
         let floor = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
         for index in (floor..above).rev() {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
-            next.resize(inputs.len(), T::ZERO);
-            let wanted = (index > floor).then_some(&mut next[..]);
-            watch(index, error);
-            let layer = &mut self.layers[index];
-            let work =
-                |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, &self.outputs[index], error, wanted);
+            let wanted = (index > floor).then(|| &mut next[..inputs.len()]);
+            let (layer, outputs, above) = (&mut self.layers[index], &self.outputs[index], &error[..length]);
+            watch(index, above);
+            let work = |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, outputs, above, wanted);
             noted(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
+            length = inputs.len();
             std::mem::swap(error, next);
         }
     }

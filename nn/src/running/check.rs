@@ -100,17 +100,18 @@ impl<T: Number> Passed<T> {
             errors[layer] = Some(error.to_vec());
         });
         if let Some(company) = company.filter(|_| !pass.exact) {
-            company.sum_gradients(&mut network, 0);
+            company.sum_gradients(&mut network, 0, &mut Vec::new());
         }
         Passed { network, errors }
     }
 }
 
 fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>> {
-    let data = load_data(experiment)?;
+    let mut data = load_data(experiment)?;
+    data.keep().map_err(|error| experiment.blame_data(error))?;
     must_have_targets(experiment, &data)?;
     let count = experiment.batch_size.min(data.train.count);
-    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count);
+    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
     let whole = Passed::new(
         experiment.network::<T>(data.shape, data.outputs)?,
         experiment,

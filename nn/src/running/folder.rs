@@ -56,7 +56,7 @@ impl Folder {
         Err(Error::usage("train", "a folder without a run", received, advice))
     }
 
-    /// The checkpoints of an interrupted run of the same experiment, at least one, the newest last.
+    /// The checkpoints of an interrupted run of the same experiment, the newest last. One that was interrupted early has none.
     pub(super) fn resumable(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
         let advice = "start the run without --resume first";
         let settings = self.settings();
@@ -74,12 +74,7 @@ impl Folder {
                 advice,
             ));
         }
-        let saved = self.saved();
-        if saved.is_empty() {
-            let received = format!("none in {}", self.checkpoints().display());
-            return Err(Error::usage("resume", "a checkpoint", received, "start again in another --out"));
-        }
-        Ok(saved)
+        Ok(self.saved())
     }
 
     /// All checkpoints, the oldest first.

@@ -39,7 +39,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
             }
         }
     }
-    trainer.gradients(SAMPLES);
+    trainer.gradients(SAMPLES)?;
     let mut found = Vec::new();
     for (place, layer) in trainer.network.layers().iter_mut().enumerate() {
         let name = layer.name().to_string();
@@ -62,7 +62,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
                 trainer.network.layers()[place].weights()[number].values[index] -= by;
                 cost
             };
-            let expected = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+            let expected = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
             worst = worst.max((gradient - expected).abs() / (1.0 + expected.abs()));
         }
         results.push(GradientCheck { weight, tried, worst });

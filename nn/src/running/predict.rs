@@ -59,6 +59,7 @@ fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Pre
         return Err(data_place(experiment).error("predict", expected, "none", advice));
     }
     let mut trainer: Trainer<T> = Trainer::over(experiment, None, data)?;
+    trainer.check_data()?;
     checkpoint::load(&mut trainer, path)?;
     let mut predictions = Vec::new();
     trainer.outputs(|sample, outputs, class| {
@@ -68,6 +69,6 @@ fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Pre
             class,
             outputs: outputs.iter().map(|output| output.double()).collect(),
         });
-    });
+    })?;
     Ok(predictions)
 }

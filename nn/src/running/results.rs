@@ -29,21 +29,21 @@ pub(super) fn write<T: Number>(
     if let Some(picture) = first_filters(trainer.network.layers()) {
         folder.picture("filters", &picture)?;
     }
-    if let Some(picture) = reconstructions(experiment, trainer) {
+    if let Some(picture) = reconstructions(experiment, trainer)? {
         folder.picture("reconstructions", &picture)?;
     }
     let ModelKind::SparseAutoencoder { spot_check, visualize, .. } = experiment.model else { return Ok(()) };
     if !spot_check && !visualize {
         return Ok(());
     }
-    let (train, test) = (responses(trainer, false), responses(trainer, true));
+    let (train, test) = (responses(trainer, false)?, responses(trainer, true)?);
     let found = spots(&train, &test, trainer.data().outputs);
     if spot_check {
         folder.text("spot_check.csv", &table(&found))?;
     }
     if visualize {
         let layers = trainer.network.last_that_learns();
-        let length = typical_length(trainer);
+        let length = typical_length(trainer)?;
         let mut stimuli = Vec::new();
         for spot in &found {
             let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
@@ -57,30 +57,33 @@ pub(super) fn write<T: Number>(
 }
 
 /// Some samples as the network sees them, from the test samples where there are any.
-fn samples<T: Number>(trainer: &Trainer<T>, test: bool, chosen: &[usize]) -> Vec<T> {
+fn samples<T: Number>(trainer: &Trainer<T>, test: bool, chosen: &[usize]) -> Result<Vec<T>> {
     let data = trainer.data();
     let mut inputs = vec![T::ZERO; chosen.len() * data.shape.size()];
     let split = if test { &data.test } else { &data.train };
-    split.fill(chosen, &mut inputs, &mut []);
-    inputs
+    split.fill(chosen, &mut inputs, &mut [])?;
+    Ok(inputs)
 }
 
 /// A row of samples and below it what the model gives back; none for models that give nothing back.
-fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>) -> Option<Picture> {
+fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>) -> Result<Option<Picture>> {
+    if experiment.model != ModelKind::Autoencoder && trainer.pretraining.is_none() {
+        return Ok(None);
+    }
     let test = trainer.data().test.count > 0;
     let count = if test { trainer.data().test.count } else { trainer.data().train.count };
     let chosen: Vec<usize> = (0..count.min(SHOWN)).collect();
-    let inputs: Vec<T> = samples(trainer, test, &chosen);
+    let inputs: Vec<T> = samples(trainer, test, &chosen)?;
     let pass = Pass::alone(chosen.len(), false, 0);
     let images = match (&experiment.model, &mut trainer.pretraining) {
         (ModelKind::Autoencoder, _) => trainer.network.fprop(&pass, &inputs).to_vec(),
         (_, Some(pretraining)) => pretraining.reconstruct(&mut trainer.network, &pass, &inputs),
-        _ => return None,
+        _ => return Ok(None),
     };
     let shape = trainer.data().shape;
     // A row of numbers is no picture.
     if shape.area() <= 1 || images.len() != inputs.len() {
-        return None;
+        return Ok(None);
     }
     let pictures: Vec<Vec<f64>> = [&inputs, &images]
         .into_iter()
@@ -88,12 +91,12 @@ fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>)
         .map(|image| image.iter().map(|value| value.double()).collect())
         .collect();
     let bound = |pick: fn(f64, f64) -> f64| inputs.iter().map(|value| value.double()).reduce(pick);
-    let range = Range::Fixed(bound(f64::min)?, bound(f64::max)?);
-    sheet(&pictures, shape, (chosen.len(), SCALE), range)
+    let range = bound(f64::min).zip(bound(f64::max)).map(|(low, high)| Range::Fixed(low, high));
+    Ok(range.and_then(|range| sheet(&pictures, shape, (chosen.len(), SCALE), range)))
 }
 
 /// How the units below the last layer that learns respond to all samples that have a class.
-fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Responses {
+fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Result<Responses> {
     let layers = trainer.network.last_that_learns();
     let split = |trainer: &Trainer<T>, sample: usize| match test {
         true => trainer.data().test.class(sample),
@@ -103,7 +106,7 @@ fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Responses {
     let mut found = Responses::default();
     for first in (0..count).step_by(BATCH) {
         let chosen: Vec<usize> = (first..count.min(first + BATCH)).collect();
-        let inputs: Vec<T> = samples(trainer, test, &chosen);
+        let inputs: Vec<T> = samples(trainer, test, &chosen)?;
         let pass = Pass::alone(chosen.len(), false, 0);
         let outputs = trainer.network.fprop_through(&pass, &inputs, layers);
         found.units = outputs.len() / chosen.len();
@@ -112,16 +115,16 @@ fn responses<T: Number>(trainer: &mut Trainer<T>, test: bool) -> Responses {
     }
     // Samples without classes have no spots.
     if found.classes.is_empty() {
-        return Responses::default();
+        return Ok(Responses::default());
     }
-    found
+    Ok(found)
 }
 
 /// The mean length of the first training samples.
-fn typical_length<T: Number>(trainer: &Trainer<T>) -> f64 {
+fn typical_length<T: Number>(trainer: &Trainer<T>) -> Result<f64> {
     let chosen: Vec<usize> = (0..trainer.data().train.count.min(BATCH)).collect();
-    let inputs: Vec<T> = samples(trainer, false, &chosen);
+    let inputs: Vec<T> = samples(trainer, false, &chosen)?;
     let norm = |sample: &[T]| sample.iter().map(|value| value.double().powi(2)).sum::<f64>().sqrt();
     let lengths = inputs.chunks(trainer.data().shape.size()).map(norm);
-    lengths.sum::<f64>() / chosen.len() as f64
+    Ok(lengths.sum::<f64>() / chosen.len() as f64)
 }

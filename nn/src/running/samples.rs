@@ -27,12 +27,15 @@ pub(super) fn largest<T: Number>(values: &[T]) -> usize {
     (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
 }
 
-/// The data set of an experiment, with the percentage that it asks for.
+/// The data set of an experiment, with the percentage that it asks for. Its samples are still to be kept and checked.
 pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
-    let mut data = experiment.data()?;
+    let mut data = experiment.open_data()?;
     if experiment.sample < 100.0 {
         data.train = data.train.sample(experiment.sample, Stream::new(experiment.seed, "train sample"));
         data.test = data.test.sample(experiment.sample, Stream::new(experiment.seed, "test sample"));
+    }
+    if let Some(count) = experiment.test_samples.filter(|count| *count < data.test.count) {
+        data.test = data.test.choose(&(0..count).collect::<Vec<_>>());
     }
     if data.train.count == 0 {
         return Err(data_place(experiment).error(
@@ -54,7 +57,7 @@ pub(super) fn must_have_targets(experiment: &Experiment, data: &DataSet) -> Resu
         ("targets", &data.train, "add it, or choose an autoencoder"),
         ("test_targets", &data.test, "add it, or leave `test_inputs` for `unisono predict`"),
     ] {
-        if split.count > 0 && split.targets == Targets::Unknown {
+        if split.count > 0 && matches!(split.targets, Targets::Unknown) {
             let expected = format!("a key `{key}`: what this model shall say of its samples");
             return Err(data_place(experiment).error("data", expected, "none", advice));
         }
@@ -74,16 +77,16 @@ pub(super) fn batch_of<T: Number>(
     shape: Shape,
     outputs: usize,
     count: usize,
-) -> (Vec<T>, Vec<T>) {
+) -> Result<(Vec<T>, Vec<T>)> {
     let chosen: Vec<usize> = (0..count).collect();
     let mut inputs = vec![T::ZERO; count * shape.size()];
     if experiment.model == ModelKind::Autoencoder {
-        split.fill(&chosen, &mut inputs, &mut []);
-        return (inputs.clone(), inputs);
+        split.fill(&chosen, &mut inputs, &mut [])?;
+        return Ok((inputs.clone(), inputs));
     }
     let mut targets = vec![T::ZERO; count * outputs];
-    split.fill(&chosen, &mut inputs, &mut targets);
-    (inputs, targets)
+    split.fill(&chosen, &mut inputs, &mut targets)?;
+    Ok((inputs, targets))
 }
 
 /// What layers know while this rank's samples of a batch pass.

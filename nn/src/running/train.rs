@@ -9,6 +9,7 @@ use super::checkpoint::{self, Progressed};
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
+use super::samples::load_data;
 use super::trainer::{Progress, Trainer};
 use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
@@ -145,8 +146,9 @@ fn must_take_trace(options: &TrainOptions) -> Result<()> {
 }
 
 /// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
+/// Without any, the run stands at its beginning.
 fn resume_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
-    let [older @ .., newest] = saved else { return Err(Error::internal("resume", "no checkpoint")) };
+    let [older @ .., newest] = saved else { return Ok(Progressed { epochs: 0, steps: 0 }) };
     checkpoint::load(trainer, newest).map_err(|mut error| {
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
         if let (Some(whole), Error::Usage { advice, .. }) = (whole, &mut error) {
@@ -268,7 +270,7 @@ fn finish<T: Number>(
         return results::write(experiment, trainer, folder);
     }
     // This rank has a part of the model; the checkpoint has all of it.
-    let mut whole: Trainer<T> = Trainer::new(experiment)?;
+    let mut whole: Trainer<T> = Trainer::over(experiment, None, load_data(experiment)?)?;
     checkpoint::load(&mut whole, saved)?;
     results::write(experiment, &mut whole, folder)
 }

@@ -43,12 +43,14 @@ pub struct Trainer<T: Number> {
     /// The layers.
     pub network: Network<T>,
     pub(super) pretraining: Option<Pretraining<T>>,
-    data: DataSet,
+    data: Arc<DataSet>,
     experiment: Experiment,
     phases: Vec<Phase>,
     pub(super) steps: u64,
     inputs: Vec<T>,
     targets: Vec<T>,
+    /// Where gradients are summed over the ranks.
+    gradients: Vec<T>,
     /// The places of a sample that are this rank's, where it has not all of them.
     part: Option<Vec<usize>>,
     /// The other ranks, where there are any.
@@ -82,10 +84,19 @@ impl<T: Number> Trainer<T> {
     pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
-        Trainer::over(experiment, company, data)
+        let trainer = Trainer::over(experiment, company, data)?;
+        trainer.check_data()?;
+        Ok(trainer)
     }
 
-    /// The same for data that is loaded, perhaps without targets.
+    /// Looks for damage in this rank's share of the samples.
+    pub(super) fn check_data(&self) -> Result<()> {
+        let all = self.company.as_ref().map(|company| &company.world.group);
+        let (rank, size) = all.map_or((0, 1), |group| (group.rank(), group.size()));
+        self.data.check(rank, size).map_err(|error| self.experiment.blame_data(error))
+    }
+
+    /// The same for data that was found, perhaps without targets.
     pub(super) fn over(
         experiment: &Experiment,
         company: Option<Arc<Company>>,
@@ -110,16 +121,18 @@ impl<T: Number> Trainer<T> {
             }
             part = Some(places);
         }
+        data.keep().map_err(|error| experiment.blame_data(error))?;
         let phases = experiment.phases();
         let mut trainer = Trainer {
             network,
             pretraining,
-            data,
+            data: Arc::new(data),
             experiment: experiment.clone(),
             phases,
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            gradients: Vec::new(),
             part,
             company,
             shared: None,
@@ -138,10 +151,9 @@ impl<T: Number> Trainer<T> {
 
     /// Learns from the first samples once more; their mean cost before. All ranks call it together.
     pub fn step(&mut self) -> Result<f64> {
-        let train = std::mem::replace(&mut self.data.train, Split::empty());
-        let chosen: Vec<usize> = (0..self.experiment.batch_size.min(train.count)).collect();
-        let costs = self.learn(&train, &chosen, Phase::Full, 0);
-        self.data.train = train;
+        let data = self.data.clone();
+        let chosen: Vec<usize> = (0..self.experiment.batch_size.min(data.train.count)).collect();
+        let costs = self.learn(&data.train, &chosen, Phase::Full, 0);
         self.steps += 1;
         Ok(costs?.loss / chosen.len() as f64)
     }
@@ -192,13 +204,13 @@ impl<T: Number> Trainer<T> {
     }
 
     /// Fills the buffers with a batch.
-    fn fill(&mut self, split: &Split, chosen: &[usize]) {
+    fn fill(&mut self, split: &Split, chosen: &[usize]) -> Result<()> {
         let (width, outputs) = (self.network.input().size(), self.network.output().size());
         let copies_input = self.experiment.model == ModelKind::Autoencoder;
         self.inputs.resize(chosen.len() * width, T::ZERO);
         self.targets.resize(chosen.len() * outputs, T::ZERO);
         if copies_input {
-            split.fill(chosen, &mut self.targets, &mut []);
+            split.fill(chosen, &mut self.targets, &mut [])?;
             match &self.part {
                 None => self.inputs.copy_from_slice(&self.targets),
                 Some(places) => {
@@ -209,8 +221,9 @@ impl<T: Number> Trainer<T> {
                 }
             }
         } else {
-            split.fill(chosen, &mut self.inputs, &mut self.targets);
+            split.fill(chosen, &mut self.inputs, &mut self.targets)?;
         }
+        Ok(())
     }
 
     /// Learns from one batch in a phase; what it cost.
@@ -219,7 +232,7 @@ impl<T: Number> Trainer<T> {
             return self.learn_shared(split, chosen, epoch);
         }
         let (own, count) = (self.own(chosen.len()), chosen.len());
-        self.fill(split, &chosen[own.clone()]);
+        self.fill(split, &chosen[own.clone()])?;
         let company = self.company.clone();
         let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
@@ -231,12 +244,13 @@ impl<T: Number> Trainer<T> {
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
         let outputs = self.network.fprop(&pass, &self.inputs);
         let mut wrong = [mistakes(outputs, split, &chosen[own])];
-        pass.gradients.add(&mut wrong);
-        let loss = self.network.value(&pass, &self.targets);
         self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
         if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
-            company.sum_gradients(&mut self.network, lowest);
+            company.sum_gradients(&mut self.network, lowest, &mut self.gradients);
         }
+        // Ranks have just met over the gradients: here nobody waits for the costs of the others.
+        pass.gradients.add(&mut wrong);
+        let loss = self.network.value(&pass, &self.targets);
         self.check()?;
         self.network.update(epoch, lowest);
         Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
@@ -245,7 +259,7 @@ impl<T: Number> Trainer<T> {
     /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
     fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
         let own = self.own(chosen.len());
-        self.fill(split, &chosen[own.clone()]);
+        self.fill(split, &chosen[own.clone()])?;
         // Nobody waits for others: all sums are this rank's own.
         let alone = pass(None, &self.experiment, self.steps, &own, true);
         let pass = Pass { first: own.start, ..alone };
@@ -280,10 +294,8 @@ impl<T: Number> Trainer<T> {
 
     /// Trains one epoch and tests after it.
     pub fn epoch(&mut self, epoch: usize, watch: &mut dyn FnMut(Progress)) -> Result<EpochMetrics> {
-        let train = std::mem::replace(&mut self.data.train, Split::empty());
-        let result = self.epoch_on(&train, epoch, watch);
-        self.data.train = train;
-        let mut metrics = result?;
+        let data = self.data.clone();
+        let mut metrics = self.epoch_on(&data.train, epoch, watch)?;
         let last = epoch + 1 == self.phases.len();
         let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
         if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
@@ -375,22 +387,22 @@ impl<T: Number> Trainer<T> {
 
     /// The mean cost and the percentage of mistakes on the test samples, where there are any.
     pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
-        let test = std::mem::replace(&mut self.data.test, Split::empty());
+        let data = self.data.clone();
+        let test = &data.test;
         let all: Vec<usize> = (0..test.count).collect();
         let company = self.company.clone();
         let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
             let own = self.own(chosen.len());
-            self.fill(&test, &chosen[own.clone()]);
+            self.fill(test, &chosen[own.clone()])?;
             let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            let mut wrong = [mistakes(outputs, &test, &chosen[own])];
+            let mut wrong = [mistakes(outputs, test, &chosen[own])];
             pass.gradients.add(&mut wrong);
             costs.wrong += wrong[0];
             costs.loss += self.network.value(&pass, &self.targets);
         }
-        let (count, has_classes) = (test.count as f64, self.has_classes(&test));
-        self.data.test = test;
+        let (count, has_classes) = (test.count as f64, self.has_classes(test));
         if count == 0.0 {
             return Ok((None, None));
         }
@@ -399,11 +411,12 @@ impl<T: Number> Trainer<T> {
     }
 
     /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
-    pub(super) fn outputs(&mut self, mut each: impl FnMut(usize, &[T], Option<u32>)) {
-        let test = std::mem::replace(&mut self.data.test, Split::empty());
+    pub(super) fn outputs(&mut self, mut each: impl FnMut(usize, &[T], Option<u32>)) -> Result<()> {
+        let data = self.data.clone();
+        let test = &data.test;
         let all: Vec<usize> = (0..test.count).collect();
         for chosen in all.chunks(self.experiment.batch_size) {
-            self.fill(&test, chosen);
+            self.fill(test, chosen)?;
             let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), false);
             let outputs = self.network.fprop(&pass, &self.inputs);
             let width = outputs.len() / chosen.len();
@@ -411,19 +424,18 @@ impl<T: Number> Trainer<T> {
                 each(*sample, outputs, test.class(*sample));
             }
         }
-        self.data.test = test;
+        Ok(())
     }
 
     /// The cost of some training samples with gradients left in the layers, without an update.
-    pub(super) fn gradients(&mut self, count: usize) -> f64 {
-        let train = std::mem::replace(&mut self.data.train, Split::empty());
-        let chosen: Vec<usize> = (0..count.min(train.count)).collect();
-        self.fill(&train, &chosen);
-        self.data.train = train;
+    pub(super) fn gradients(&mut self, count: usize) -> Result<f64> {
+        let data = self.data.clone();
+        let chosen: Vec<usize> = (0..count.min(data.train.count)).collect();
+        self.fill(&data.train, &chosen)?;
         let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), true);
         self.network.fprop(&pass, &self.inputs);
         let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
         self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
-        loss
+        Ok(loss)
     }
 }

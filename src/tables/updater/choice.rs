@@ -154,6 +154,11 @@ impl UpdaterChoice {
         }
     }
 
+    /// Whether the library brought it.
+    pub(crate) fn is_built_in(&self) -> bool {
+        matches!(self.0, Choice::BuiltIn(_))
+    }
+
     /// The rule for a table of this type.
     ///
     /// Only `add` and `sgd` have a meaning for integers. The others are refused for them: to fall back to `add` would change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from unisono.devices import installed
 from unisono.functions import pool
 
 
@@ -16,11 +17,12 @@ def fork(
     max_n_var: int = 1000,
     max_dim: int = 16,
 ) -> int:
-    """Starts workers on this machine's cores, where the original wanted GPUs.
+    """Starts workers on this machine's GPUs, or on its cores where it has none.
 
     Args:
-        n_parallel: How many processes work, this one included; by default one for each core, at least 2.
-        use_gpu: Accepted; workers use processors.
+        n_parallel: How many processes work, this one included; by default one for each GPU, or for each core
+            where there is none, at least 2. More workers than GPUs share them.
+        use_gpu: Whether workers compute on GPUs, if there are any.
         master_rank: Which rank this process is.
         profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at the end.
         max_n_var: Accepted; there is no limit on variables.
@@ -29,8 +31,9 @@ def fork(
     Returns:
         How many processes work.
     """
+    there = use_gpu and bool(installed())
     count = max(2, get_n_gpu()) if n_parallel is None else n_parallel
-    made = pool.fork(count, master_rank=master_rank, profile_workers=profile_workers)
+    made = pool.fork(count, master_rank=master_rank, profile_workers=profile_workers, use_gpu=there)
     print(f"Synkhronos: {made} workers initialized, master rank: {master_rank}")
     return made
 
@@ -52,5 +55,5 @@ def distribute() -> None:
 
 
 def get_n_gpu() -> int:
-    """How many workers this machine serves best: its cores."""
-    return len(os.sched_getaffinity(0))
+    """How many workers this machine serves best: its GPUs, or its cores where it has none."""
+    return len(installed() or os.sched_getaffinity(0))

@@ -12,7 +12,7 @@ from unisono.errors import Unsupported
 
 
 class Array(Protocol):
-    """A NumPy array, a PyTorch tensor, or another array in the processor's memory that speaks DLPack."""
+    """A NumPy array, a PyTorch tensor, or another array that speaks DLPack, also in CUDA memory."""
 
     def __dlpack__(self, *args: Any, **options: Any) -> Any:
         """Lends the array's memory."""
@@ -21,16 +21,18 @@ class Array(Protocol):
         """Says where the memory is."""
 
 
-def take_over(memory: _native.Memory, like: object) -> Any:
+def take_over(memory: Any, like: object) -> Any:
     """Makes an array over memory that the native module has filled, without a copy.
 
     Args:
-        memory: The memory; it lives as long as the array or a view of it.
+        memory: The memory; it lives as long as the array or a view of it. On a device it is an array already.
         like: What the caller passed in: a tensor gives a tensor, everything else gives a NumPy array.
 
     Returns:
         The array.
     """
+    if not isinstance(memory, _native.Memory):
+        return memory
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
         return torch.from_dlpack(memory)

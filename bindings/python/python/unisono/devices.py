@@ -58,7 +58,7 @@ def pick_device() -> str:
         return "cuda"  # picked before, by this process or by the one that started it
 
     local_rank, local_size = _place()
-    devices = _visible(_installed(), mine)
+    devices = installed()
     if not devices:
         if local_rank == 0:
             print("unisono: no accelerator for this host's workers: they stay on the CPU", file=sys.stderr)
@@ -71,21 +71,46 @@ def pick_device() -> str:
             f"call unisono.pick_device() above `import {late[0]}`",
             stacklevel=2,
         )
-    environment["CUDA_VISIBLE_DEVICES"] = environment["UNISONO_DEVICE"] = devices[local_rank % len(devices)]
-    environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    flags = environment.get("THEANO_FLAGS", "")
-    if "device=" not in flags:
-        environment["THEANO_FLAGS"] = ",".join(filter(None, [flags, "device=cuda0"]))
-    if local_size is not None and local_size > len(devices):
-        most = -(-local_size // len(devices))
-        environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.75 / most:.3f}")
-        if local_rank == 0:
-            print(
-                f"unisono: {local_size} workers share {len(devices)} accelerator{'s'[: len(devices) > 1]}, "
-                f"up to {most} on each",
-                file=sys.stderr,
-            )
+    environment.update(assignment(devices, local_rank, local_size))
+    if local_size is not None and local_size > len(devices) and local_rank == 0:
+        print(
+            f"unisono: {local_size} workers share {len(devices)} accelerator{'s'[: len(devices) > 1]}, "
+            f"up to {-(-local_size // len(devices))} on each",
+            file=sys.stderr,
+        )
     return "cuda"
+
+
+def installed() -> list[str]:
+    """The devices that this process may give to workers.
+
+    Returns:
+        Their names, as CUDA_VISIBLE_DEVICES takes them.
+    """
+    return _visible(_installed(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def assignment(devices: list[str], worker: int, workers: int | None) -> dict[str, str]:
+    """What the environment of a worker says, so that it sees one device.
+
+    Args:
+        devices: Those that there are.
+        worker: Which worker it is; more workers than devices take turns.
+        workers: How many there are, if that is known.
+
+    Returns:
+        What to set; what the user has set stays.
+    """
+    own = devices[worker % len(devices)]
+    flags = os.environ.get("THEANO_FLAGS", "")
+    wanted = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if "device=" not in flags:
+        wanted["THEANO_FLAGS"] = ",".join(filter(None, [flags, "device=cuda0"]))
+    if workers is not None and workers > len(devices):
+        # JAX would take most of the memory for each.
+        wanted["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.75 / -(-workers // len(devices)):.3f}"
+    kept = {name: value for name, value in wanted.items() if name == "THEANO_FLAGS" or name not in os.environ}
+    return {"CUDA_VISIBLE_DEVICES": own, "UNISONO_DEVICE": own, **kept}
 
 
 def _place() -> tuple[int, int | None]:

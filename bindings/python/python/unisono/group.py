@@ -7,6 +7,7 @@ from typing import Any
 
 from unisono import _native
 from unisono.arrays import Array, take_over
+from unisono.on_device import current
 from unisono.pending import Pending
 
 
@@ -14,9 +15,13 @@ class Group:
     """Ranks that work together; every member makes the same calls in the same order.
 
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
-    tensors in the processor's memory, or anything else that speaks DLPack, of type float32, float64, float16,
-    bfloat16, int8, uint8, int32 or int64. They are used where they are, without a copy; an array that a call
-    writes must be contiguous and writable.
+    tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8,
+    int32 or int64. They are used where they are, without a copy; an array that a call writes must be
+    contiguous and writable.
+
+    Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used where they are, too: a call comes after what the
+    current stream has to do, and results are arrays of the same library on the same device. In one call all
+    arrays of all ranks are in CUDA memory, or none.
 
     Every call takes `timeout` (seconds; the default is the world's) and every verb takes `wait`: with
     ``wait=False`` it runs in the background and the call returns a `Pending` at once.
@@ -74,6 +79,19 @@ class Group:
         """
         native = self._native.split(color, key, timeout)
         return None if native is None else Group(native)
+
+    def cuda_path(self, device: int | None = None, *, timeout: float | None = None) -> str:
+        """How arrays in CUDA memory travel between the ranks. Every rank calls it.
+
+        Args:
+            device: The number of this rank's device; by default the one that its library uses now.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            "direct" between threads of one process; "ipc", where processes of a host open each other's
+            memory; "nccl", where each rank has a device of its own; "staged", through the host's memory.
+        """
+        return self._native.cuda_path(current() if device is None else device, timeout)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has come this far.
@@ -305,6 +323,6 @@ def _nothing(_: object) -> None:
     """What verbs without a result return."""
 
 
-def _new(memory: _native.Memory | None, like: object) -> Any:
+def _new(memory: Any | None, like: object) -> Any:
     """The new array that a verb returns, or None where it returns none."""
     return None if memory is None else take_over(memory, like)

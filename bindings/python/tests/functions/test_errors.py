@@ -364,6 +364,19 @@ def test_what_training_functions_are_made_of(pair):
         functions.broadcast(optimizer)
 
 
+def test_losses_that_have_no_gradient(pair):
+    pytest.importorskip("jax")
+    w = functions.shared(np.zeros(2, "float32"), "w")
+
+    def loss(x, w):
+        return np.square(np.dot(x, w) - 1).mean()
+
+    step = functions.make_train_function(loss, [w], None, None, "sgd", 0.1)
+    with refuses(TypeError, "loss", "jax.numpy", "computes with NumPy", "jnp for np"):
+        step(functions.data(np.ones((4, 2), "float32")))
+    assert w.get_value().tolist() == [0, 0]
+
+
 def test_whole_numbers_of_modules(pair):
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))

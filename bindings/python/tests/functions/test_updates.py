@@ -181,6 +181,28 @@ def test_learning_rates_change_between_steps(fork, library):
     np.testing.assert_allclose(functions.gather(weights), [[-2.65], [-2.65]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_parameters_of_half_precision(fork, library):
+    """NumPy has no bfloat16: gradients are summed in float32, and parameters stay what they are."""
+    module = pytest.importorskip(library)
+    fork(2)
+    if library == "torch":
+        weights = module.nn.Parameter(module.zeros(2, dtype=module.bfloat16))
+        loss, params = (lambda x: (x.bfloat16() * weights).float().mean()), [weights]
+    else:
+        weights = functions.shared(module.numpy.zeros(2, "bfloat16"), "weights")
+        loss, params = (lambda x, weights: (x * weights.astype("float32")).mean()), [weights]
+    x = functions.data(np.ones((4, 2), "float32"))
+    step = functions.make_train_function(loss, params, None, None, "sgd", learning_rate=0.5)
+    for _ in range(2):
+        assert np.isfinite(step(x))
+    here = weights if library == "torch" else weights.value
+    assert "bfloat16" in str(here.dtype)
+    found = here.detach().float().numpy() if library == "torch" else np.asarray(here, "float32")
+    np.testing.assert_allclose(found, [-0.5, -0.5])
+    np.testing.assert_allclose(step(x), -0.5)
+
+
 def test_frozen_parameters_stay_as_they_are(fork):
     torch = pytest.importorskip("torch")
     fork(2)

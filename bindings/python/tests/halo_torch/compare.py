@@ -15,7 +15,8 @@ def weighted(out):
     for one in pieces:
         shape = tuple(one.shape)
         count = torch.Size(shape).numel()
-        weights = torch.cos(torch.arange(count, dtype=one.dtype) * 1.7 + 0.3).view(shape)
+        places = torch.arange(count, dtype=one.dtype, device=one.device)
+        weights = torch.cos(places * 1.7 + 0.3).view(shape)
         value = value + (one * weights).sum() / count**0.5 + 0.1 * (one * one).mean()
     return value
 

@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from compare import check
+from compare import check, compare
 from torch import nn
 from torch.nn import functional
 
 import unisono as uni
-from unisono.torch import Part, broadcast_parameters, spatial, verify
+from unisono.torch import Part, RegionDataset, broadcast_parameters, spatial, verify
 
 
 def on(axes, function):
@@ -46,6 +46,112 @@ def test_other_weights_on_a_rank_are_named():
             model(part + grid.rank)
 
     on({"h": 3}, rank)
+
+
+def test_weights_that_come_apart_are_named():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2))
+    whole = torch.randn(1, 1, 9, 8)
+
+    def rank(grid):
+        model = spatial(copy.deepcopy(module), grid, compare_every=3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1 if grid.rank != 1 else 0.2)
+        part = Part.of(whole, grid)
+        words = (
+            rf"rank {grid.rank}: spatial: .*another 0\.(weight|bias) on rank 1 than on rank 0: they have come"
+        )
+        with pytest.raises(uni.UsageError, match=words):
+            for _ in range(4):
+                model(part).square().sum().backward()
+                optimizer.step()
+        # Who has lost the way everywhere has not come apart; rounding is none either.
+        with torch.no_grad():
+            for one in model.parameters():
+                one.fill_(float("nan"))
+            model.module[1].running_mean.fill_(1 + 1e-7 * grid.rank)
+            model.module[1].running_var.fill_(1)
+        for _ in range(4):
+            model.eval()(part)
+        model.compare_every = 0
+        assert copy.deepcopy(model).compare_every == 0
+
+    on({"h": 3}, rank)
+
+
+def test_regions_with_a_halo_are_refused():
+    volume = np.random.default_rng(0).normal(size=(2, 3, 9, 8))
+
+    def rank(grid):
+        model = spatial(nn.ReLU(), grid)
+        for halo in (1, 2):
+            regions = RegionDataset(volume, grid, halo=halo)
+            with pytest.raises(
+                uni.UsageError, match=rf"overlap by {2 * halo} elements along w.*without halo="
+            ):
+                model(torch.stack([regions[0], regions[1]]))
+        regions = RegionDataset(volume, grid)
+        assert model(torch.stack([regions[0], regions[1]])).shape == (2, 3, 9, 8)
+        # Patterns are no halos.
+        board = (
+            (torch.arange(16)[:, None] + torch.arange(16)[None]).remainder(2).double().expand(1, 1, 16, 16)
+        )
+        rows = torch.randn(1, 1, 16, 1, generator=torch.Generator().manual_seed(1)).expand(1, 1, 16, 16)
+        for whole in (board, rows, torch.zeros(1, 1, 16, 16)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model(Part.of(whole, grid).local)
+
+    on({"h": 2, "w": 2}, rank)
+
+
+def test_models_inside_of_others_are_refused():
+    def rank(grid):
+        inner = spatial(nn.ReLU(), grid)
+        with pytest.raises(uni.Unsupported, match=rf"rank {grid.rank}: spatial: .*layer '0' of spatial"):
+            spatial(nn.Sequential(inner), grid)
+
+        class Hidden(nn.Module):
+            def forward(self, x):
+                return inner(x)
+
+        with pytest.raises(uni.Unsupported, match="call spatial once"):
+            spatial(Hidden(), grid)(Part.of(torch.zeros(1, 1, 4, 4), grid))
+
+    on({"h": 2}, rank)
+
+
+class Statistics(nn.Module):
+    """Buffers that `forward` writes, as moving averages do."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, padding=1)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("size", torch.zeros(2))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        x = self.conv(x)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean((0, 2, 3)), alpha=0.1)
+            self.size.lerp_(x.abs().amax((0, 2, 3)), 0.3)
+            self.count += 1
+        return (x - self.mean.view(1, 2, 1, 1)) / self.size.view(1, 2, 1, 1)
+
+
+def test_buffers_that_forward_writes():
+    whole = torch.randn(2, 1, 7, 5, dtype=torch.float64)
+    compare(Statistics().double(), whole, [{"h": 2, "w": 2}, {"data": 2, "h": 4}], passes=3)
+
+    class Kept(nn.Conv2d):
+        def forward(self, x):
+            return torch.zeros(1, 1, 4, 4).add_(super().forward(x))
+
+    def rank(grid):
+        with pytest.raises(uni.Unsupported, match=rf"rank {grid.rank}: spatial: Kept: .*write to for add_"):
+            spatial(copy.deepcopy(module), grid)(Part.of(torch.zeros(1, 1, 4, 4), grid))
+
+    module = Kept(1, 1, 3, padding=1)
+    on({"h": 2}, rank)
 
 
 def test_the_whole_on_every_rank_is_warned_of():

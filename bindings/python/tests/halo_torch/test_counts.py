@@ -1,6 +1,9 @@
 """Everything counts once: what is gathered inside a model, parameters outside of it, and checkpoints."""
 
 import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -165,6 +168,49 @@ def test_parameters_of_somebody_else_inside_a_model():
     compare_losses(Body(None), loss)
 
 
+def test_terms_of_parameters_that_a_model_keeps():
+    def between(own, x):
+        own.penalty = own.first.weight.square().sum()
+        own.terms = {"scale": [own.scale.pow(3).sum() * own.second.weight.mean()]}
+        return own.second(x * own.scale)
+
+    def loss(model, x):
+        inner = model.module if hasattr(model, "module") else model
+        for _ in range(2):
+            value = model(x).square().mean() + 0.1 * inner.penalty
+            (value + inner.terms["scale"][0] + inner.penalty.square()).backward()
+
+    compare_losses(Body(between), loss)
+
+
+@dataclass
+class Found:
+    """What some models return."""
+
+    image: Any
+    terms: Any = None
+
+
+class Keyed(OrderedDict):
+    """A dictionary whose keys are attributes too."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+@pytest.mark.parametrize("kind", [Found, Keyed])
+def test_outputs_in_classes_of_their_own(kind):
+    def between(own, x):
+        return kind(image=own.second(x), terms=[own.scale.square().sum()])
+
+    def loss(model, x):
+        found = model(x)
+        assert type(found) is kind
+        (found.image.square().mean() + found.terms[0]).backward()
+
+    compare_losses(Body(between), loss)
+
+
 def test_sums_that_begin_with_a_plain_tensor():
     def loss(model, x):
         value = torch.zeros((), dtype=torch.float64)
@@ -239,8 +285,24 @@ class Nested(Checkpointed):
         return checkpoint(self.inner, x, use_reentrant=False)
 
 
+class Elsewhere(Checkpointed):
+    """A checkpoint inside of hooks that take what is kept somewhere else."""
+
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu():
+            return super().forward(x)
+
+
+def test_what_is_kept_somewhere_else():
+    def between(own, x):
+        with torch.autograd.graph.save_on_cpu():
+            return own.second(x.sigmoid())
+
+    compare_losses(Body(between), lambda model, x: model(x).square().mean().backward())
+
+
 def test_checkpoints_inside_of_others_are_refused():
-    module, nested = Checkpointed().double(), Nested().double()
+    module, nested, elsewhere = Checkpointed().double(), Nested().double(), Elsewhere().double()
 
     def rank(grid):
         part = Part.of(WHOLE, grid)
@@ -251,6 +313,8 @@ def test_checkpoints_inside_of_others_are_refused():
             checkpoint(model, part.local, use_reentrant=False)
         with pytest.raises(uni.Unsupported, match="side by side"), torch.autograd.graph.save_on_cpu():
             model(part)
+        with pytest.raises(uni.Unsupported, match=r"rank \d: spatial: Elsewhere: .*save_on_cpu"):
+            spatial(copy.deepcopy(elsewhere), grid)(part)
         model(part).sum().backward()
 
     with uni.local_grid(h=2) as local:

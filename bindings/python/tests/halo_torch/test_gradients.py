@@ -204,3 +204,49 @@ def test_half_types(dtype):
 
     with uni.local_grid(h=2) as local:
         local.run(rank)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        nn.Conv2d(4, 3, 3, stride=3, padding=1, bias=False),
+        nn.ConvTranspose2d(4, 2, 3, 2, 1, 1),
+        nn.BatchNorm2d(4),
+        nn.LayerNorm((4, 5, 7)),
+        nn.MaxPool2d(2),
+        nn.Upsample(size=(3, 9), mode="bicubic"),
+        nn.ReplicationPad2d(3),
+        nn.Sequential(nn.Flatten(), nn.Linear(140, 3)),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_gradients_of_gradients_where_ranks_have_nothing(last):
+    """Ranks without rows send and receive as others do, also in the way back of the way back."""
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Softplus(), last).double()
+    whole = torch.randn(2, 4, 5, 7, dtype=torch.float64)
+
+    def results(own, model, x):
+        out = model(x)
+        (first,) = torch.autograd.grad((out.sin() * out).sum(), x, create_graph=True)
+        return first
+
+    x = whole.clone().requires_grad_()
+    own = copy.deepcopy(module)
+    results(own, own, x).pow(3).sum().backward()
+    expected = {"x": x.grad, **{name: one.grad for name, one in own.named_parameters()}}
+
+    def rank(grid):
+        own = copy.deepcopy(module)
+        x = Part.of(whole, grid).local.clone().requires_grad_()
+        first = results(own, spatial(own, grid), x)
+        Part.here(first, whole.shape, grid).pow(3).sum().backward()
+        gradient = Part.here(x.grad, whole.shape, grid).gather()
+        return {"x": gradient, **{name: one.grad for name, one in own.named_parameters()}}
+
+    for axes in ({"h": 6}, {"data": 2, "h": 3}):
+        with uni.local_grid(**axes) as local:
+            for found in local.run(rank):
+                # A parameter that only adds has no second gradient: none, or zeros.
+                none = {name: torch.zeros_like(found[name]) for name in found if expected[name] is None}
+                check({**expected, **none}, found, 1e-10)

@@ -125,3 +125,24 @@ def test_a_model_keeps_its_names_and_its_modes():
     assert list(outer.state_dict()) == [f"body.{name}" for name in net.state_dict()]
     outer.load_state_dict(outer.state_dict())
     assert "Part of (1, 2, 6, 6)" in repr(model(torch.ones(1, 1, 8, 8, dtype=torch.float64)))
+
+
+def test_other_kinds_of_tensors_and_calls_are_named():
+    module = nn.Conv2d(1, 1, 3, padding=1)
+
+    def rank(grid):
+        model = spatial(copy.deepcopy(module), grid)
+        part = Part.of(torch.zeros(1, 1, 8, 8), grid)
+        with pytest.raises(uni.UsageError, match=r"in the form torch\.sparse_coo; .*to_dense"):
+            model(part.local.to_sparse())
+        with pytest.raises(uni.Unsupported, match=rf"rank {grid.rank}: spatial: .*transform of torch\.func"):
+            torch.func.grad(lambda x: model(x).sum())(part.local)
+        with pytest.raises(
+            uni.UsageError, match=rf"rank {grid.rank}: spatial: .*received weight on the device"
+        ):
+            spatial(copy.deepcopy(module).to("meta"), grid)(part)
+        model.compile()
+        with pytest.raises(uni.Unsupported, match=r"torch\.compile is not supported"):
+            model(part)
+
+    on({"h": 2}, rank)

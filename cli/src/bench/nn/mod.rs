@@ -9,6 +9,7 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use unisono_nn::{Experiment, Layer, Network, Pass, Shape, Stream};
 
+use super::figures::{Target, Wanted, figures, lines, records};
 use super::ranks::gather;
 use crate::json::Json;
 use crate::launcher::Signals;
@@ -40,6 +41,12 @@ pub(super) struct Options {
 const NETWORKS: &[(&str, [usize; 3], &str)] = &[
     ("mnist", [1, 28, 28], include_str!("../../../../experiments/mnist_convnet.yaml")),
     ("cifar10", [3, 32, 32], include_str!("../../../../experiments/cifar10_convnet.yaml")),
+];
+
+/// What two processes shall gain over one.
+const WANTED: [Wanted; 2] = [
+    ("data: all / one", "data", "all", "one", Target::Faster(1.7)),
+    ("halo, 128 x 128: all / one", "halo", "all", "one", Target::Faster(1.5)),
 ];
 
 /// Seconds of the processor for one thread, which other programs disturb less; seconds of the wall for several.
@@ -138,26 +145,13 @@ fn measure_ranks(options: &Options, this_program: &[OsString]) -> Result<Vec<Jso
         "one training step on {} processes with one thread each, in turns with one process",
         options.ranks
     );
-    println!("{:<10} {:>12} {:>12} {:>10} {:>10}", "divided", "one", "all", "median", "best");
-    let mut results = Vec::new();
-    for (name, _) in spread::SPREADS {
-        let find = |case: &str| rows.iter().find(|row| row.verb == *name && row.what == case);
-        let [Some(one), Some(all)] = spread::CASES.map(find) else { continue };
-        let (ratio, best) = (one.median / all.median, one.minimum / all.minimum);
-        let [single, many] = [one.median, all.median].map(|seconds| seconds * 1e3);
-        println!("{name:<10} {single:>9.2} ms {many:>9.2} ms {ratio:>9.2}x {best:>9.2}x");
-        results.push(Json::Object(vec![
-            ("divided", (*name).into()),
-            ("ranks", options.ranks.into()),
-            ("batch", one.size.into()),
-            ("one_median_seconds", one.median.into()),
-            ("all_median_seconds", all.median.into()),
-            ("median_ratio", ratio.into()),
-            ("best_ratio", best.into()),
-            ("repetitions", one.repetitions.into()),
-        ]));
+    let mut wanted = WANTED;
+    if options.ranks != 2 {
+        wanted.iter_mut().for_each(|(.., target)| *target = Target::Open);
     }
-    Ok(results)
+    let figures = figures(&rows, &wanted);
+    print!("{}", lines(&figures));
+    Ok(records(&figures))
 }
 
 fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {

@@ -7,7 +7,7 @@ use super::super::measure::Cases;
 use super::super::rank::report;
 
 /// What is measured: a name, a network, and how it is spread.
-pub(super) const SPREADS: &[(&str, &str)] = &[
+const SPREADS: &[(&str, &str)] = &[
     (
         "data",
         "{epochs: 1, batch_size: 128, distributed: data, rule: {type: momentum, rate: 0.001},
@@ -30,7 +30,7 @@ pub(super) const SPREADS: &[(&str, &str)] = &[
 ];
 
 /// How the cases are called: rank 0 alone, and all ranks together.
-pub(super) const CASES: [&str; 2] = ["one", "all"];
+const CASES: [&str; 2] = ["one", "all"];
 
 struct Steps {
     rank: usize,

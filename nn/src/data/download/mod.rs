@@ -111,7 +111,7 @@ impl Publication {
 
     /// Takes the needed files out of an archive, which is removed then.
     fn unpack(&self, path: &Path, folder: &Path) -> Result<()> {
-        let bytes = super::file::read(path)?;
+        let bytes = super::file::open(path)?.all()?;
         let files =
             archive::files(&bytes).map_err(|wrong| super::file::damaged(path, "a tar archive", wrong))?;
         for name in &self.needed {

@@ -207,7 +207,7 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
             }
         }
         // In 2014 only layers with a bias followed the model's momentum.
-        let followed = if layer.class == "Layer" { momentum(model.maybe("momentum"))? } else { None };
+        let followed = if layer.class == "Layer" { momentum(model.maybe("momentum"), false)? } else { None };
         push("rule", rule(model, layer, followed)?);
     }
     let mut result = Vec::new();

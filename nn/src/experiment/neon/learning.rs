@@ -63,14 +63,15 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
     Ok((map(weights, place), node.get("bias_init").cloned()))
 }
 
-/// The momentum that a file asks for: `nesterov` or not, and its coefficient.
-pub(super) fn momentum(node: Option<&Node>) -> Result<Option<(bool, Node)>> {
+/// The momentum that a file asks for: `nesterov` or not, and its coefficient. Late are files of 2015.
+pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(bool, Node)>> {
     let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
     let place = &node.place;
     let word = node.get("type").and_then(Node::text).unwrap_or("constant");
     let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
     Ok(Some(match one_of(node, "momentum", word, &["constant", "linear_monotone", "nesterov"])? {
-        // `initial_coef` is not read here: files that give it to a constant train without momentum.
+        // In 2014 `initial_coef` was not read here: files that gave it to a constant trained without momentum.
+        "constant" if is_late && node.get("coef").is_none() => (false, get("initial_coef")),
         "constant" => (false, get("coef")),
         "nesterov" => (true, get("coef")),
         _ => {
@@ -135,7 +136,8 @@ pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(boo
             };
             let rate = scheduled(rate, get("schedule"))?;
             let with_momentum = word.contains("omentum");
-            let followed = if with_momentum { momentum(get("momentum_params"))? } else { None };
+            let followed =
+                if with_momentum { momentum(get("momentum_params"), own.tag.is_none())? } else { None };
             descent(rate, followed, place)
         }
     };

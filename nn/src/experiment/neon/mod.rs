@@ -51,6 +51,10 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
         &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
     )?;
     model.only(MODEL_KEYS)?;
+    if let Some(path) = model.maybe("deserialized_path").filter(|path| path.value != Value::Null) {
+        let advice = "remove it; `initial_weights` takes a .safetensors or .npz file with weights";
+        return Err(path.place.error(model.class, "no pickled model", path.to_string(), advice));
+    }
     // 2014 gives the backend to the experiment, 2015 leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
         let backend = Object::of(backend, BACKENDS)?;
@@ -165,6 +169,12 @@ fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
         let percent = if percent < 1.0 { percent * 100.0 } else { percent };
         entries.push(("sample", Node::new(Value::Number(percent), place.clone())));
     }
+    let none = |share: &&Node| share.value == Value::Null || share.number() == Some(0.0);
+    if let Some(share) = object.maybe("validation_pct").filter(|share| !none(share)) {
+        let expected = "no `validation_pct`: there are samples to learn from and samples to test on";
+        return Err(share.place.error(object.class, expected, share.to_string(), "remove it"));
+    }
+    entries.extend(object.maybe("num_test_sample").map(|count| ("test_samples", count.clone())));
     entries.push(("shuffle", Node::new(Value::Flag(false), place.clone())));
     Ok((map(entries, place), object.maybe("batch_size").cloned()))
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions import batch, outputs
+from unisono.functions import batch, device, outputs
 from unisono.functions.batch import Place
 from unisono.functions.errors import Misfit
 from unisono.functions.member import Member
@@ -51,9 +51,12 @@ class Call:
             count = selected
         computed = function.run(arguments, chosen, count, self._slices)
         modes = definition.output_modes
-        self._outputs = [(modes[at], at, np.asarray(computed[at])) for at in self._subset]
+        self._outputs = [
+            (modes[at], at, computed[at] if device.is_there(computed[at]) else np.asarray(computed[at]))
+            for at in self._subset
+        ]
         for mode, at, value in self._outputs:
-            if mode is not None:
+            if mode is not None and not device.is_there(value):
                 outputs.check_type(value.dtype, f"{self.operation}: output {at}")
         if not self._outputs:
             return None
@@ -86,6 +89,8 @@ class Call:
         """Type, shape, and where the master can read it, if it reads rather than reduces."""
         if mode is None:
             return None
+        if device.is_there(value):
+            return device.kind_of(value), tuple(value.shape), -1
         lent = mode == "gather" or value.dtype not in outputs.CARRIED
         place = self._member.lend(value) if lent and not self._member.is_master else -1
         return value.dtype.str, value.shape, place
@@ -95,7 +100,7 @@ class Call:
         counts = [one[0] for one in shown] if self._outputs else [1]
         if self._has_rows and not any(counts) and any(mode == "avg" for mode, _, _ in self._outputs):
             return ValueError(f"{self.operation}: expected at least one row to average over, received none")
-        for index, (mode, at, value) in enumerate(self._outputs):
+        for index, (mode, at, _) in enumerate(self._outputs):
             if mode is None:
                 continue
             kinds = [one[1][index][0] for one in shown]
@@ -107,7 +112,7 @@ class Call:
                 )
             if len(set(kinds)) > 1 or len(set(compared)) > 1:
                 each = ", ".join(
-                    f"{np.dtype(kind).name} {shape}" for kind, shape in zip(kinds, shapes, strict=True)
+                    f"{device.title(kind)} {shape}" for kind, shape in zip(kinds, shapes, strict=True)
                 )
                 return ValueError(
                     f"{self.operation}: output {at} expected one type and shape on all workers for mode "
@@ -115,7 +120,7 @@ class Call:
                 )
             if mode == "avg":
                 try:
-                    outputs.check_average(value.dtype, at)
+                    outputs.check_average(kinds[0], at)
                 except TypeError as error:
                     return error
         return None
@@ -127,7 +132,10 @@ class Call:
         weights = self._weights([one[0] for one in shown]) if self._outputs else None
         for index, (mode, _, value) in enumerate(self._outputs):
             weighs = mode == "avg" and weights is not None
-            if mode is None:
+            if device.is_there(value):
+                shapes = [one[1][index][1] for one in shown] if mode is not None else []
+                result = self._on_device(mode, value, shapes, weights if weighs else None)
+            elif mode is None:
                 result = value if self._function.kernel.is_fresh else np.array(value)
             elif mode == "gather" or value.dtype not in outputs.CARRIED:
                 arrays = self._fetch(value, [one[1][index] for one in shown]) if is_master else None
@@ -138,6 +146,20 @@ class Call:
                 result = self._reduce(mode, value, self._function.kernel.is_fresh)
             collected.append(result)
         return collected if is_master else None
+
+    def _on_device(
+        self, mode: str | None, value: Any, shapes: list[tuple[int, ...]], weights: list[int] | None
+    ) -> Any:
+        """The values of all ranks as one, on the master's device."""
+        member = self._member
+        if mode is None:
+            return value.clone()
+        if mode == "gather":
+            parts = device.gathered(member, value, shapes, member.master)
+            return None if parts is None else device.joined(parts, 0)
+        if weights is not None:
+            return device.reduced(member, device.weighed(value, member.rank, weights), "sum")
+        return device.reduced(member, value, mode)
 
     def _weights(self, counts: list[int]) -> list[int] | None:
         """How much each rank counts in an average: by its rows, or alike; without rows it does not count."""

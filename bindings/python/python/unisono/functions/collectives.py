@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unisono.functions import batch as batches
+from unisono.functions import device
 from unisono.functions.batch import Place, edges
 from unisono.functions.data import Data
 from unisono.functions.moving import MOVES
@@ -28,7 +29,7 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
     Args:
         shared_vars: The variables.
         values: What the master's variables get first, one for each: arrays or `Data`.
-        nccl: Accepted for programs that say it; processors have one way.
+        nccl: Accepted for programs that say it; the way between devices is found by itself.
 
     Example:
         >>> from unisono import functions
@@ -56,8 +57,7 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
             continue
         if value is not None:
             variable.set(np.asarray(value))
-        held = variable.get()
-        places.append((held.dtype.str, held.shape))
+        places.append(_place(variable))
     _run(pool, "broadcast", numbers, places)
 
 
@@ -199,8 +199,9 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
     if combined:
         _run(pool, "all_reduce", combined, op)
     if kept:
-        held = [pool.member.variables.variable(number).get() for number in kept]
-        _run(pool, "broadcast", kept, [(one.dtype.str, one.shape) for one in held])
+        variables = [pool.member.variables.variable(number) for number in kept]
+        places = [_place(variable) for variable in variables]
+        _run(pool, "broadcast", kept, places)
 
 
 def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
@@ -292,10 +293,9 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
                 f"{getattr(part, 'name', None) or 'another one'} at position {position}"
             )
         numbers.append(number)
-        check_type(
-            np.asarray(pool.member.variables.variable(number).get()).dtype,
-            f"{operation}: position {position}",
-        )
+        variable = pool.member.variables.variable(number)
+        if not device.is_there(variable.raw()):
+            check_type(np.asarray(variable.get()).dtype, f"{operation}: position {position}")
     if len(set(numbers)) < len(numbers):
         raise ValueError("Redundant variables provided.")
     is_single = not is_list and len(parts) == 1 and parts[0] is shared_vars
@@ -312,8 +312,21 @@ def _kept(pool: Pool, shared_vars: Any, numbers: list[int], op: str) -> list[int
     return [
         number
         for number in numbers
-        if number not in named and registry.variable(number).get().dtype.kind not in "fc"
+        if number not in named and not device.is_float(_kind(registry.variable(number)))
     ]
+
+
+def _kind(variable: Any) -> str:
+    value = variable.raw()
+    return device.kind_of(value if device.is_there(value) else variable.get())
+
+
+def _place(variable: Any) -> Any:
+    """What the others need to know of a variable that is broadcast."""
+    if device.is_there(variable.raw()):
+        return device.PREFIX, ()
+    held = variable.get()
+    return held.dtype.str, held.shape
 
 
 def _run(pool: Pool, verb: str, *details: Any) -> Any:
@@ -363,10 +376,12 @@ def _chunks(length: int, size: int, master: int) -> list[tuple[int, int]]:
 
 
 def _joined(arrays: list[Any], nd_up: int) -> Any:
-    shapes = [array.shape for array in arrays]
+    shapes = [tuple(array.shape) for array in arrays]
     compared = [shape[1:] for shape in shapes] if nd_up == 0 else shapes
     if len(set(compared)) > 1 or (nd_up == 0 and not all(shapes)):
         return arrays
+    if device.is_there(arrays[0]):
+        return device.joined(arrays, nd_up)
     return np.stack(arrays) if nd_up else np.concatenate(arrays)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.functions import device
 from unisono.functions.batch import edges
 from unisono.functions.outputs import Accumulator
 from unisono.functions.variables import Variable, parts_of, wrap
@@ -70,7 +71,7 @@ class Evaluator:
 
     def _run_slices(self, arguments: list[Any], chosen: list[Any], rows: int, slices: int) -> list[Any]:
         scattered = self.definition.scattered
-        accumulators = [Accumulator(mode, self.definition.weighted) for mode in self.definition.output_modes]
+        accumulators: list[Any] = []
         pending = [_PendingUpdate(variable, mode) for variable, mode in self._updates]
         bounds = edges(0, rows, min(slices, rows))
         try:
@@ -79,9 +80,9 @@ class Evaluator:
                     update.begin()
                 self._take(chosen, slice(low, high))
                 cut = [one[low:high] for one in arguments[:scattered]]
-                for accumulator, value in zip(
-                    accumulators, self.kernel.run([*cut, *arguments[scattered:]]), strict=True
-                ):
+                values = list(self.kernel.run([*cut, *arguments[scattered:]]))
+                accumulators = accumulators or self._accumulators(values)
+                for accumulator, value in zip(accumulators, values, strict=True):
                     accumulator.add(value, high - low)
                 for update in pending:
                     update.add()
@@ -92,6 +93,11 @@ class Evaluator:
         for update in pending:
             update.finish()
         return [accumulator.result() for accumulator in accumulators]
+
+    def _accumulators(self, values: list[Any]) -> list[Any]:
+        kinds = [device.Accumulator if device.is_there(value) else Accumulator for value in values]
+        weighted, modes = self.definition.weighted, self.definition.output_modes
+        return [kind(mode, weighted) for kind, mode in zip(kinds, modes, strict=True)]
 
     def _take(self, chosen: list[Any], rows: slice | None) -> None:
         for variable, part in zip(self.sliceables, chosen, strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions import outputs
+from unisono.functions import device, outputs
 from unisono.functions.batch import Place
 from unisono.functions.member import Maker, Member
 from unisono.functions.variables import Variable
@@ -19,6 +19,8 @@ class Move:
     """What all moves have in common: the variables, and a look at everybody's types and shapes."""
 
     operation = "move"
+    stays = False
+    """Whether values on a device are moved there, and not through memory that all can read."""
 
     def __init__(self, member: Member, numbers: list[int]) -> None:
         self.member = member
@@ -38,13 +40,15 @@ class Move:
 
     def kinds(self) -> list[Kind]:
         """This rank's types and shapes."""
-        arrays = [variable.get() for variable in self.variables]
-        return [(array.dtype.str, array.shape) for array in arrays]
+        return [_kind(variable) for variable in self.variables]
 
     def lend_all(self) -> list[tuple[str, tuple[int, ...], int]]:
         """Copies this rank's values to where all can read them."""
         shown = []
         for variable in self.variables:
+            if self.stays and device.is_there(variable.raw()):
+                shown.append((*_kind(variable), -1))
+                continue
             array = variable.get()
             shown.append((array.dtype.str, array.shape, self.member.lend(array)))
         return shown
@@ -59,7 +63,7 @@ class Move:
         for at, variable in enumerate(self.variables):
             kinds = [one[at][:2] for one in shown]
             if len({(kind, shape[skip:]) for kind, shape in kinds}) > 1:
-                each = ", ".join(f"{np.dtype(kind).name} {shape}" for kind, shape in kinds)
+                each = ", ".join(f"{device.title(kind)} {shape}" for kind, shape in kinds)
                 return ValueError(
                     f"{self.operation}: expected {variable.name} to have one type and shape on all workers, "
                     f"received {each}"
@@ -76,10 +80,21 @@ class Broadcast(Move):
         super().__init__(member, numbers)
         self._places = places
 
+    def prepare(self) -> Any:
+        """Shows on which device values are, if any are on one."""
+        return self.kinds() if any(place[0] == device.PREFIX for place in self._places) else None
+
+    def problem(self, shown: list[Any]) -> Exception | None:
+        """What is on a device at one rank must be like that on all."""
+        return self.differences(shown, 0) if shown[0] is not None else None
+
     def finish(self, shown: list[Any]) -> None:
         """Copies them."""
         link, member = self.member.link, self.member
         for variable, place in zip(self.variables, self._places, strict=True):
+            if place[0] == device.PREFIX:
+                variable.put(device.broadcast(member, variable.raw()))
+                continue
             if len(place) == 3:
                 variable.set(link.view(*place))
                 continue
@@ -121,6 +136,7 @@ class Gather(Move):
     """The master gets everybody's values."""
 
     operation = "gather"
+    stays = True
 
     def prepare(self) -> Any:
         """Lends this rank's."""
@@ -128,9 +144,24 @@ class Gather(Move):
 
     def finish(self, shown: list[Any]) -> Any:
         """The master copies them: for each variable a list over ranks."""
-        if not self.member.is_master:
-            return None
-        return [[np.array(self.read(one[at])) for one in shown] for at in range(len(self.variables))]
+        return [
+            self._collect(variable, [one[at] for one in shown]) for at, variable in enumerate(self.variables)
+        ]
+
+    def problem(self, shown: list[Any]) -> Exception | None:
+        """What is on a device at one rank must be on all."""
+        for at, variable in enumerate(self.variables):
+            kinds = {one[at][0] for one in shown}
+            if len(kinds) > 1 and any(kind.startswith(device.PREFIX) for kind in kinds):
+                each = ", ".join(device.title(one[at][0]) for one in shown)
+                return ValueError(f"gather: expected {variable.name} in one kind of memory, received {each}")
+        return None
+
+    def _collect(self, variable: Variable, shown: list[device.Shown]) -> Any:
+        member = self.member
+        if device.is_there(variable.raw()):
+            return device.gathered(member, variable.raw(), [shape for _, shape, _ in shown], member.master)
+        return [np.array(self.read(one)) for one in shown] if member.is_master else None
 
 
 class AllGather(Move):
@@ -142,6 +173,8 @@ class AllGather(Move):
         """Lends this rank's."""
         return self.lend_all()
 
+    stays = True
+
     def problem(self, shown: list[Any]) -> Exception | None:
         """Rows must fit together."""
         if any(not one[at][1] for one in shown for at in range(len(self.variables))):
@@ -151,6 +184,10 @@ class AllGather(Move):
     def finish(self, shown: list[Any]) -> None:
         """Puts them together."""
         for at, variable in enumerate(self.variables):
+            if device.is_there(variable.raw()):
+                parts = device.gathered(self.member, variable.raw(), [one[at][1] for one in shown], None)
+                variable.put(device.joined(parts or [], 0))
+                continue
             variable.set(np.concatenate([self.read(one[at]) for one in shown]))
 
 
@@ -168,6 +205,9 @@ class Reduce(Move):
         """Shows types and shapes; values of types that cannot be combined together are lent."""
         shown = []
         for variable in self.variables:
+            if device.is_there(variable.raw()):
+                shown.append((*_kind(variable), -1))
+                continue
             array = variable.get()
             place = -1 if array.dtype in outputs.CARRIED else self.member.lend(array)
             shown.append((array.dtype.str, array.shape, place))
@@ -177,11 +217,12 @@ class Reduce(Move):
         """Types and shapes must agree, and averages must exist."""
         if self._op == "avg":
             for at, variable in enumerate(self.variables):
-                kind = np.dtype(shown[0][at][0])
-                if kind.kind not in "fc":
+                kind = shown[0][at][0]
+                if not device.is_float(kind):
                     return TypeError(
-                        f"{self.operation}: expected floating point for op 'avg', received {kind.name} in "
-                        f"{variable.name}; leave it out, use 'max', or name the module that has it"
+                        f"{self.operation}: expected floating point for op 'avg', received "
+                        f"{device.title(kind)} in {variable.name}; leave it out, use 'max', or name "
+                        "the module that has it"
                     )
         return self.differences(shown, 0)
 
@@ -195,6 +236,8 @@ class Reduce(Move):
     def _combine(self, variable: Variable, shown: list[Any]) -> Any:
         link, member = self.member.link, self.member
         gets_it = self.everybody or member.is_master
+        if device.is_there(variable.raw()):
+            return self._combine_on_device(variable)
         if shown[0][2] >= 0:
             if gets_it:
                 return self._keep(variable, outputs.fold(self._op, [self.read(one) for one in shown]))
@@ -213,6 +256,16 @@ class Reduce(Move):
             return None
         array = flat.reshape(held.shape)
         return array if np.may_share_memory(array, held) else self._keep(variable, array)
+
+    def _combine_on_device(self, variable: Variable) -> Any:
+        held = variable.raw()
+        if self.everybody:
+            whole = device.all_reduced(self.member, held, self._op)
+        else:
+            whole = device.reduced(self.member, held, self._op)
+        if whole is not None and self._in_place:
+            variable.put(whole)
+        return whole
 
     def _keep(self, variable: Variable, array: Any) -> Any:
         if self._in_place:
@@ -280,6 +333,13 @@ class GetShapes(Move):
     def finish(self, shown: list[Any]) -> Any:
         """For each variable a list over ranks."""
         return [[one[at][1] for one in shown] for at in range(len(self.variables))]
+
+
+def _kind(variable: Variable) -> Kind:
+    value = variable.raw()
+    if not device.is_there(value):
+        value = variable.get()
+    return device.kind_of(value), tuple(value.shape)
 
 
 def _writable(array: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from unisono.functions.device import is_float, title
+
 MODES = ("avg", "sum", "prod", "min", "max", "gather", None)
 """How an output of all workers becomes one; None keeps the master's own."""
 
@@ -35,13 +37,13 @@ def check_mode(mode: Any, position: int, what: str = "output") -> str | None:
     return found
 
 
-def check_average(dtype: Any, position: int) -> None:
+def check_average(kind: str, position: int) -> None:
     """Fails for an average that would not be a number of its own type."""
-    if np.dtype(dtype).kind not in "fc":
+    if not is_float(kind):
         raise TypeError(
             f"Cannot average integer dtype: output {position} expected floating point for mode 'avg', "
             "received "
-            f"{np.dtype(dtype).name}; use 'sum', or cast the output"
+            f"{title(kind)}; use 'sum', or cast the output"
         )
 
 

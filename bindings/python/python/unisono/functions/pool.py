@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from unisono import _native
+from unisono.devices import assignment, installed
 from unisono.errors import Error
+from unisono.functions import device
 from unisono.functions.batch import Place
 from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluate import Definition, Evaluator
@@ -41,7 +43,13 @@ class Pool:
     """The master's side: its workers, and what it has told them."""
 
     def __init__(
-        self, size: int, master: int, profile: bool, threads: int | None, timeout: float | None
+        self,
+        size: int,
+        master: int,
+        profile: bool,
+        threads: int | None,
+        timeout: float | None,
+        devices: list[str] | None,
     ) -> None:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -50,10 +58,12 @@ class Pool:
         self._lock = threading.RLock()
         self._lost: BaseException | None = None
         self._pid = os.getpid()
+        own = [{} if not devices else _with_device(devices, rank, size) for rank in range(size)]
         try:
             for rank in range(size):
                 if rank != master:
-                    self._start(rank, master, profile, threads)
+                    self._start(rank, master, profile, threads, own[rank])
+            os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
             self.member = Member(Link(world, timeout or FOREVER), master)
             self.supply = Supply(self.member, self._tell)
@@ -61,7 +71,7 @@ class Pool:
             self._end_processes(0)
             raise
 
-    def _start(self, rank: int, master: int, profile: bool, threads: int | None) -> None:
+    def _start(self, rank: int, master: int, profile: bool, threads: int | None, own: dict[str, str]) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
@@ -69,6 +79,7 @@ class Pool:
             # Workers that each use all cores only get in each other's way.
             environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(self._job.environment(rank))
+        environment.update(own)
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps([sys.path, master, profile])],
             env=environment,
@@ -152,6 +163,7 @@ class Pool:
                 # Somebody was lost, or is stuck: there is nothing left to say.
                 pass
         self._end_processes(grace)
+        os.environ.pop(device.VARIABLE, None)
         self.supply.end()
         self.member.link.world.shutdown()
 
@@ -171,6 +183,10 @@ class Pool:
             watcher.join()
 
 
+def _with_device(devices: list[str], rank: int, size: int) -> dict[str, str]:
+    return {**assignment(devices, rank, size), device.VARIABLE: "1"}
+
+
 class _Lent(threading.local):
     """Memory that a thread's next command lends to the workers."""
 
@@ -188,6 +204,7 @@ def fork(
     threads: int | None = None,
     timeout: float | None = None,
     profile_workers: bool = False,
+    use_gpu: bool = False,
 ) -> int:
     """Starts worker processes. This process is the master: it drives them, and works too.
 
@@ -195,17 +212,20 @@ def fork(
     What they print goes to this process's standard error.
 
     Args:
-        n: How many processes work, this one included; by default one for each core.
+        n: How many processes work, this one included; by default one for each core, or for each device.
         master_rank: Which rank this process is.
         threads: How many threads each worker may use for its arithmetic; by default OMP_NUM_THREADS, or 1.
         timeout: Seconds that a call may take; by default as long as the workers live.
         profile_workers: Whether each worker writes its profile to ``synk_worker_{rank}.prof`` at the end.
+        use_gpu: Whether each process computes on a CUDA device of its own, and sees no other; more processes
+            than devices share them. PyTorch functions then get their inputs on the device, and what they
+            return from there stays there. Call it before CUDA is first used in this process.
 
     Returns:
         How many processes work.
 
     Raises:
-        RuntimeError: There are workers already.
+        RuntimeError: There are workers already, or no device where one was wanted.
         TypeError: The number of workers is not a whole number.
         ValueError: There would be no worker, or no such rank.
 
@@ -220,14 +240,17 @@ def fork(
         raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
-    size = len(os.sched_getaffinity(0)) if n is None else int(n)
+    devices = installed() if use_gpu else None
+    if use_gpu and not devices:
+        raise RuntimeError("fork: expected a CUDA device for use_gpu=True, found none; leave it out")
+    size = len(devices or os.sched_getaffinity(0)) if n is None else int(n)
     if size < 1:
         raise ValueError(f"fork: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
         raise ValueError(f"fork: expected a master_rank from 0 to {size - 1}, received {master_rank}")
     if not sys.executable:
         raise RuntimeError("fork: expected a Python interpreter in sys.executable, received none")
-    _pool = Pool(size, master_rank, profile_workers, threads, timeout)
+    _pool = Pool(size, master_rank, profile_workers, threads, timeout, devices)
     return size
 
 

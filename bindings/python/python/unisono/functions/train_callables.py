@@ -78,6 +78,11 @@ def _mean(vector: Any) -> Any:
     return vector[:-1] / vector[-1]
 
 
+def _sum_type(names: list[str]) -> np.dtype[Any]:
+    """The type of gradients and their sums: NumPy has no bfloat16, and steps are better in float32."""
+    return np.result_type(*("float32" if name == "bfloat16" else name for name in names))
+
+
 def _title(loss: Any, part: str) -> str:
     return f"{part} of {getattr(loss, '__name__', None) or type(loss).__name__}"
 
@@ -95,7 +100,8 @@ def _torch(
             f"{len(every)} that do not"
         )
     count = sum(one.numel() for one in tensors)
-    dtype = np.dtype(str(tensors[0].dtype).removeprefix("torch."))
+    dtype = _sum_type([str(one.dtype).removeprefix("torch.") for one in tensors])
+    held_as = getattr(torch, dtype.name)
     vector = shared(np.zeros(count + 1, dtype), "vector")
     state, rate = _state(rule, count, dtype), _rate(settings, dtype)
 
@@ -110,7 +116,7 @@ def _torch(
                 "model was replaced, make the training function again"
             )
         pieces = [
-            torch.zeros(one.numel(), dtype=one.dtype) if piece is None else piece.reshape(-1)
+            torch.zeros(one.numel(), dtype=held_as) if piece is None else piece.reshape(-1).to(held_as)
             for one, piece in zip(tensors, found, strict=True)
         ]
         flat, weight = torch.cat(pieces), _weight(own, weighted)
@@ -149,14 +155,20 @@ def _torch(
 def _jax(
     loss: Any, params: Any, sliceables: list[Any], rule: Rule, settings: dict[str, Any], weighted: bool
 ) -> TrainFunction:
-    import jax
-    import jax.numpy as jnp
+    try:
+        import jax
+        import jax.numpy as jnp
+    except ImportError as error:
+        raise ImportError(
+            "make_train_function: expected JAX for the gradient of a loss over shared arrays, received none; "
+            "pip install jax, or pass a PyTorch module as params"
+        ) from error
 
     trained: list[Shared] = list(params)
     check_names(loss, "params", trained)
     shapes = [one.value.shape for one in trained]
     sizes = [int(np.prod(shape)) for shape in shapes]
-    dtype = np.asarray(trained[0].value).dtype
+    dtype = _sum_type([str(np.asarray(one.value).dtype) for one in trained])
     vector = shared(np.zeros(sum(sizes) + 1, dtype), "vector")
     state, rate = _state(rule, sum(sizes), dtype), _rate(settings, dtype)
     keys = [one.name for one in trained]
@@ -169,8 +181,15 @@ def _jax(
         def of(values: list[Any]) -> Any:
             return loss(*rows, **shareds, **dict(zip(keys, values, strict=True)))
 
-        value, found = jax.value_and_grad(of)(values)
-        flat, weight = jnp.concatenate([piece.reshape(-1) for piece in found]), _weight(own, weighted)
+        try:
+            value, found = jax.value_and_grad(of)(values)
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                "loss: expected a function that computes with jax.numpy, as its gradient is wanted, received "
+                "one that computes with NumPy; write jnp for np in it, with import jax.numpy as jnp"
+            ) from error
+        pieces = [piece.reshape(-1).astype(dtype) for piece in found]
+        flat, weight = jnp.concatenate(pieces), _weight(own, weighted)
         flat = flat * weight if weight else jnp.zeros_like(flat)
         return updated(value, vector=jnp.concatenate([flat, jnp.array([weight], flat.dtype)]))
 
@@ -180,7 +199,7 @@ def _jax(
         step, new = rule.formula(jnp, _mean(shareds["vector"]), held, own)
         pieces = jnp.split(step, np.cumsum(sizes)[:-1])
         changed = {
-            key: rule.keep(shareds[key], own) + piece.reshape(shape)
+            key: (rule.keep(shareds[key], own) + piece.reshape(shape)).astype(shareds[key].dtype)
             for key, piece, shape in zip(keys, pieces, shapes, strict=True)
         }
         return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})

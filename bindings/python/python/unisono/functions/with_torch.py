@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unisono.functions import device
 from unisono.functions.callables import Callable, Kernel
 from unisono.functions.shared import Shared
 
@@ -23,7 +24,9 @@ class TorchKernel(Kernel):
     """Whether it changes its inputs; None before the first call."""
 
     def argument(self, array: Any) -> Any:
-        """A tensor over the same memory, or a copy."""
+        """A tensor over the same memory, or a copy; on a device always a copy."""
+        if device.computes_there():
+            return torch.from_numpy(array).cuda()
         return torch.from_numpy(array) if self._writes is False else torch.tensor(array)
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
@@ -44,16 +47,19 @@ class TorchKernel(Kernel):
         return result
 
     def value(self, shared: Shared) -> Any:
-        """A tensor over the shared array's own memory."""
-        return torch.from_numpy(shared.value)
+        """A tensor over the shared array's own memory, or a copy on the device."""
+        value = torch.from_numpy(shared.value)
+        return value.cuda() if device.computes_there() else value
 
     def result(self, value: Any) -> Any:
-        """A NumPy array over the same memory."""
+        """A NumPy array over the same memory; what a worker with a device has computed there stays there."""
+        if device.computes_there() and device.is_there(value):
+            return value.detach()
         return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
     def stored(self, value: Any) -> Any:
         """A shared array's new value."""
-        return np.array(self.result(value))
+        return np.array(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
 
 
 def kernel(definition: Callable) -> Kernel:

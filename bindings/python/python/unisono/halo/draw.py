@@ -32,6 +32,11 @@ def draw(grid: Grid, what: GlobalArray | Window | None, rank: int | None) -> Pic
     if what is None:
         return _draw_grid(grid)
     array = what.input if isinstance(what, Window) else what
+    if not isinstance(array, GlobalArray):
+        raise UsageError(
+            f"show: expected an array, a window over one, or nothing, received {type(what).__name__}; pass "
+            "one of these"
+        )
     if array.grid.axes != grid.axes:
         raise UsageError(
             f"show: expected something on the grid {grid}, received {what}; show it on its own grid"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from unisono import _native
-from unisono.arrays import bfloat16, name_of
+from unisono.arrays import name_of
 from unisono.errors import UsageError
 from unisono.halo.grid import Grid
-from unisono.halo.options import IDENTITY, boundaries, for_each, paddings, window_dimensions
-from unisono.halo.window import Window, empty_like
+from unisono.halo.options import IDENTITY, boundaries, count_of, counts, paddings, window_dimensions
+from unisono.halo.places import device_of, empty_like, nothing_like
+from unisono.halo.window import Window, shape_of
 
 _DEFAULT_DIMENSIONS = {"w": -1, "h": -2, "d": -3, "data": 0}
 _TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
@@ -57,13 +57,16 @@ class GlobalArray:
             sizes: How long the parts along an axis are, where they are not to be as even as possible. By
                 default the first ones are one longer than the others.
         """
-        self.shape: tuple[int, ...] = tuple(int(extent) for extent in shape)
+        self.shape: tuple[int, ...] = tuple(count_of("GlobalArray", "the shape", one) for one in shape)
         """The shape of the whole array."""
         self.grid: Grid = grid
         """The ranks."""
         self.split: dict[str, int] = _split(self.shape, grid, split)
         """The dimension that each axis divides."""
-        given = [(axis, [int(size) for size in parts]) for axis, parts in (sizes or {}).items()]
+        given = [
+            (axis, [count_of("GlobalArray", f"the sizes along {axis}", one) for one in parts])
+            for axis, parts in (sizes or {}).items()
+        ]
         self._layout = _native.Layout(
             list(grid.axes.items()), list(self.shape), list(self.split.items()), given
         )
@@ -117,7 +120,12 @@ class GlobalArray:
         Returns:
             The rank; of those that have copies, the one at this rank's place on the axes that divide nothing.
         """
-        return self._layout.owner([int(one) for one in index], self.grid.rank)
+        if len(index) != len(self.shape):
+            raise UsageError(
+                f"index: expected {len(self.shape)} numbers, one for each dimension of {self.shape}, "
+                f"received {len(index)}; pass one for each"
+            )
+        return self._layout.owner([count_of("index", "an index", one) for one in index], self.grid.rank)
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...] | None:
         """Where an element of the whole array is in this rank's part.
@@ -157,7 +165,9 @@ class GlobalArray:
         here = self.grid.rank == root
         fits = not here or (x is not None and tuple(x.shape) == self.shape and name_of(x.dtype) in _TYPES)
         # The others learn the type from the root, or that there is nothing to wait for.
-        code = np.array([_TYPES.index(name_of(x.dtype)) if here and fits and x is not None else -1])
+        code = np.array([-1, 0])
+        if here and fits and x is not None:
+            code[:] = _TYPES.index(name_of(x.dtype)), device_of(x) is not None
         self.grid.group.broadcast(code, root, timeout=timeout)
         if code[0] < 0:
             received = "none" if x is None else f"{tuple(x.shape)} {name_of(x.dtype)}"
@@ -166,9 +176,9 @@ class GlobalArray:
                 f"{received if here else 'another one there'}; pass the whole array on that rank"
             )
         name = _TYPES[int(code[0])]
-        source = x if here else _nothing(x, len(self.shape), name)
+        source = x if here else nothing_like(x, len(self.shape), name, bool(code[1]))
         out = empty_like(source, self.local_shape)
-        self._once("scatter", root, name, timeout).forward([source], [out], timeout)
+        self._once("scatter", root, source, timeout).forward([source], [out], timeout)
         return out
 
     def gather(self, x: Any, root: int | None = 0, *, timeout: float | None = None) -> Any:
@@ -185,7 +195,7 @@ class GlobalArray:
         self._check(x, "gather")
         gets = root is None or root == self.grid.rank
         out = empty_like(x, self.shape if gets else (0,) * len(self.shape))
-        self._once("gather", root, name_of(x.dtype), timeout).forward([x], [out], timeout)
+        self._once("gather", root, x, timeout).forward([x], [out], timeout)
         return out if gets else None
 
     def repartition(self, x: Any, to: GlobalArray, *, timeout: float | None = None) -> Any:
@@ -200,11 +210,12 @@ class GlobalArray:
             This rank's part as `to` divides it.
         """
         self._check(x, "repartition")
-        key = ("repartition", tuple(to.split.items()), str(to.sizes), name_of(x.dtype))
+        dtype, device = name_of(x.dtype), device_of(x)
+        key = ("repartition", tuple(to.split.items()), str(to.sizes), dtype, device)
         if key not in self._exchanges:
             plan = _native.HaloPlan.repartition(self._layout, to._layout, self.grid.rank)
             native = self.grid.group._native
-            self._exchanges[key] = _native.HaloExchange(native, plan, name_of(x.dtype), 1, True, timeout)
+            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (True, device), timeout)
         out = empty_like(x, to.local_shape)
         self._exchanges[key].forward([x], [out], timeout)
         return out
@@ -248,18 +259,13 @@ class GlobalArray:
         """
         chosen = window_dimensions(kernel, dims, self.shape, self.split)
         count = len(chosen)
-        kernels = [int(one) for one in for_each("kernel", kernel, count)]
-        strides = [int(one) for one in for_each("stride", stride, count)]
-        dilations = [int(one) for one in for_each("dilation", dilation, count)]
+        kernels = counts("kernel", kernel, count, 1)
+        strides = counts("stride", stride, count, 1)
+        dilations = counts("dilation", dilation, count, 1)
         pads = paddings(padding, kernels, dilations, strides)
-        extras = [int(one) for one in for_each("output_padding", output_padding, count)]
+        extras = counts("output_padding", output_padding, count)
         numbers = [IDENTITY] * len(self.shape)
         for at, dim in enumerate(chosen):
-            values = (kernels[at], strides[at], dilations[at], *pads[at], extras[at])
-            if any(value < 0 for value in values):
-                raise UsageError(
-                    f"window: expected numbers of 0 or more, received {values}; correct the window"
-                )
             shape = (kernels[at], strides[at], dilations[at], *pads[at])
             numbers[dim] = (*shape, transposed, extras[at], ceil_mode)
         edges = boundaries(boundary, chosen, self.split, len(self.shape))
@@ -296,15 +302,16 @@ class GlobalArray:
         return self.window(kernel, **window).adjoint(gradient)
 
     def _check(self, x: Any, operation: str) -> None:
-        if tuple(x.shape) != self.local_shape:
+        if shape_of(x) != self.local_shape:
             self.grid.group._native.skip_call()
             raise UsageError(
                 f"rank {self.grid.rank}: {operation}: expected this rank's part, of the shape "
-                f"{self.local_shape}, received {tuple(x.shape)}; take whole[array.region]"
+                f"{self.local_shape}, received {shape_of(x) or type(x).__name__}; take whole[array.region]"
             )
 
-    def _once(self, what: str, root: int | None, dtype: str, timeout: float | None) -> _native.HaloExchange:
-        key = (what, root, dtype)
+    def _once(self, what: str, root: int | None, x: Any, timeout: float | None) -> _native.HaloExchange:
+        dtype, device = name_of(x.dtype), device_of(x)
+        key = (what, root, dtype, device)
         if key not in self._exchanges:
             rank, native = self.grid.rank, self.grid.group._native
             if what == "scatter":
@@ -312,16 +319,8 @@ class GlobalArray:
             else:
                 plan = _native.HaloPlan.gather(self._layout, root, rank)
             # Whole arrays travel seldom: no room is kept in shared memory for them.
-            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, False, timeout)
+            self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (False, device), timeout)
         return self._exchanges[key]
-
-
-def _nothing(like: Any, dimensions: int, dtype: str) -> Any:
-    """An empty array of this type, from the library of `like`."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(like, torch.Tensor):
-        return torch.empty((0,) * dimensions, dtype=getattr(torch, dtype))
-    return np.empty((0,) * dimensions, bfloat16() if dtype == "bfloat16" else dtype)
 
 
 def _split(shape: tuple[int, ...], grid: Grid, split: Mapping[str, int] | None) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from unisono import _native
 from unisono.errors import UsageError
 from unisono.group import Group
+from unisono.halo.options import count_of
 from unisono.world import world
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Grid:
         """
         self.group: Group = world() if group is None else group
         """The ranks."""
-        wanted = [(name, int(size)) for name, size in axes.items()]
+        wanted = [(name, count_of("grid", f"the axis {name}", size, -1)) for name, size in axes.items()]
         self.axes: dict[str, int] = dict(_native.grid_axes(wanted, self.group.size))
         """How many ranks each axis has."""
         self.rank: int = self.group.rank

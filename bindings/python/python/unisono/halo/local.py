@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unisono import _native
-from unisono.errors import PeerLost
+from unisono.errors import PeerLost, UsageError
 from unisono.group import Group
 from unisono.halo.grid import Grid
+from unisono.halo.options import count_of
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
@@ -18,19 +19,27 @@ if TYPE_CHECKING:
     from unisono.halo.window import Window
 
 R = TypeVar("R")
+_GRACE = 1.0  # seconds that ranks get to fail by themselves after one has failed
 
 
 class LocalGrid:
     """A grid whose ranks are threads of this process; made by `local_grid`."""
 
     def __init__(self, **axes: int) -> None:
-        self._worlds = _native.World.threads(math.prod(axes.values()))
+        if any(size == -1 for size in axes.values()):
+            raise UsageError(
+                "local_grid: expected how many ranks each axis has, received -1; there are as many threads "
+                "as the axes make"
+            )
+        sizes = [count_of("local_grid", f"the axis {name}", size, 1) for name, size in axes.items()]
+        self._worlds = _native.World.threads(math.prod(sizes))
         self.grids: list[Grid] = [Grid(Group(world.group()), **axes) for world in self._worlds]
         """Each rank's own grid, in rank order."""
         self.axes: dict[str, int] = self.grids[0].axes
         """How many ranks each axis has."""
         self.size: int = len(self.grids)
         """How many ranks there are."""
+        self._ended: list[int] = []
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={size}" for name, size in self.axes.items())
@@ -53,8 +62,14 @@ class LocalGrid:
             The results, in rank order.
 
         Raises:
-            Exception: What the first rank that failed raised.
+            Exception: What the first rank that failed raised. If others still wait for it, it leaves them,
+                and the grid cannot be used again.
         """
+        if self._ended:
+            raise UsageError(
+                f"local_grid: expected ranks that go on, received a grid whose ranks {self._ended} failed "
+                "while others waited for them; make another one"
+            )
         results: list[Any] = [None] * self.size
         failures: list[BaseException | None] = [None] * self.size
 
@@ -68,13 +83,23 @@ class LocalGrid:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(_GRACE)
+            while thread.is_alive():
+                self._leave([rank for rank, failure in enumerate(failures) if failure is not None])
+                thread.join(_GRACE)
         raised = [failure for failure in failures if failure is not None]
         # Who only lost the others says less than those who know why.
         raised.sort(key=lambda failure: isinstance(failure, PeerLost))
         if raised:
             raise raised[0]
         return results
+
+    def _leave(self, failed: list[int]) -> None:
+        """Lets ranks that failed go, so that those who wait for them do not wait for ever."""
+        for rank in failed:
+            if rank not in self._ended:
+                self._ended.append(rank)
+                self._worlds[rank].shutdown()
 
     def show(self, what: GlobalArray | Window | None = None, rank: int | None = None) -> Picture:
         """Draws who has what; see `Grid.show`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unisono.errors import UsageError
@@ -20,6 +21,33 @@ IDENTITY: WindowNumbers = (1, 1, 1, 0, 0, False, 0, False)
 """The window of dimensions that are taken element by element."""
 
 
+def count_of(operation: str, name: str, value: Any, least: int = 0) -> int:
+    """A whole number that a user gave.
+
+    Args:
+        operation: What it is for.
+        name: What it is.
+        value: What was given.
+        least: The smallest that makes sense.
+
+    Returns:
+        The number.
+
+    Raises:
+        UsageError: It is none, or too small.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise UsageError(
+            f"{operation}: expected a whole number of {least} or more for {name}, received {value!r}; "
+            "correct it"
+        )
+    return number
+
+
 def window_dimensions(
     kernel: Any, dims: Sequence[int] | None, shape: Sequence[int], split: Mapping[str, int]
 ) -> list[int]:
@@ -35,8 +63,8 @@ def window_dimensions(
         Their numbers, in order.
     """
     if dims is not None:
-        chosen = [dim + len(shape) if dim < 0 else dim for dim in dims]
-    elif isinstance(kernel, int):
+        chosen = [int(dim) + len(shape) if dim < 0 else int(dim) for dim in dims]
+    elif not isinstance(kernel, Sequence):
         chosen = sorted(dim for axis, dim in split.items() if axis != "data")
     else:
         chosen = list(range(len(shape) - len(kernel), len(shape)))
@@ -59,7 +87,7 @@ def for_each(name: str, value: Any, count: int) -> list[Any]:
     Returns:
         The values.
     """
-    if isinstance(value, (int, float, str)):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         return [value] * count
     values = list(value)
     if len(values) != count:
@@ -68,6 +96,21 @@ def for_each(name: str, value: Any, count: int) -> list[Any]:
             f"received {len(values)}; see dims="
         )
     return values
+
+
+def counts(name: str, value: Any, count: int, least: int = 0) -> list[int]:
+    """One whole number for each dimension of a window.
+
+    Args:
+        name: What they are.
+        value: One for all, or a sequence with one for each.
+        count: How many dimensions there are.
+        least: The smallest that makes sense.
+
+    Returns:
+        The numbers.
+    """
+    return [count_of("window", name, one, least) for one in for_each(name, value, count)]
 
 
 def paddings(
@@ -95,8 +138,8 @@ def paddings(
         return [(span // 2, span - span // 2) for span in spans]
     pairs = []
     for one in for_each("padding", padding, len(kernel)):
-        before, after = (one, one) if isinstance(one, int) else one
-        pairs.append((int(before), int(after)))
+        before, after = one if isinstance(one, Sequence) else (one, one)
+        pairs.append((count_of("window", "padding", before), count_of("window", "padding", after)))
     return pairs
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import UsageError
 from unisono.halo.options import WindowNumbers, Words
+from unisono.halo.places import device_of, empty_like
 
 if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
@@ -23,8 +22,8 @@ _HALVES = ("float16", "bfloat16")
 class Window:
     """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
 
-    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives. The first call for a type
-    makes what it needs in shared memory; later ones only copy.
+    Arrays are NumPy arrays or PyTorch tensors of any of the types of collectives, in the processor's memory
+    or in CUDA memory. The first call for a type makes what it needs in shared memory; later ones only copy.
 
     Example:
         >>> import numpy as np, unisono as uni
@@ -55,7 +54,7 @@ class Window:
         self.edges: tuple[tuple[Words, Words], ...] = tuple(edges)
         """The boundary before and after each dimension: its name and value."""
         self._plan = self._plan_of(array.grid.rank)
-        self._exchanges: dict[tuple[str, int], _native.HaloExchange] = {}
+        self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
 
     def __repr__(self) -> str:
         return f"<unisono.Window {self.input.shape} -> {self.output.shape}; padded here {self.padded_shape}>"
@@ -145,8 +144,8 @@ class Window:
         Args:
             gradient: Of the padded array; or a list.
             out: Where to put the result; by default a new array.
-            overwrite: Whether `gradient` is needed no more. Then, where it can be, the result is a view of its
-                inner part: only halos move, and no array is made.
+            overwrite: Whether `gradient` is needed no more. Then, where it can be, the result is a view of
+                its inner part: only halos move, and no array is made.
             timeout: Seconds until the call gives up.
 
         Returns:
@@ -155,7 +154,8 @@ class Window:
         if overwrite and out is None:
             arrays = list(gradient) if isinstance(gradient, (list, tuple)) else [gradient]
             self._check(arrays, self.padded_shape, "halo adjoint")
-            if all(name_of(one.dtype) not in _HALVES for one in arrays) and self._holds_parts:
+            here = all(name_of(one.dtype) not in _HALVES and device_of(one) is None for one in arrays)
+            if here and self._holds_parts:
                 self._exchange(arrays, timeout).adjoint_within(arrays, timeout)
                 inner = tuple(
                     slice(before, before + length)
@@ -208,11 +208,11 @@ class Window:
     ) -> tuple[list[Any], list[Any]]:
         several = isinstance(x, (list, tuple))
         inputs = list(x) if several else [x]
+        self._check(inputs, shape, operation)
         if out is None:
             outputs = [empty_like(one, target) for one in inputs]
         else:
             outputs = list(out) if several else [out]
-        self._check(inputs, shape, operation)
         self._check(outputs, target, f"{operation} into out=")
         if len(outputs) != len(inputs) or len({name_of(one.dtype) for one in inputs}) != 1:
             self._refuse(
@@ -222,8 +222,9 @@ class Window:
 
     def _check(self, arrays: Sequence[Any], shape: tuple[int, ...], operation: str) -> None:
         for one in arrays:
-            if tuple(one.shape) != shape:
-                self._refuse(operation, f"an array of the shape {shape}", str(tuple(one.shape)))
+            if shape_of(one) != shape:
+                received = type(one).__name__ if shape_of(one) is None else str(shape_of(one))
+                self._refuse(operation, f"an array of the shape {shape}", received)
         if not arrays:
             self._refuse(operation, "one array or more", "an empty list")
 
@@ -232,14 +233,16 @@ class Window:
         self.input.grid.group._native.skip_call()
         raise UsageError(
             f"rank {self.input.grid.rank}: {operation}: expected {expected}, received {received}; "
-            f"this rank has {self.input.region} of {self.input.shape}"
+            f"this rank has [{', '.join(f'{one.start}:{one.stop}' for one in self.input.region)}] of "
+            f"{self.input.shape}"
         )
 
     def _exchange(self, arrays: list[Any], timeout: float | None) -> _native.HaloExchange:
-        key = (name_of(arrays[0].dtype), len(arrays))
+        dtype, fields, device = key = (name_of(arrays[0].dtype), len(arrays), device_of(arrays[0]))
         if key not in self._exchanges:
             native = self.input.grid.group._native
-            self._exchanges[key] = _native.HaloExchange(native, self._plan, *key, True, timeout)
+            made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
+            self._exchanges[key] = made
         return self._exchanges[key]
 
 
@@ -269,14 +272,13 @@ class Exchange:
         return self.padded
 
 
-def empty_like(x: Any, shape: Sequence[int]) -> Any:
-    """A new array of another shape, from the same library and of the same type.
+def shape_of(x: Any) -> tuple[int, ...] | None:
+    """The shape of an array.
 
     Args:
-        x: A NumPy array or a PyTorch tensor.
-        shape: The shape.
+        x: A NumPy array, a PyTorch tensor, or something else.
 
     Returns:
-        The array, with no particular values.
+        Its shape; None of what is no array.
     """
-    return x.new_empty(tuple(shape)) if hasattr(x, "new_empty") else np.empty(tuple(shape), x.dtype)
+    return tuple(x.shape) if hasattr(x, "shape") and hasattr(x, "dtype") else None

@@ -180,6 +180,8 @@ def _apply(verb: Verb, x: Any) -> Any:
         guarded = dataclasses.replace(verb, host=functools.partial(_guarded, verb.host))
         return tree.unflatten(call(guarded, leaves))
     _settle()
+    if leaves and all(map(is_on_device, leaves)):
+        return tree.unflatten(verb.host(leaves))
     results = verb.host([np.asarray(leaf) for leaf in leaves])
     return tree.unflatten([like(result, leaf) for result, leaf in zip(results, leaves, strict=True)])
 
@@ -204,6 +206,8 @@ def _settle() -> None:
 
 def _fused(arrays: list[Values], call: Callable[[Values], Any]) -> list[Values]:
     """Makes one call on all arrays of a type, laid one behind the other."""
+    if arrays and is_on_device(arrays[0]):
+        return _fused_on_device(arrays, call)
     results: list[Values] = list(arrays)
     for dtype in dict.fromkeys(array.dtype for array in arrays):
         places = [place for place, array in enumerate(arrays) if array.dtype == dtype]
@@ -215,6 +219,48 @@ def _fused(arrays: list[Values], call: Callable[[Values], Any]) -> list[Values]:
             results[place][...] = arrays[place]
         call(flat)
     return results
+
+
+def is_on_device(leaf: Any) -> bool:
+    """Whether an array lies in the memory of one CUDA device.
+
+    Args:
+        leaf: The array.
+
+    Returns:
+        False for what is being traced, spread over devices, or in the processor's memory.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return False
+    devices = leaf.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "gpu"
+
+
+def _fused_on_device(arrays: list[Any], call: Callable[[Any], Any]) -> list[Any]:
+    results = list(arrays)
+    for dtype in dict.fromkeys(array.dtype for array in arrays):
+        places = [place for place, array in enumerate(arrays) if array.dtype == dtype]
+        flat = jnp.array(jnp.concatenate([arrays[place].reshape(-1) for place in places]), copy=True)
+        call(_Fresh(flat.block_until_ready()))
+        end = 0
+        for place in places:
+            begin, end = end, end + arrays[place].size
+            results[place] = flat[begin:end].reshape(arrays[place].shape)
+    return results
+
+
+class _Fresh:
+    """A new array that nobody else has seen: it may be written, though JAX calls it immutable."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        # Without a version, because only the new form says that the memory is read-only.
+        return self._array.__dlpack__(stream=stream)
 
 
 def like(value: Values, leaf: Any) -> Any:

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from unisono.errors import UsageError
-from unisono.jax.collectives import like
+from unisono.group import Group
+from unisono.jax.collectives import all_reduce, is_on_device, like
 from unisono.parameters import ParameterManager as AnyParameterManager
 
 Values = np.ndarray[Any, Any]
@@ -75,6 +76,8 @@ class Tree:
         self._names = [jax.tree_util.keystr(path).strip(".[]'\"") or "array" for path, _ in leaves]
         for name, (_, leaf) in zip(self._names, leaves, strict=True):
             _check(name, leaf)
+        if leaves and all(is_on_device(leaf) for _, leaf in leaves):
+            self.average = self._average
 
     def names(self) -> list[str]:
         """The arrays' places in the tree."""
@@ -87,8 +90,20 @@ class Tree:
     def write(self, values: list[Values]) -> None:
         """Makes a tree of copies of the values, where the arrays lie."""
         leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
-        copies = [like(value, leaf) for value, leaf in zip(values, leaves, strict=True)]
-        part = self._tree.unflatten(copies)
+        self._renew([like(value, leaf) for value, leaf in zip(values, leaves, strict=True)])
+
+    def _average(self, group: Group, factor: float, timeout: float | None) -> None:
+        """Replaces everybody's arrays by their average, on the device."""
+        leaves = [leaf for _, leaf in self._flatten(self.model)[0]]
+        if factor != 1.0:
+            # A mean over no rows is no number, and counts as nothing.
+            leaves = [
+                leaf * leaf.dtype.type(factor) if factor else jax.numpy.zeros_like(leaf) for leaf in leaves
+            ]
+        self._renew(all_reduce(leaves, "avg", group=group, timeout=timeout))
+
+    def _renew(self, leaves: list[Any]) -> None:
+        part = self._tree.unflatten(leaves)
         if _is_module(self.model):
             sys.modules["flax.nnx"].update(self.model, part)
         elif _is_state(self.model):

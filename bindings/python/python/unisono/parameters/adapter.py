@@ -22,6 +22,9 @@ class Parameters(Protocol):
       none.
     - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
     - `swap`: a `Swapping`, if the parameters can take new values without a copy.
+    - `exact`: whether the parameters keep to the last bit what they are given, though `in_place` is false.
+    - `average(group, factor, timeout)`: replaces everybody's parameters by their average in a way of its own,
+      this worker's multiplied by the factor first; all of them, or none and an error.
     - `reduce_gradients(group, op, factor)`: combines the gradients between workers in a way of its own, this
       worker's multiplied by the factor first.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.

@@ -36,7 +36,8 @@ class Keeper:
         self._passing = buffer()
         self._seen: Values | None = None
         self._waiting: Waiting | None = None
-        self._rounds = not parameters.in_place or set(layout.dtypes) != {layout.dtype.name}
+        exact = getattr(parameters, "exact", parameters.in_place)
+        self._rounds = not exact or set(layout.dtypes) != {layout.dtype.name}
         self._sizes = layout.sizes
         self._starts = [0, *accumulate(layout.sizes)][:-1]
         self._forget_rounding()

@@ -197,6 +197,8 @@ class ParameterManager:
         if self._keeper is None:
             self._reduce_gradients()
             return True
+        if self._average("sync"):
+            return True
         values = self._read()
         self._in_step("sync")
         if self._keeper.busy:
@@ -213,6 +215,8 @@ class ParameterManager:
         self._steps.check("flush", self._parameters)
         self._calls = 0
         if self._keeper is None:
+            return
+        if self._average("flush"):
             return
         values = self._read()
         self._in_step("flush")
@@ -282,6 +286,16 @@ class ParameterManager:
         """How much this worker counts in the average at hand."""
         weight, self._weight = self._weight, None
         return 1.0 if weight is None else factor_of(weight, self._steps.workers, "sync", self._timeout)
+
+    def _average(self, action: str) -> bool:
+        """Averages in the way that the model has of its own, if it has one, and not in the background."""
+        average = getattr(self._parameters, "average", None)
+        if average is None or self._background or not isinstance(self._exchange, Averaging):
+            return False
+        self._in_step(action)
+        factor, self._exchange.factor = self._exchange.factor, 1.0
+        average(self._steps.workers, factor, self._timeout)
+        return True
 
     def _reduce_gradients(self) -> None:
         assert self._parameters is not None

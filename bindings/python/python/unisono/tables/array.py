@@ -34,6 +34,7 @@ class ArrayTable(Table):
         *,
         reject_nan: bool = False,
         compression: str = "none",
+        device: Any = None,
         timeout: float | None = None,
         **options: float,
     ) -> None:
@@ -51,6 +52,8 @@ class ArrayTable(Table):
             name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.
             reject_nan: Whether an add that holds a NaN is refused.
             compression: How adds travel between hosts: "none", "float16", "bfloat16", "int8" or "topk:0.01".
+            device: "cuda" or "cuda:1" to keep its values and its updater's state in that device's memory,
+                which ends with the process of the host's first rank; by default they are in the host's.
             timeout: Seconds until the call gives up.
             options: The updater's options, such as ``learning_rate=0.1``, for adds that bring none.
         """
@@ -64,6 +67,7 @@ class ArrayTable(Table):
             name=name,
             reject_nan=reject_nan,
             compression=compression,
+            device=device,
             timeout=timeout,
             options=options,
         )

@@ -10,6 +10,7 @@ import numpy as np
 from unisono.arrays import bfloat16
 from unisono.errors import UsageError
 from unisono.tables.initial import Normal, Uniform
+from unisono.tables.place import on_device, to_host
 
 
 def is_array(x: object) -> bool:
@@ -66,6 +67,8 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     """
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
         return rows
+    if on_device(rows):
+        return _as_int64(rows)
     if is_array(rows) and not isinstance(rows, np.ndarray):
         rows = np.from_dlpack(rows)
     array = np.asarray(rows)
@@ -77,6 +80,13 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
             "pass an integer, a list of them or an int64 array"
         )
     return array.astype(np.int64, copy=False)
+
+
+def _as_int64(rows: Any) -> Any:
+    """Row ids on a device, converted there by their own library."""
+    if "int64" in str(rows.dtype):
+        return rows
+    return rows.long() if hasattr(rows, "long") else rows.astype("int64")
 
 
 def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, float, float, int]]:
@@ -103,7 +113,7 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, flo
                 f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
             )
         return None, ("constant", float(init), 0.0, 0)
-    return values(init, dtype, "table", table), nothing
+    return values(to_host(init) if on_device(init) else init, dtype, "table", table), nothing
 
 
 def consistency(wanted: Any) -> str:

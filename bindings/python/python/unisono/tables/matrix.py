@@ -38,6 +38,7 @@ class MatrixTable(Table):
         *,
         reject_nan: bool = False,
         compression: str = "none",
+        device: Any = None,
         timeout: float | None = None,
         **options: float,
     ) -> None:
@@ -53,6 +54,7 @@ class MatrixTable(Table):
             name: A name of its own; by default "matrix-1" and so on.
             reject_nan: Whether an add that holds a NaN is refused.
             compression: How adds travel between hosts.
+            device: Where it lives.
             timeout: Seconds until the call gives up.
             options: The updater's options.
         """
@@ -66,6 +68,7 @@ class MatrixTable(Table):
             name=name,
             reject_nan=reject_nan,
             compression=compression,
+            device=device,
             timeout=timeout,
             options=options,
         )
@@ -104,6 +107,7 @@ class SparseMatrixTable(Table):
         pipelined: bool = False,
         reject_nan: bool = False,
         compression: str = "none",
+        device: Any = None,
         timeout: float | None = None,
         **options: float,
     ) -> None:
@@ -120,6 +124,7 @@ class SparseMatrixTable(Table):
             pipelined: Whether each worker has two buffers, so that one can be filled while the other is used.
             reject_nan: Whether an add that holds a NaN is refused.
             compression: How adds travel between hosts.
+            device: Where it lives.
             timeout: Seconds until the call gives up.
             options: The updater's options.
         """
@@ -133,6 +138,7 @@ class SparseMatrixTable(Table):
             name=name,
             reject_nan=reject_nan,
             compression=compression,
+            device=device,
             timeout=timeout,
             options=options,
         )

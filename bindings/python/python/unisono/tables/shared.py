@@ -10,6 +10,7 @@ from unisono import _native
 from unisono.arrays import bfloat16, name_of
 from unisono.errors import Error, UsageError
 from unisono.tables import convert
+from unisono.tables.place import ordinal
 from unisono.world import world
 
 N = TypeVar("N", _native.Table, _native.KeyValueTable)
@@ -118,6 +119,7 @@ def make(
     compression: str,
     timeout: float | None,
     options: dict[str, float],
+    device: Any = None,
 ) -> Any:
     """Makes a native table on the default world; the first one also makes the ranks workers and servers.
 
@@ -133,6 +135,7 @@ def make(
         compression: How adds travel between hosts.
         timeout: Seconds until the call gives up.
         options: The updater's options.
+        device: Where it lives; by default in the host's memory.
 
     Returns:
         The native table.
@@ -153,6 +156,7 @@ def make(
         "consistency": convert.consistency(consistency),
         "reject_nan": reject_nan,
         "compression": compression,
+        "device": ordinal(device),
         "add": options,
     }
     more = () if kind == "key_value" else (values,)

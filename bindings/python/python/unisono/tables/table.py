@@ -14,10 +14,11 @@ from unisono.tables.shared import SharedTable
 class Table(SharedTable[_native.Table]):
     """Values that all workers share; made as `ArrayTable`, `MatrixTable` or `SparseMatrixTable`.
 
-    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors in the
-    processor's memory, or anything else that speaks DLPack. An array of the table's type is used where it is,
-    without a copy; one of another type is refused, and one with gaps is refused as `out` and copied as an
-    input. Lists and numbers are converted. Every call takes `timeout` (seconds; the default is the world's).
+    Every rank makes the same tables in the same order. Arrays are NumPy arrays, PyTorch tensors, or anything
+    else that speaks DLPack, in the processor's memory or in that of a CUDA device. An array of the table's
+    type is used where it is, without a copy; one of another type is refused, and one with gaps is refused as
+    `out` and copied as an input. Lists and numbers are converted. Every call takes `timeout` (seconds; the
+    default is the world's).
     """
 
     def __init__(self, native: _native.Table, shape: tuple[int, ...]) -> None:
@@ -30,10 +31,17 @@ class Table(SharedTable[_native.Table]):
 
     def __repr__(self) -> str:
         native, kind = self._native, type(self).__name__
+        place = "" if native.device is None else f", {self.device}"
         return (
             f"<unisono.{kind} {native.name!r}, shape {self.shape}, {native.dtype}, "
-            f"updater {native.updater}, consistency {native.consistency}>"
+            f"updater {native.updater}, consistency {native.consistency}{place}>"
         )
+
+    @property
+    def device(self) -> str:
+        """Where its values are: "cpu", or "cuda:0" and so on."""
+        number = self._native.device
+        return "cpu" if number is None else f"cuda:{number}"
 
     def get(self, rows: Any = None, out: Array | None = None, *, timeout: float | None = None) -> Any:
         """Copies values out of the table.
@@ -41,7 +49,8 @@ class Table(SharedTable[_native.Table]):
         Args:
             rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you
                 like; None for all rows. int64 arrays are used where they are.
-            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array.
+            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array,
+                or one on the device that has the table or the row ids.
             timeout: Seconds until the call gives up.
 
         Returns:
@@ -71,8 +80,9 @@ class Table(SharedTable[_native.Table]):
             >>> pending.wait()
             array([1., 1., 1.], dtype=float32)
         """
-        pending = self._native.get_async(self._rows(rows, "get"), out, timeout)
-        return Pending(pending, "get", lambda memory: out if memory is None else take_over(memory, None))
+        pending, made = self._native.get_async(self._rows(rows, "get"), out, timeout)
+        target = out if made is None else made
+        return Pending(pending, "get", lambda memory: target if memory is None else take_over(memory, None))
 
     def add(
         self,

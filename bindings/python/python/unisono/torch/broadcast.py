@@ -53,7 +53,7 @@ def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
     """Copies the root's tensors into everybody's, which have the same sizes and types.
 
     Args:
-        tensors: Tensors in the processor's memory.
+        tensors: Tensors in the processor's memory or in that of a CUDA device.
         root: The rank whose values win.
         group: The workers.
     """
@@ -75,4 +75,4 @@ def describe(named: Mapping[str, torch.Tensor]) -> Layout:
         Their layout.
     """
     shapes = tuple(tuple(one.shape) for one in named.values())
-    return Layout(tuple(named), shapes, tuple(f"{one.dtype} on {one.device}" for one in named.values()))
+    return Layout(tuple(named), shapes, tuple(f"{one.dtype} on {one.device.type}" for one in named.values()))

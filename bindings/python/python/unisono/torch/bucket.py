@@ -1,4 +1,4 @@
-"""Gradients that travel together, in memory that all ranks of a host share."""
+"""Gradients that travel together: in memory that all ranks of a host share, or on their device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from unisono.world import World
 
 # Bytes in a bucket: large enough for the memory's full speed, small enough to begin early.
 BYTES = 4 << 20
+# On a device a call costs more, and the memory is faster.
+BYTES_ON_DEVICE = 32 << 20
 
 
 class Bucket:
@@ -22,7 +24,7 @@ class Bucket:
     def __init__(self, parameters: Sequence[torch.nn.Parameter], world: World) -> None:
         self.parameters = list(parameters)
         sizes = [one.numel() for one in self.parameters]
-        self._flat = _shared(sum(sizes) + len(sizes), self.parameters[0].dtype, world)
+        self._flat = _memory(sum(sizes) + len(sizes), self.parameters[0], world)
         *parts, self._marks = torch.split(self._flat, [*sizes, len(sizes)])
         self._views = [part.view(one.shape) for part, one in zip(parts, self.parameters, strict=True)]
         self._pending: Pending[object] | None = None
@@ -88,22 +90,24 @@ def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[B
     Returns:
         The buckets, in the order in which they travel.
     """
-    groups: dict[torch.dtype, list[list[torch.nn.Parameter]]] = {}
+    groups: dict[object, list[list[torch.nn.Parameter]]] = {}
     ordered: list[list[torch.nn.Parameter]] = []
     for parameter in reversed(parameters):
-        same = groups.setdefault(parameter.dtype, [])
+        same = groups.setdefault((parameter.dtype, parameter.device), [])
+        most = BYTES_ON_DEVICE if parameter.is_cuda else BYTES
         filled = sum(one.numel() for one in same[-1]) if same else 0
-        if not same or (filled + parameter.numel()) * parameter.element_size() > BYTES:
+        if not same or (filled + parameter.numel()) * parameter.element_size() > most:
             same.append([])
             ordered.append(same[-1])
         same[-1].append(parameter)
     return [Bucket(one, world) for one in ordered]
 
 
-def _shared(elements: int, dtype: torch.dtype, world: World) -> torch.Tensor:
-    """Shared memory where there is some, so that averaging copies nothing; otherwise memory of one's own."""
-    width = torch.empty(0, dtype=dtype).element_size()
+def _memory(elements: int, like: torch.Tensor, world: World) -> torch.Tensor:
+    """Memory on the parameters' device, or such that averaging copies nothing; at last one's own."""
+    if like.is_cuda:
+        return torch.empty(elements, dtype=like.dtype, device=like.device)
     try:
-        return torch.from_numpy(world.empty(elements * width, "uint8")).view(dtype)
+        return torch.from_numpy(world.empty(elements * like.element_size(), "uint8")).view(like.dtype)
     except Error:
-        return torch.empty(elements, dtype=dtype)
+        return torch.empty(elements, dtype=like.dtype)

@@ -13,11 +13,13 @@ from unisono.parameters.adapter import Values
 from unisono.parameters.weights import factor_of
 from unisono.world import world
 
-# A gradient of so many bytes is worth a call of its own; smaller ones share one.
+# A gradient of so many bytes is worth a call of its own; smaller ones share one. On a device copies cost
+# less, and calls more.
 LARGE = 64 * 1024
+LARGE_ON_DEVICE = 64 * 1024 * 1024
 
 # What each rank tells the others of a gradient.
-_NONE, _DENSE, _UNUSABLE = 0, 1, 2
+_NONE, _DENSE, _ON_DEVICE, _UNUSABLE = 0, 1, 2, 3
 
 
 def average_gradients(
@@ -40,8 +42,8 @@ def average_gradients(
         op: "avg", or "sum".
 
     Raises:
-        UsageError: A gradient is sparse or not in the processor's memory, or a weight is no number from 0 up;
-            the same on every worker.
+        UsageError: A gradient is sparse, in CUDA memory on some workers only, or in memory of another kind;
+            or a weight is no number from 0 up. The same on every worker.
 
     Example:
         >>> import torch, unisono as uni
@@ -89,14 +91,15 @@ def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> No
     """Combines tensors in place: the same sizes and types in the same order on every worker.
 
     Args:
-        tensors: Dense tensors in the processor's memory.
+        tensors: Dense tensors, in the processor's memory or in that of a CUDA device.
         group: The workers.
         op: "avg" or "sum".
     """
-    small: dict[torch.dtype, list[torch.Tensor]] = {}
+    small: dict[object, list[torch.Tensor]] = {}
     for tensor in tensors:
-        if tensor.numel() * tensor.element_size() < LARGE:
-            small.setdefault(tensor.dtype, []).append(tensor)
+        large = LARGE_ON_DEVICE if tensor.is_cuda else LARGE
+        if tensor.numel() * tensor.element_size() < large:
+            small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         elif tensor.is_contiguous():
             group.all_reduce(tensor, op)
         else:
@@ -104,10 +107,11 @@ def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> No
     for together in small.values():
         joined = torch.cat([tensor.reshape(-1) for tensor in together])
         group.all_reduce(joined, op)
-        for tensor, part in zip(
-            together, torch.split(joined, [one.numel() for one in together]), strict=True
-        ):
-            tensor.copy_(part.view(tensor.shape))
+        parts = torch.split(joined, [one.numel() for one in together])
+        # One launch for all of them, where there is something to launch.
+        torch._foreach_copy_(
+            together, [part.view(one.shape) for part, one in zip(parts, together, strict=True)]
+        )
 
 
 def scale(gradient: torch.Tensor, factor: float) -> torch.Tensor:
@@ -129,14 +133,24 @@ def _kind(parameter: torch.Tensor) -> int:
     gradient = parameter.grad
     if gradient is None:
         return _NONE
-    return _DENSE if gradient.device.type == "cpu" and gradient.layout == torch.strided else _UNUSABLE
+    if gradient.layout != torch.strided:
+        return _UNUSABLE
+    return {"cpu": _DENSE, "cuda": _ON_DEVICE}.get(gradient.device.type, _UNUSABLE)
 
 
 def _refuse_unusable(names: list[str], everybody: Values, group: Group) -> None:
     ranks, places = np.nonzero(everybody == _UNUSABLE)
     if len(ranks):
         raise UsageError(
-            "gradients: expected dense gradients in the processor's memory, received another one for "
-            f"{names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model to the CPU, or make the "
+            "gradients: expected dense gradients in the processor's or in CUDA memory, received another "
+            f"one for {names[places[0]]!r} on rank {group.members[ranks[0]]}; move the model, or make the "
             "gradient dense"
+        )
+    mixed = (everybody == _DENSE).any(axis=0) & (everybody == _ON_DEVICE).any(axis=0)
+    if mixed.any():
+        place = int(np.flatnonzero(mixed)[0])
+        there = [group.members[rank] for rank in np.flatnonzero(everybody[:, place] == _ON_DEVICE)]
+        raise UsageError(
+            f"gradients: expected {names[place]!r} in one kind of memory on all workers, received one in "
+            f"CUDA memory on rank {there[0]} and one in the processor's on others; move the models alike"
         )

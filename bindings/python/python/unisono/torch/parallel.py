@@ -38,14 +38,14 @@ class DistributedDataParallel(torch.nn.Module):
         """Wraps the module, together with all other workers; it then has the parameters of the first.
 
         Args:
-            module: The module, in the processor's memory.
+            module: The module, in the processor's memory or in that of CUDA devices.
             group: The workers; by default the world.
             broadcast_buffers: Whether each forward pass in training begins with the first worker's buffers,
                 such as the statistics of batch normalization.
 
         Raises:
-            UsageError: The module differs between workers, is not in the processor's memory, or has no
-                parameters that need gradients.
+            UsageError: The module differs between workers, is in memory of another kind, or has no parameters
+                that need gradients.
         """
         super().__init__()
         self.module = module
@@ -133,10 +133,10 @@ class DistributedDataParallel(torch.nn.Module):
                 "one without; it needs no wrapper"
             )
         for name, one in trained.items():
-            if one.device.type != "cpu":
+            if one.device.type not in ("cpu", "cuda"):
                 raise UsageError(
-                    "DistributedDataParallel: expected parameters in the processor's memory, received "
-                    f"{name!r} on {one.device}; move the module with .cpu()"
+                    "DistributedDataParallel: expected parameters in the processor's or in CUDA memory, "
+                    f"received {name!r} on {one.device}; move the module with .cpu() or .cuda()"
                 )
 
     def _hook(self, bucket: Bucket, place: int) -> Any:

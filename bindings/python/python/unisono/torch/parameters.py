@@ -10,6 +10,7 @@ import torch
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
+from unisono.torch.device_parameters import DeviceParameters
 from unisono.torch.gradients import reduce_gradients
 from unisono.torch.swap import Swap
 
@@ -52,7 +53,7 @@ class ModuleParameters:
         reduce_gradients(self._named, group, op, factor)
 
 
-def parameters_of(model: Any) -> ModuleParameters:
+def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:
     """The parameters of a module, or of a list or dictionary of tensors.
 
     Args:
@@ -69,15 +70,20 @@ def parameters_of(model: Any) -> ModuleParameters:
         ['weight', 'bias']
     """
     if isinstance(model, torch.nn.Module):
-        return ModuleParameters(dict(model.named_parameters()))
+        return _adapted(dict(model.named_parameters()))
     if isinstance(model, (list, tuple)):
         model = {str(place): one for place, one in enumerate(model)}
     if isinstance(model, Mapping) and all(isinstance(one, torch.Tensor) for one in model.values()):
-        return ModuleParameters(model)
+        return _adapted(model)
     raise UsageError(
         "parameters: expected a torch.nn.Module, or a list or dictionary of tensors, received "
         f"{type(model)}; pass the model itself"
     )
+
+
+def _adapted(named: Mapping[str, torch.Tensor]) -> ModuleParameters | DeviceParameters:
+    on_device = any(one.is_cuda for one in named.values())
+    return DeviceParameters(named) if on_device else ModuleParameters(named)
 
 
 def _view(name: str, one: torch.Tensor) -> Values:

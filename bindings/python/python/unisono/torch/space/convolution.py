@@ -13,6 +13,7 @@ from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
+from unisono.torch.space.strips import convolved_in_place, seams_of
 from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
@@ -35,8 +36,11 @@ class _Convolution(torch.autograd.Function):
         context.bias_sizes = None if bias is None else list(bias.shape)
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
-        context.overlaps = overlaps(window.input.grid)
-        if context.overlaps:
+        context.overlaps = overlaps(window.input.grid) or _on_device(x)
+        seams = seams_of(window, len(stride)) if _on_device(x) else None
+        if seams is not None:
+            return convolved_in_place(x.contiguous(), weight, bias, numbers, seams)
+        if overlaps(window.input.grid):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:
                 return convolved(x, weight, bias, window, numbers, pieces)
@@ -58,6 +62,10 @@ class _Convolution(torch.autograd.Function):
         for_padded, for_weight, for_bias = _backward(context, gradients[0], source, weight, needs)
         for_x = halo_adjoint(for_padded, window) if needs[0] else None
         return for_x, for_weight, for_bias, None, None
+
+
+def _on_device(x: torch.Tensor) -> bool:
+    return x.is_cuda
 
 
 def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
@@ -97,11 +105,12 @@ def _backward(
     numbers = (context.bias_sizes, stride, zeros, dilation, False, zeros, groups, list(needs[:3]))
     if gradient.numel():
         return torch.ops.aten.convolution_backward(gradient, source, weight, *numbers)
-    # Without outputs, gradients are zeros that have come the same way.
-    return (
-        nothing(source.shape, gradient, weight) if needs[0] else None,
-        nothing(weight.shape, gradient, source) if needs[1] else None,
-        nothing(context.bias_sizes, gradient) if needs[2] else None,
+    # Without outputs, gradients are zeros that have come the same way: each from all operands, as on other
+    # ranks, whose gradients of gradients send messages.
+    zero = nothing((), gradient, source, weight)
+    shapes = source.shape, weight.shape, context.bias_sizes
+    return tuple(
+        zero.expand(tuple(shape)) if need else None for shape, need in zip(shapes, needs, strict=False)
     )
 
 
@@ -207,8 +216,9 @@ def operands(
     """
     kernel = whole_operand(weight, layout)
     offset = None if bias is None else whole_operand(bias, layout)
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
+    kind = x.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
         x, kernel = x.to(dtype), kernel.to(dtype)
         offset = None if offset is None else offset.to(dtype)
     return x, kernel, offset

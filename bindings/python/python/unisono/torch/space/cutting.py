@@ -166,6 +166,23 @@ def _joined_apart(tensors: Sequence[torch.Tensor], dim: int) -> Any:
     return made
 
 
+@rule("repeat", "tile")
+def repeated(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
+    """The same tensor several times along some dimensions, one after the other."""
+    given = kwargs.get("repeats", kwargs.get("dims", args))
+    counts = list(given[0] if len(given) == 1 and not isinstance(given[0], int) else given)
+    counts = [1] * (input.dim() - len(counts)) + [int(one) for one in counts]
+    x: Any = input
+    for _ in range(len(counts) - input.dim()):
+        x = x.unsqueeze(0)
+    for dim, count in enumerate(counts):
+        if count == 0:
+            x = x.narrow(dim, 0, 0)
+        elif count > 1:
+            x = torch.cat([x] * count, dim)
+    return x.clone() if x is input else x
+
+
 @rule("stack")
 def stacked(function: Function, tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     """Tensors side by side in a new dimension."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +47,18 @@ def rule(*names: str, always: bool = False, flat: bool = False) -> Callable[[Rul
         return function
 
     return declare
+
+
+def has_rule(name: str) -> bool:
+    """Whether an operation has a rule.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        Whether it has.
+    """
+    return name in _RULES
 
 
 def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -157,6 +171,20 @@ def parts_in(*values: Any) -> Iterator[Part]:
             yield from parts_in(*value.values())
         elif isinstance(value, (list, tuple)):
             yield from parts_in(*value)
+        elif is_record(value):
+            yield from parts_in(vars(value))
+
+
+def is_record(value: Any) -> bool:
+    """Whether it is an object of a data class, as models return them.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        Whether it is.
+    """
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__")
 
 
 def replaced(
@@ -165,7 +193,7 @@ def replaced(
     """The same arguments with other tensors.
 
     Args:
-        value: A tensor, anything else, or a list or dictionary of these.
+        value: A tensor, anything else, or a list, dictionary or data class of these.
         part: What to put in the place of a part.
         plain: What to put in the place of a plain tensor; by default it stays.
 
@@ -177,7 +205,18 @@ def replaced(
     if isinstance(value, torch.Tensor):
         return value if plain is None else plain(value)
     if isinstance(value, Mapping):
-        return {key: replaced(one, part, plain) for key, one in value.items()}
+        items = {key: replaced(one, part, plain) for key, one in value.items()}
+        if type(value) is dict or not isinstance(value, MutableMapping):
+            return items
+        # Of a kind of its own, such as one whose keys are attributes too.
+        same = copy.copy(value)
+        for key, one in items.items():
+            same[key] = one
+        return same
+    if is_record(value):
+        record = copy.copy(value)
+        vars(record).update({key: replaced(one, part, plain) for key, one in vars(value).items()})
+        return record
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         made = [replaced(one, part, plain) for one in value]
         if isinstance(value, list):

@@ -42,7 +42,7 @@ def halo_exchange(x: torch.Tensor, window: Window) -> torch.Tensor:
     differentiated any number of times.
 
     Args:
-        x: This rank's part of ``window.input``, in the processor's memory.
+        x: This rank's part of ``window.input``, in the processor's or in CUDA memory.
         window: Made by `unisono.GlobalArray.window`.
 
     Returns:

@@ -31,7 +31,7 @@ def _drawn(function: Function, args: Any, kwargs: Any) -> Any:
     first = next(parts_in(whole))
     if first.is_meta:
         return on_copies(function, *whole)
-    with as_default(first.grid):
+    with as_default(first.grid, unwrap(first).device):
         return on_copies(function, *whole)
 
 

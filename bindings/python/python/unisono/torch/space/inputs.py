@@ -13,6 +13,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space import randomness
 from unisono.torch.space.dispatch import parts_in, replaced
 from unisono.torch.space.layout import layout_of, spatial_split
 from unisono.torch.space.likeness import checksum, gathered_rows
@@ -32,11 +33,22 @@ class Inputs:
     """Whether random numbers would differ between ranks."""
     unseen: bool
     """Whether some rank has parameters that were not compared yet."""
+    due: bool
+    """Whether some rank wants to see whether parameters have come apart since."""
     given: list[torch.Tensor]
     """The plain tensors that became parts."""
+    generators: tuple[torch.device, ...]
+    """The devices whose random numbers the call may draw."""
 
 
-def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str, unseen: bool) -> Inputs:
+def agreed(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grid: Grid,
+    state: str,
+    unseen: bool = False,
+    due: bool = False,
+) -> Inputs:
     """Makes parts of a call's tensors, after all ranks have compared what they pass.
 
     Args:
@@ -45,6 +57,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
         grid: The ranks.
         state: What else must be the same on every rank.
         unseen: Whether this rank has parameters that were not compared yet.
+        due: Whether it is time to see whether they have come apart since.
 
     Returns:
         The inputs.
@@ -55,6 +68,7 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     wanted = 2 + max([0, *({"w": 1, "h": 2, "d": 3}[axis] for axis in grid.axes if axis != "data")])
     local: list[torch.Tensor] = []
     texts: list[str] = []
+    devices: list[torch.device] = []
 
     def note(one: torch.Tensor) -> None:
         text = f"{one.dtype} {one.requires_grad} {one.dim()}"
@@ -66,7 +80,10 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             text += f" {tuple(one.shape)}"
         texts.append(text)
         if one.device.type != "cpu":
-            texts.append(f"on {one.device}")
+            texts.append(f"on {one.device.type}")
+        if one.layout != torch.strided or one.is_quantized:
+            texts.append(f"in the form {one.dtype if one.is_quantized else one.layout}")
+        devices.append(one.device)
 
     replaced((args, kwargs), note, note)
     if not local and not any(True for _ in parts_in(args, kwargs)):
@@ -77,7 +94,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
             "choose another grid"
         )
     others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, unseen)
+    generators = randomness.devices(devices)
+    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, (unseen, due), generators)
     _refuse_devices(texts, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
@@ -93,7 +111,8 @@ def agreed(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Grid, state: str
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
     seeds = len({theirs.seed for theirs in everybody}) > 1
     key = "; ".join([state, *texts, others, str(shapes)])
-    return Inputs(new[0], new[1], key, threads, seeds, any(theirs.unseen for theirs in everybody), local)
+    wishes = [any(theirs.wishes[place] for theirs in everybody) for place in range(2)]
+    return Inputs(new[0], new[1], key, threads, seeds, wishes[0], wishes[1], local, generators)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -112,21 +131,28 @@ class _Rank:
     digest: int
     process: int
     seed: int
-    unseen: bool
+    wishes: tuple[bool, bool]
     shapes: list[tuple[int, ...]]
 
 
-def _everybody(grid: Grid, text: str, local: Sequence[torch.Tensor], unseen: bool) -> list[_Rank]:
+def _everybody(
+    grid: Grid,
+    text: str,
+    local: Sequence[torch.Tensor],
+    wishes: tuple[bool, bool],
+    generators: Sequence[torch.device],
+) -> list[_Rank]:
     """What each rank passes."""
-    numbers = [zlib.crc32(text.encode()), os.getpid(), checksum(torch.get_rng_state()), int(unseen)]
+    seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
+    numbers = [zlib.crc32(text.encode()), os.getpid(), seeds, *map(int, wishes)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     ranks = []
     for row in gathered_rows(numbers, grid):
-        digest, process, seed, new, *rest = row
+        digest, process, seed, unseen, due, *rest = row
         flat = iter(rest)
         shapes = [tuple(next(flat) for _ in range(count)) for count in flat]
-        ranks.append(_Rank(digest, process, seed, bool(new), shapes))
+        ranks.append(_Rank(digest, process, seed, (bool(unseen), bool(due)), shapes))
     return ranks
 
 
@@ -156,10 +182,15 @@ def _varies(x: torch.Tensor) -> bool:
 
 def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
     for text in texts:
-        if text.startswith("on "):
+        if text.startswith("in the form "):
             raise UsageError(
-                f"rank {grid.rank}: spatial: expected tensors in the processor's memory, received one "
-                f"{text}; move it with .cpu()"
+                f"rank {grid.rank}: spatial: expected ordinary tensors, received one {text}; convert it with "
+                ".to_dense() or .dequantize()"
+            )
+        if text.startswith("on ") and text != "on cuda":
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected tensors in the processor's or in CUDA memory, received "
+                f"one {text}; move it with .cpu()"
             )
 
 

@@ -24,8 +24,9 @@ def checksum(x: torch.Tensor) -> int:
         The number; 0 for tensors whose elements cannot be read here.
     """
     x = unwrap(x).detach()
-    if x.layout != torch.strided or x.device.type != "cpu" or x.is_quantized:
+    if x.layout != torch.strided or x.device.type not in ("cpu", "cuda") or x.is_quantized:
         return 0
+    x = x.cpu()
     elements: Any = x.resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy()
     return zlib.crc32(elements)
 
@@ -50,12 +51,51 @@ def compare_state(module: torch.nn.Module, grid: Grid) -> None:
         others = [rank for rank, row in enumerate(rows) if row[1 + place] != rows[0][1 + place]]
         what = f"another {name}"
     if others:
-        which = f"rank{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
         raise UsageError(
             f"rank {grid.rank}: spatial: expected the same parameters and buffers on every rank, received "
-            f"{what} on {which} than on rank 0; call unisono.torch.broadcast_parameters(module), or seed "
-            "alike before the module is made"
+            f"{what} on {_ranks(others)} than on rank 0; call unisono.torch.broadcast_parameters(module), or "
+            "seed alike before the module is made"
         )
+
+
+def refuse_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
+    """Refuses parameters and buffers that have come apart, by a few elements of each; every rank calls it.
+
+    Args:
+        module: The module.
+        turn: Other elements are taken each time.
+        grid: The ranks.
+
+    Raises:
+        UsageError: Some differ by more than rounding; the same on every rank.
+    """
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    numbers = np.array([_sampled(one, turn) for one in named.values()], np.float64).reshape(-1)
+    rows = np.array(gathered_rows(numbers.view(np.int64).tolist(), grid), np.int64).view(np.float64)
+    with np.errstate(invalid="ignore"):
+        sums, sizes = rows[:, 0::2], rows[:, 1::2]
+        # Where training has failed, ranks may all have NaN.
+        same = np.isclose(sums, sums[:1], rtol=0, atol=1e-3 * np.abs(sizes[:1]), equal_nan=True)
+    for place, name in enumerate(named):
+        others = np.flatnonzero(~same[:, place]).tolist()
+        if others:
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected the same parameters and buffers on every rank, "
+                f"received another {name} on {_ranks(others)} than on rank 0: they have come apart since "
+                "they were compared; make the same steps on every rank, and call "
+                "unisono.torch.broadcast_parameters(module) to begin again"
+            )
+
+
+def _sampled(x: torch.Tensor, turn: int) -> tuple[float, float]:
+    """The sum of some elements, and of their absolute values."""
+    x = unwrap(x).detach()
+    if not x.numel() or x.layout != torch.strided or x.device.type != "cpu" or x.is_complex():
+        return 0.0, 0.0
+    flat = x.reshape(-1)
+    step = -(-flat.numel() // 64)
+    some = flat[turn % step :: step].double()
+    return float(some.sum()), float(some.abs().sum())
 
 
 def compare_sample(sample: torch.Tensor, grid: Grid) -> None:
@@ -75,6 +115,10 @@ def compare_sample(sample: torch.Tensor, grid: Grid) -> None:
                 f"rank {grid.rank}: verify: expected the same whole sample on every rank, received another "
                 f"one on rank {rank} than on rank 0; pass the whole and not a part of it, made with one seed"
             )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def gathered_rows(numbers: Sequence[int], grid: Grid) -> list[list[int]]:

@@ -90,7 +90,7 @@ def classes(
     if kind is layout:
         return summed / torch.Size(places.shape).numel()
     counts = wanted != ignore_index
-    each_weight = torch.ones(1, dtype=each.dtype) if weight is None else weight[wanted.clamp(min=0)]
+    each_weight = each.new_ones(1) if weight is None else weight[wanted.clamp(min=0)]
     share = (each_weight * counts).sum()
     return summed / wrap(total(share, layout.grid, layout.split), layout_of(layout.grid, (), {}))
 

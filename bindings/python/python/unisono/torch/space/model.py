@@ -12,22 +12,26 @@ from torch.func import functional_call
 from unisono.errors import Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
+from unisono.torch.space.escapes import counted_once
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
-from unisono.torch.space.likeness import compare_state
+from unisono.torch.space.likeness import compare_state, refuse_drift
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
 from unisono.torch.space.parameters import share_all
 from unisono.torch.space.part import Part, wrap
-from unisono.torch.space.passes import counts_fully, passing
+from unisono.torch.space.passes import counts_fully, passing, within
 from unisono.torch.space.randomness import drawing
 from unisono.torch.space.rehearsal import named, refuse_compiled, rehearse
+from unisono.torch.space.seams import refuse_overlaps
 
 
 class Spatial(torch.nn.Module):
     """A module that works on parts; made by `spatial`."""
 
-    def __init__(self, module: torch.nn.Module, grid: Grid, overlap: bool = False) -> None:
+    def __init__(
+        self, module: torch.nn.Module, grid: Grid, overlap: bool = False, compare_every: int = 16
+    ) -> None:
         super().__init__()
         # Not a child: parameters, buffers and children are the module's own, under its own names.
         self.__dict__["module"] = module
@@ -37,8 +41,11 @@ class Spatial(torch.nn.Module):
         self.training = module.training
         self.overlap: bool = overlap
         """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
+        self.compare_every: int = compare_every
+        """After how many calls ranks see whether their parameters have come apart; 0 for never."""
         self._rehearsed: set[str] = set()
         self._unseen = True
+        self._calls = 0
 
     module: torch.nn.Module
     grid: Grid
@@ -55,10 +62,15 @@ class Spatial(torch.nn.Module):
             What the module returns, with a `Part` in the place of each tensor.
         """
         refuse_compiled(self.module, self.grid)
+        if within(self.grid):
+            raise _twice(self.grid, "a model")
         inputs = self.rehearse(*args, **kwargs)
+        if inputs.threads and len(inputs.generators) > 1:
+            # Backward has one thread for each device, where ranks that are threads would wait for each other.
+            torch.autograd.set_multithreading_enabled(False)
         with (
             passing(self.grid, torch.is_grad_enabled()),
-            drawing(self.grid, inputs.threads, inputs.seeds),
+            drawing(self.grid, inputs.threads, inputs.seeds, inputs.generators),
             overlapping(self.grid, self.overlap),
         ):
             try:
@@ -82,14 +94,19 @@ class Spatial(torch.nn.Module):
         """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
         state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
-        inputs = agreed(args, kwargs, self.grid, state, self._unseen)
+        self._calls += 1
+        due = self.compare_every > 0 and self._calls % self.compare_every == 0
+        inputs = agreed(args, kwargs, self.grid, state, self._unseen, due)
         new = inputs.key not in self._rehearsed
         if new:
             rehearse(self.module, inputs, self.grid)
         if inputs.unseen:
             compare_state(self.module, self.grid)
             self._unseen = False
+        elif inputs.due:
+            refuse_drift(self.module, self._calls, self.grid)
         if new:
+            refuse_overlaps(inputs.given, self.grid)
             warn_of_copies(inputs, self.grid)
             self._rehearsed.add(inputs.key)
         return inputs
@@ -102,7 +119,8 @@ class Spatial(torch.nn.Module):
         given = iter(shared[len(named) :])
         args, kwargs = replaced((inputs.args, inputs.kwargs), lambda one: one, lambda one: next(given))
         parameters = dict(zip(named, shared[: len(named)], strict=True))
-        made = functional_call(self.module, parameters, args, kwargs)
+        with counted_once(self.module, self.grid):
+            made = functional_call(self.module, parameters, args, kwargs)
         axes = tuple(self.grid.axes)
 
         def whole(one: torch.Tensor) -> Part:
@@ -165,7 +183,7 @@ class Spatial(torch.nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Spatial:
         """A copy of the module on the same grid, as for averages of parameters."""
-        return Spatial(copy.deepcopy(self.module, memo), self.grid, self.overlap)
+        return Spatial(copy.deepcopy(self.module, memo), self.grid, self.overlap, self.compare_every)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuses to be written: a grid is made of running processes."""
@@ -180,7 +198,9 @@ class Spatial(torch.nn.Module):
         return f"{type(self.module).__name__} on {axes}"
 
 
-def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Spatial:
+def spatial(
+    module: torch.nn.Module, grid: Grid, *, overlap: bool = False, compare_every: int = 16
+) -> Spatial:
     """Turns a module into one that works on parts of samples which a grid divides in space.
 
     The module's code, parameters and names stay as they are, and results are those of one process: outputs,
@@ -190,17 +210,20 @@ def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Sp
     new shape, the module is walked without data, and what has no rule for parts is refused by name.
 
     Args:
-        module: Any module in the processor's memory, with the same parameters on every rank.
+        module: Any module in the processor's or in CUDA memory, with the same parameters on every rank.
         grid: The ranks.
         overlap: Whether convolutions compute their inner outputs, and in the way back one gradient, while
             halos travel. It pays where ranks wait for each other, as between hosts; on one host, pieces
             cost more than they save. It takes one more padded array of the largest layer.
+        compare_every: After how many calls ranks compare some elements of their parameters and buffers, to
+            find out whether they have come apart; 0 for never. The first call compares all.
 
     Returns:
         The module on parts: call it with this rank's parts, and get `Part`.
 
     Raises:
         UsageError: The grid has axes of other names.
+        Unsupported: The module is compiled, or has a part that works on parts already.
 
     Example:
         >>> import torch, unisono as uni
@@ -221,4 +244,14 @@ def spatial(module: torch.nn.Module, grid: Grid, *, overlap: bool = False) -> Sp
     """
     check_axes(grid)
     refuse_compiled(module, grid)
-    return Spatial(module, grid, overlap)
+    for name, one in module.named_modules():
+        if isinstance(one, Spatial):
+            raise _twice(grid, f"layer {name!r}" if name else "a model")
+    return Spatial(module, grid, overlap, compare_every)
+
+
+def _twice(grid: Grid, what: str) -> Unsupported:
+    return Unsupported(
+        f"rank {grid.rank}: spatial: expected a module of one process, received {what} of spatial inside of "
+        "another; call spatial once, on the outermost module"
+    )

@@ -123,7 +123,7 @@ def convolved(
     spatial = len(stride)
     zeros = [0] * spatial
     shape = (x.shape[0], weight.shape[0], *window.output.local_shape[-spatial:])
-    out = torch.empty(shape, dtype=x.dtype)
+    out = x.new_empty(shape)
 
     def compute(padded: torch.Tensor, box: Box) -> None:
         source, target = padded, out

@@ -82,8 +82,29 @@ def _in_backward() -> bool:
 
 def _keeps() -> bool:
     """Whether somebody takes the tensors that operations keep, as checkpoints do."""
-    top: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    return top is None or top(True) is not None
+    if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return _top() is not None
+    # Older versions do not say it: look for checkpoints, around the pass too.
+    return any(_of_checkpoint(frame) for frame in _callers())
+
+
+def _top() -> Any:
+    """The functions that take and give back what operations keep; None without."""
+    top: Any = torch._C._autograd._top_saved_tensors_default_hooks
+    return top(True)
+
+
+def _others_keep() -> bool:
+    """Whether somebody else than a checkpoint takes what operations keep; older versions do not say."""
+    if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return False
+    found = []
+    while _top() is not None:
+        found.append(_top())
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    for pair in reversed(found):
+        torch._C._autograd._push_saved_tensors_default_hooks(*pair)
+    return any(getattr(pair[0], "__module__", "") != "torch.utils.checkpoint" for pair in found)
 
 
 def counts_fully(x: torch.Tensor, grid: Grid) -> bool:
@@ -110,33 +131,47 @@ def check_checkpoint(grid: Grid) -> None:
 
     Raises:
         Unsupported: One runs without a graph, so that the sums of gradients would be missing; or one is
-            inside of another, or of hooks for kept tensors, which give back plain tensors for parts.
+            inside of another, or beside hooks for kept tensors, which give back plain tensors for parts.
     """
     state = vars(grid)
     if not within(grid) or not state["_learns"] or (torch.is_grad_enabled() and not _keeps()):
         return
-    if _checkpoints("forward") > (0 if state["_kept"] else 1):
+    count = _checkpoints("forward")
+    if count > 1 or (count and (state["_kept"] or _others_keep())):
         raise Unsupported(
-            "expected checkpoints side by side, received one inside of another, or inside of "
-            "saved_tensors_hooks; keep one of them"
+            "expected checkpoints side by side, received one inside of another, or together with "
+            "saved_tensors_hooks such as save_on_cpu; keep one of them"
         )
 
 
 def _checkpoints(way: str) -> int:
     """How many checkpoints of this pass are among the callers; one with use_reentrant=True is refused."""
     module: Any = sys.modules.get("torch.utils.checkpoint")
-    frame = None if module is None else sys._getframe()
     count = 0
-    while frame is not None and not _is_pass(frame):
-        if frame.f_globals is vars(module) and frame.f_code.co_name in ("checkpoint", "unpack_hook"):
-            count += 1
+    for frame in () if module is None else _callers():
+        if _is_pass(frame):
+            break
+        count += _of_checkpoint(frame)
         if frame.f_code is getattr(module.CheckpointFunction, way).__code__:
             raise Unsupported(
                 "expected a checkpoint that keeps the graph, received one with use_reentrant=True; pass "
                 "use_reentrant=False"
             )
-        frame = frame.f_back
     return count
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _of_checkpoint(frame: FrameType) -> bool:
+    return (
+        frame.f_code.co_name in ("checkpoint", "unpack_hook")
+        and frame.f_globals.get("__name__") == "torch.utils.checkpoint"
+    )
 
 
 def _is_pass(frame: FrameType) -> bool:

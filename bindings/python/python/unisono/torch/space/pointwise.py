@@ -14,22 +14,22 @@ from unisono.torch.space.part import Part, bring, unflattened, unwrap, whole_sha
 from unisono.torch.space.passes import counts_fully
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
-logsigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold clamp clip
-clamp_min clamp_max exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square abs absolute neg
-negative positive sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh arcsin arccos
-arctan erf erfc erfinv lgamma digamma floor ceil round trunc fix frac reciprocal isnan isinf
-isfinite isposinf isneginf logical_not bitwise_not logit sinc nan_to_num deg2rad rad2deg clone
-contiguous to type float double half bfloat16 int long short bool cpu zeros_like ones_like
-full_like empty_like fill zero __neg__ __pos__ __abs__ __invert__"""
+logsigmoid log_sigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold _threshold exp exp2
+expm1 log log1p log2 log10 sqrt rsqrt square abs absolute neg negative positive sign sgn sin cos tan
+asin acos atan sinh cosh asinh acosh atanh arcsin arccos arctan erf erfc erfinv lgamma digamma floor
+ceil round trunc fix frac reciprocal isnan isinf isfinite isposinf isneginf logical_not bitwise_not
+logit sinc nan_to_num deg2rad rad2deg clone contiguous to type float double half bfloat16 int long
+short bool cpu zeros_like ones_like full_like empty_like type_as fill zero __neg__ __pos__ __abs__
+__invert__"""
 
 _BINARY = """add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow
 float_power atan2 maximum minimum fmax fmin where lerp addcmul addcdiv eq ne lt le gt ge
 greater greater_equal less less_equal not_equal isclose logical_and logical_or logical_xor
 bitwise_and bitwise_or bitwise_xor hypot logaddexp logaddexp2 xlogy copysign heaviside rsub
-masked_fill type_as copy __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __div__ __rdiv__
-__truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __pow__ __rpow__ __mod__ __rmod__ __and__
-__rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __iadd__
-__isub__ __imul__ __itruediv__ __ipow__ __idiv__"""
+masked_fill clamp clip clamp_min clamp_max copy __add__ __radd__ __sub__ __rsub__ __mul__
+__rmul__ __div__ __rdiv__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __pow__ __rpow__
+__mod__ __rmod__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __eq__ __ne__ __lt__ __le__
+__gt__ __ge__ __iadd__ __isub__ __imul__ __itruediv__ __ipow__ __idiv__"""
 
 
 def _in_place(names: str) -> list[str]:
@@ -39,6 +39,9 @@ def _in_place(names: str) -> list[str]:
 @rule(*_UNARY.split(), *_in_place(_UNARY), flat=True)
 def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank does its elements."""
+    if name_of(function) in ("type_as", "to"):
+        # Only the type and the device of another tensor count.
+        args, kwargs = replaced((args, kwargs), unwrap)
     if any(True for _ in parts_in(args, kwargs)):
         return binary(function, x, *args, **kwargs)
     if x.hollow:
@@ -72,10 +75,21 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """``plain += part`` gives the name to the sum; a plain tensor itself cannot become one."""
+    """``plain += part`` gives the name to the sum; a plain tensor itself cannot become one.
+
+    What every rank has, without a history, can be written to a buffer, as statistics are.
+    """
     name = name_of(function)
+    known = all(one.place.is_whole and not one.requires_grad for one in parts_in(args, kwargs))
+    if known and not args[0].requires_grad:
+        local = replaced((args, kwargs), unwrap)
+        return function(*local[0], **local[1])
     if not name.startswith("__"):
-        refuse(f"a part to write to for {name}", f"write it without the _, as x = x.{name[:-1]}(part)")
+        refuse(
+            f"a part to write to for {name}",
+            "make another tensor of both, without the _; statistics of the whole, as x.detach().mean(), can "
+            "be written",
+        )
     return binary(getattr(torch.Tensor, f"__{name[3:]}"), *args, **kwargs)
 
 

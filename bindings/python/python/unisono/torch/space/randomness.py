@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from unisono.errors import Unsupported
 from unisono.halo import Grid
-from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, refuse, rule
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import recomputed
@@ -21,39 +22,82 @@ from unisono.torch.space.passes import recomputed
 DEFAULT_GENERATOR = threading.Lock()
 
 
+def devices(found: Iterable[torch.device]) -> tuple[torch.device, ...]:
+    """The devices whose generators a call may draw from: the processor's, and those of its tensors.
+
+    Args:
+        found: The tensors' devices.
+
+    Returns:
+        Each once, the processor first.
+    """
+    return tuple(dict.fromkeys([torch.device("cpu"), *(one for one in found if one.type == "cuda")]))
+
+
+def state_of(device: torch.device) -> torch.Tensor:
+    """The state of a device's default generator.
+
+    Args:
+        device: The device.
+
+    Returns:
+        Bytes in the processor's memory.
+    """
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_state(device: torch.device, state: torch.Tensor) -> None:
+    """Sets the state of a device's default generator.
+
+    Args:
+        device: The device.
+        state: What `state_of` returned.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
 class Draws:
     """The random numbers of one forward pass where ranks are threads: those that rank 0 would draw."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._generator: torch.Generator | None = None
+        self._generators: dict[torch.device, torch.Generator] = {}
 
-    def generator(self) -> torch.Generator:
-        """The generator that ranks have in common; the first call is collective."""
-        if self._generator is None:
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The generator that ranks have in common for a device; the first call is collective."""
+        device = device if device.type == "cuda" else torch.device("cpu")
+        if device not in self._generators:
             with DEFAULT_GENERATOR:
-                state = torch.get_rng_state()
+                state = state_of(device)
             self._grid.group.broadcast(state)
-            self._generator = torch.Generator()
-            self._generator.set_state(state)
-        return self._generator
+            generator = torch.Generator(device)
+            generator.set_state(state)
+            self._generators[device] = generator
+        return self._generators[device]
 
     def finish(self) -> None:
-        """Lets PyTorch's own generator, which they have together, go on from there."""
-        if self._generator is not None and self._grid.rank == 0:
-            # Others may still be drawing as if it were theirs.
-            with DEFAULT_GENERATOR:
-                torch.set_rng_state(self._generator.get_state())
+        """Lets PyTorch's own generators, which they have together, go on from there."""
+        for device, generator in self._generators.items():
+            if self._grid.rank == 0:
+                # Others may still be drawing as if it were theirs.
+                with DEFAULT_GENERATOR:
+                    set_state(device, generator.get_state())
 
 
 @contextmanager
-def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
+def drawing(
+    grid: Grid, threads: bool, differ: bool, generators: Sequence[torch.device] = (torch.device("cpu"),)
+) -> Iterator[None]:
     """Lets all ranks draw the same random numbers during a forward pass.
 
     Args:
         grid: The ranks.
         threads: Whether ranks are threads of one process.
         differ: Whether the generators of ranks that are processes differ.
+        generators: The devices whose numbers may be drawn.
 
     Yields:
         Nothing.
@@ -63,7 +107,8 @@ def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
         draws = Draws(grid)
         vars(grid)["_draws"] = draws
         try:
-            yield
+            with _Together(grid):
+                yield
         finally:
             vars(grid)["_draws"] = None
             draws.finish()
@@ -71,16 +116,52 @@ def drawing(grid: Grid, threads: bool, differ: bool) -> Iterator[None]:
     if not differ:
         yield
         return
-    # The default generator itself: checkpoints remember its state.
-    own = torch.get_rng_state()
-    common = own.clone()
-    grid.group.broadcast(common)
-    torch.set_rng_state(common)
+    # The default generators themselves: checkpoints remember their state.
+    own = [state_of(device) for device in generators]
+    common = [one.clone() for one in own]
+    for device, state in zip(generators, common, strict=True):
+        grid.group.broadcast(state)
+        set_state(device, state)
     try:
         yield
     finally:
-        if torch.equal(torch.get_rng_state(), common):
-            torch.set_rng_state(own)
+        for device, before, state in zip(generators, own, common, strict=True):
+            if torch.equal(state_of(device), state):
+                set_state(device, before)
+
+
+_RANDOM = """rand randn randint randperm normal bernoulli multinomial poisson binomial rand_like randn_like
+randint_like dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout
+gumbel_softmax rrelu fractional_max_pool2d fractional_max_pool3d scaled_dot_product_attention
+multi_head_attention_forward normal_ uniform_ bernoulli_ random_ exponential_ geometric_ log_normal_
+cauchy_ dropout_ rrelu_"""
+
+
+class _Together(TorchFunctionMode):
+    """Lets ranks that are threads draw the same plain tensors, too: they share the default generator."""
+
+    def __init__(self, grid: Grid) -> None:
+        super().__init__()
+        self._grid = grid
+        self._random = frozenset(_RANDOM.split())
+
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = name_of(func)
+        # Rules for parts know what to do; who brings a generator knows it, too.
+        ruled = has_rule(name) and next(parts_in(args, kwargs), None) is not None
+        if name not in self._random or kwargs.get("generator") is not None or ruled:
+            return func(*args, **kwargs)
+        with as_default(self._grid, _device_of(args, kwargs)):
+            return func(*args, **kwargs)
+
+
+def _device_of(args: Any, kwargs: Any) -> torch.device:
+    """Where a function draws: where it is told to, where its tensors are, or where PyTorch makes tensors."""
+    if kwargs.get("device") is not None:
+        return torch.empty(0, device=kwargs["device"]).device
+    found = next((one for one in [*args, *kwargs.values()] if isinstance(one, torch.Tensor)), None)
+    return torch.empty(0).device if found is None else found.device
 
 
 def _draws(grid: Grid) -> Draws | None:
@@ -94,11 +175,12 @@ def _draws(grid: Grid) -> Draws | None:
 
 
 @contextmanager
-def as_default(grid: Grid) -> Iterator[None]:
+def as_default(grid: Grid, device: torch.device) -> Iterator[None]:
     """Lets operations that draw from PyTorch's default generator draw what all ranks draw.
 
     Args:
         grid: The ranks.
+        device: Where they compute.
 
     Yields:
         Nothing.
@@ -107,39 +189,47 @@ def as_default(grid: Grid) -> Iterator[None]:
     if draws is None:
         yield
         return
-    generator = draws.generator()
+    generator = draws.generator(device)
     with DEFAULT_GENERATOR:
-        before = torch.get_rng_state()
-        torch.set_rng_state(generator.get_state())
+        before = state_of(device)
+        set_state(device, generator.get_state())
         try:
             yield
         finally:
-            generator.set_state(torch.get_rng_state())
-            torch.set_rng_state(before)
+            generator.set_state(state_of(device))
+            set_state(device, before)
 
 
-def generator_of(layout: Layout) -> torch.Generator | None:
+def generator_of(layout: Layout, device: torch.device) -> torch.Generator | None:
     """The generator that ranks have in common during a forward pass, where it is not the default one.
 
     Args:
         layout: Whose grid it is.
+        device: Where numbers are drawn.
 
     Returns:
         The generator; None for the default one.
     """
     draws = _draws(layout.grid)
-    return None if draws is None else draws.generator()
+    return None if draws is None else draws.generator(device)
 
 
-def _drawn(x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float) -> torch.Tensor:
+def _drawn(
+    x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float, fused: bool = False
+) -> torch.Tensor:
     """This rank's region of ones and zeros, drawn for the whole as one process would draw them."""
     if x.is_meta:
         return torch.empty([min(a, b) for a, b in zip(x.shape, shape, strict=True)], device="meta")
-    # One process draws in the order in which its elements lie in memory.
+    # In memory as one process would have it: in which order PyTorch draws depends on that.
     order = sorted(range(x.dim()), key=lambda dim: x.stride()[dim], reverse=True)
-    whole = torch.empty([shape[dim] for dim in order], dtype=x.dtype)
-    whole.bernoulli_(keep, generator=generator_of(layout))
+    whole = torch.empty([shape[dim] for dim in order], dtype=x.dtype, device=x.device)
     whole = whole.permute([order.index(dim) for dim in range(x.dim())])
+    if fused and x.is_cuda:
+        # There, dropout is one kernel, whose order of numbers is its own.
+        with as_default(layout.grid, x.device):
+            whole = torch.native_dropout(whole.fill_(1), 1 - keep, True)[1].to(x.dtype)
+    else:
+        whole.bernoulli_(keep, generator=generator_of(layout, x.device))
     region = tuple(
         one if size == full else slice(None)
         for one, size, full in zip(layout.region, shape, layout.shape, strict=True)
@@ -153,7 +243,7 @@ def dropout(
     function: Function, input: Part, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Part:
     """The mask of the whole."""
-    return _dropped(input, p, training, input.place.shape)
+    return _dropped(input, p, training, input.place.shape, fused=True)
 
 
 @rule("dropout1d", "dropout2d", "dropout3d", "feature_dropout", always=True)
@@ -166,13 +256,13 @@ def channels(
     return _dropped(input, p, training, (*input.place.shape[:front], *[1] * (input.dim() - front)))
 
 
-def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...]) -> Part:
+def _dropped(x: Part, p: float, training: bool, shape: tuple[int, ...], fused: bool = False) -> Part:
     if not training or p == 0 or x.hollow:
         return x
     local = unwrap(x)
     if p == 1:
         return wrap(local * 0, x.place)
-    mask = _drawn(local, x.place, shape, 1 - p)
+    mask = _drawn(local, x.place, shape, 1 - p, fused)
     return wrap(local * mask.div_(1 - p), x.place)
 
 
@@ -193,6 +283,23 @@ def alpha(
     return wrap(local * (mask * scale) + (mask - 1 + p) * (low * scale), input.place)
 
 
+@rule("rrelu", "rrelu_", always=True)
+def leaks(
+    function: Function,
+    input: Part,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Part:
+    """A slope for each element below zero; without training, the mean of all slopes."""
+    if training:
+        refuse("a rule for parts of a tensor for rrelu in training", "use leaky_relu, or rrelu in eval()")
+    if input.hollow:
+        return input
+    return wrap(function(unwrap(input), lower, upper, False, False), input.place)
+
+
 @rule("rand_like", "randn_like", always=True)
 def noise(function: Function, input: Part, *, dtype: torch.dtype | None = None, **options: Any) -> Part:
     """Noise for each element of the whole."""
@@ -201,5 +308,6 @@ def noise(function: Function, input: Part, *, dtype: torch.dtype | None = None, 
     if local.is_meta:
         return wrap(torch.empty_like(local, dtype=dtype), input.place)
     draw: Any = torch.rand if name_of(function) == "rand_like" else torch.randn
-    whole = draw(input.place.shape, dtype=dtype, generator=generator_of(input.place))
+    generator = generator_of(input.place, local.device)
+    whole = draw(input.place.shape, dtype=dtype, device=local.device, generator=generator)
     return wrap(whole[input.place.region].clone(), input.place)

@@ -93,7 +93,7 @@ def variances(
 
 _ALONG = """amax amin prod nansum logsumexp norm median mode all any count_nonzero argmax argmin cumsum
 cumprod softmax log_softmax softmin sort argsort topk kthvalue normalize cosine_similarity glu
-max min flip roll aminmax vector_norm quantile logcumsumexp cummax cummin diff"""
+max min flip roll aminmax linalg_norm linalg_vector_norm quantile logcumsumexp cummax cummin diff"""
 
 
 @rule(*_ALONG.split())
@@ -127,7 +127,8 @@ _DIM_AT = {
     "norm": 1,
     "quantile": 1,
     "normalize": 1,
-    "vector_norm": 1,
+    "linalg_norm": 1,
+    "linalg_vector_norm": 1,
 }
 _DIM_AT |= {"flip": 0, "roll": 1, "diff": 1}
 _DIM_ELSE = {"glu": -1, "sort": -1, "argsort": -1, "topk": -1, "kthvalue": -1, "median": None, "mode": -1}

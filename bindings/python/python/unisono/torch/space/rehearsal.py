@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from unisono.errors import Error, Unsupported
+from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
@@ -32,8 +32,14 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
     Raises:
         Error: What this package refuses, with the layer and the rank; other errors are left to the real pass.
     """
+    for name, one in module.named_parameters():
+        if one.is_meta:
+            raise UsageError(
+                f"rank {grid.rank}: spatial: expected parameters with elements, received {name} on the "
+                "device meta; load them first"
+            )
     state = {
-        name: one.detach().clone() if one.dim() == 0 else one.detach().to("meta")
+        name: one.detach().cpu().clone() if one.dim() == 0 else one.detach().to("meta")
         for name, one in [*module.named_parameters(), *module.named_buffers()]
     }
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
@@ -85,6 +91,11 @@ def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
         module: The module.
         grid: The ranks.
     """
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise Unsupported(
+            f"rank {grid.rank}: spatial: expected a plain call, received one inside of a transform of "
+            "torch.func such as grad or vmap; call torch.autograd.grad, with create_graph=True to go on"
+        )
     scripted = isinstance(module, torch.jit.ScriptModule)
     if _compiles() or scripted or any(_is_compiled(one) for one in module.modules()):
         how = "torch.jit.script" if scripted else "torch.compile"

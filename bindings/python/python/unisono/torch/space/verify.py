@@ -13,6 +13,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space import randomness
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.likeness import compare_sample, compare_state
 from unisono.torch.space.model import spatial
@@ -104,25 +105,33 @@ def verify(
         )
     compare_sample(sample, grid)
     compare_state(module, grid)
-    state = torch.get_rng_state()
-    grid.group.broadcast(state)
+    generators = randomness.devices([sample.device])
+    state = [randomness.state_of(one) for one in generators]
+    for one in state:
+        grid.group.broadcast(one)
     processes = grid.group.all_gather(np.array([os.getpid()]))
     # Ranks that are threads draw from one generator: one after the other.
     threads = len(set(processes[:, 0].tolist())) < grid.size
     for turn in range(grid.size if threads else 1):
         if not threads or turn == grid.rank:
-            expected = _single(module, sample, loss or _weighted, state)
+            _restore(generators, state)
+            expected = _single(module, sample, loss or _weighted)
         grid.group.barrier()
     if grid.rank == 0:
-        torch.set_rng_state(state)
+        _restore(generators, state)
     grid.group.barrier()
     found = _divided(module, sample, loss or _weighted, grid)
     grid.group.barrier()
-    torch.set_rng_state(state)
+    _restore(generators, state)
     report = _compare(expected, found, grid)
     if show and grid.rank == 0:
         print(report)
     return report
+
+
+def _restore(generators: tuple[torch.device, ...], states: list[torch.Tensor]) -> None:
+    for device, state in zip(generators, states, strict=True):
+        randomness.set_state(device, state)
 
 
 def _weighted(output: Any) -> Any:
@@ -131,15 +140,13 @@ def _weighted(output: Any) -> Any:
     value: Any = 0.0
     for one in pieces:
         count = one.shape.numel()
-        weights = torch.cos(torch.arange(count, dtype=one.dtype) * 1.7 + 0.3).view(one.shape)
+        places = torch.arange(count, dtype=one.dtype, device=one.device)
+        weights = torch.cos(places * 1.7 + 0.3).view(one.shape)
         value = value + (one * weights).sum() / max(count, 1) ** 0.5
     return value
 
 
-def _single(
-    module: torch.nn.Module, sample: torch.Tensor, loss: Callable[[Any], Any], state: torch.Tensor
-) -> Recording:
-    torch.set_rng_state(state)
+def _single(module: torch.nn.Module, sample: torch.Tensor, loss: Callable[[Any], Any]) -> Recording:
     own = copy.deepcopy(module)
     x = sample.detach().clone().requires_grad_()
     with recorded(own) as recording:

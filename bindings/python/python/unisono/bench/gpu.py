@@ -1,0 +1,117 @@
+"""`unisono bench gpu`: what calls on CUDA memory cost, each next to PyTorch or to a bound of the same run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from unisono.bench.gpu_figures import MARK
+
+
+@dataclass
+class Part:
+    """Measurements of one job."""
+
+    name: str
+    module: str
+    ranks: int
+    environment: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+def _by(path: str) -> Part:
+    return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
+
+
+def _halo(measure: str, ranks: int) -> Part:
+    return Part(f"{measure} in space", "unisono.bench.gpu_halo", ranks, arguments=("--measure", measure))
+
+
+PARTS = [
+    _by("ipc"),
+    _by("staged"),
+    _by("nccl"),
+    Part("tables", "unisono.bench.gpu_tables", 1),
+    _halo("halos", 4),
+    _halo("stack", 2),
+]
+"""What is measured, one job after the other."""
+
+LIMIT = 300.0
+"""Seconds that a job may take."""
+
+
+def measure(part: Part) -> tuple[list[dict[str, Any]], str]:
+    """Runs a job; gives its figures, and what it said where it failed."""
+    launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
+    command = [*launcher, sys.executable, "-m", part.module, *part.arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **part.environment}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return [], f"it did not end within {LIMIT:.0f} s"
+    lines = done.stdout.splitlines()
+    figures = [json.loads(line.partition(MARK)[2]) for line in lines if MARK in line]
+    return figures, "" if done.returncode == 0 else "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+
+
+def show(figures: list[dict[str, Any]]) -> None:
+    """Prints the lines of the table."""
+    for one in figures:
+        wanted = ""
+        if one["wanted"] is not None:
+            wanted = f"≥ {one['wanted']:g} {'yes' if one['ratio'] >= one['wanted'] else 'NO'}"
+        print(
+            f"{one['name']:<40}{duration(one['minimum']):>11}{duration(one['median']):>11}  "
+            f"{one['reference_name']:<16}{duration(one['reference']):>11}{one['ratio']:>9.2f} x  {wanted}",
+            flush=True,
+        )
+
+
+def duration(seconds: float) -> str:
+    """A time as people write it."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.2g} µs"
+
+
+def main() -> int:
+    """Runs the parts and prints the table."""
+    parser = argparse.ArgumentParser(prog="unisono bench gpu")
+    parser.add_argument("--json", help="write the results to this file too")
+    parser.add_argument("--only", default="", help="parts whose names contain this")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("unisono: bench gpu needs a CUDA device, and PyTorch sees none here", file=sys.stderr)
+        return 1
+    cuda: Any = torch.version.cuda
+    card = f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them"
+    print(f"{card}, PyTorch {torch.__version__}, CUDA {cuda}")
+    print(f"{'what':<40}{'minimum':>11}{'median':>11}  {'reference':<16}{'minimum':>11}{'ratio':>11}  wanted")
+    found: list[dict[str, Any]] = []
+    failed = False
+    for part in PARTS:
+        if options.only not in part.name:
+            continue
+        figures, complaint = measure(part)
+        show(figures)
+        found += figures
+        if complaint:
+            failed = True
+            print(f"unisono: {part.name} failed:\n{complaint}", file=sys.stderr)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"device": card, "cuda": cuda, "results": found}, file, indent=1)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Collectives on CUDA memory, next to PyTorch's NCCL and to what the memory allows; a job of two ranks."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import torch
+
+import unisono as uni
+from unisono.bench.gpu_figures import Figure, bandwidth, in_turns
+
+SIZE = 100_000_000
+
+
+def join_nccl(world: uni.World) -> Any:
+    """PyTorch's own processes over NCCL; ranks that share a device pretend to be on different hosts."""
+    import torch.distributed
+
+    os.environ["NCCL_HOSTID"] = f"rank-{world.rank}"
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    folder = tempfile.mkdtemp() if world.rank == 0 else ""
+    name = np.zeros(4096, np.uint8)
+    name[: len(folder)] = np.frombuffer(folder.encode(), np.uint8)
+    folder = uni.broadcast(name).tobytes().rstrip(b"\0").decode()
+    distributed: Any = torch.distributed
+    store = distributed.FileStore(os.path.join(folder, "meeting"), world.size)
+    distributed.init_process_group("nccl", store=store, rank=world.rank, world_size=world.size)
+    return distributed
+
+
+def main() -> None:
+    """Measures on the path that the job was started with."""
+    world = uni.init()
+    torch.cuda.set_device(world.rank % torch.cuda.device_count())
+    ours = torch.ones(SIZE // 4, device="cuda")
+    theirs, target = torch.ones_like(ours), torch.empty_like(ours)
+    pinned = torch.empty(SIZE // 4, pin_memory=True)
+    distributed = join_nccl(world)
+    speed = bandwidth()
+
+    assert float(world.all_reduce(ours.fill_(1.0 + world.rank))[-1]) == sum(range(1, world.size + 1))
+    path = world.cuda_path()
+    times = in_turns(
+        {
+            "all_reduce": lambda: world.all_reduce(ours, "avg"),
+            "nccl": lambda: distributed.all_reduce(theirs, op=distributed.ReduceOp.AVG),
+            "broadcast": lambda: world.broadcast(ours),
+            "all_gather": lambda: world.all_gather(ours),
+            "pinned": lambda: pinned.copy_(ours, non_blocking=True),
+            "copy": lambda: target.copy_(ours),
+        },
+        group=world,
+    )
+    torch.cuda.synchronize()
+    if world.rank:
+        return
+    megabytes = SIZE // 1_000_000
+    name = f"all_reduce {megabytes} MB, {world.size} ranks by {path}"
+    reduced = times["all_reduce"]
+    if path == "ipc":
+        bound = world.size * 3 * SIZE / speed
+        Figure.of(name, reduced, "3 N a rank", bound, 0.5).show()
+    if path == "staged":
+        # Each rank's values go to the host once: what all ranks at once can copy is the bound.
+        Figure.of(name, reduced, "pinned copies", min(times["pinned"]), 0.8).show()
+    wanted = 20.0 if path == "ipc" else None
+    Figure.of(name, reduced, "PyTorch, NCCL", min(times["nccl"]), wanted).show()
+    Figure.of(f"broadcast {megabytes} MB by {path}", times["broadcast"], "copies", min(times["copy"])).show()
+    Figure.of(
+        f"all_gather {megabytes} MB by {path}", times["all_gather"], "copies", min(times["copy"])
+    ).show()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""New arrays on a CUDA device, made by the library that the caller uses."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from unisono.errors import Unsupported
+
+Make = Callable[[str, tuple[int, ...]], Any]
+"""Makes an array with no particular contents, of an element type and a shape."""
+
+
+def maker(like: Any | None, ordinal: int) -> Make:
+    """How arrays are made beside another one: in its library, on its device, in its stream's order.
+
+    Args:
+        like: The array; without one, the library is the first that the program has imported.
+        ordinal: The device.
+
+    Returns:
+        A function that makes arrays, on any thread.
+    """
+    library = _imported() if like is None else type(like).__module__.partition(".")[0]
+    if library not in _MAKERS and _is_torch(like):
+        library = "torch"  # a subclass of its tensors
+    # What speaks of CUDA but belongs to no library that makes arrays gets CuPy's, which takes it as well.
+    return _MAKERS.get(library, _cupy)(ordinal, like)
+
+
+def folders() -> list[str]:
+    """Where packages that frameworks bring along keep NVIDIA's libraries.
+
+    Returns:
+        Folders.
+    """
+    return [str(folder) for root in sys.path for folder in sorted(Path(root).glob("nvidia/*/lib"))]
+
+
+def current() -> int:
+    """The device that the program's library uses now.
+
+    Returns:
+        Its number, as CUDA counts inside this process.
+    """
+    library = sys.modules.get(_imported())
+    if library is None:
+        raise Unsupported(
+            "no library that makes arrays in CUDA memory is imported; import torch, cupy or jax"
+        )
+    if library.__name__ == "torch":
+        return int(library.cuda.current_device())
+    return int(library.cuda.Device().id) if library.__name__ == "cupy" else 0
+
+
+def _imported() -> str:
+    return next((name for name in _MAKERS if name in sys.modules), "")
+
+
+def _is_torch(like: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(like, torch.Tensor)
+
+
+def _torch(ordinal: int, like: Any) -> Make:
+    import torch
+
+    device = torch.device("cuda", ordinal)
+    stream = torch.cuda.current_stream(device)
+
+    def make(dtype: str, shape: tuple[int, ...]) -> Any:
+        # The allocator keeps memory in the order of the stream that it was made for.
+        with torch.cuda.stream(stream):
+            return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+    return make
+
+
+def _cupy(ordinal: int, like: Any) -> Make:
+    try:
+        cupy: Any = importlib.import_module("cupy")
+    except ImportError as error:
+        kind = type(like).__name__
+        raise Unsupported(
+            f"a result beside an array of type {kind} is made by CuPy; pip install cupy"
+        ) from error
+
+    with cupy.cuda.Device(ordinal):
+        stream = cupy.cuda.get_current_stream()
+
+    def make(dtype: str, shape: tuple[int, ...]) -> Any:
+        with cupy.cuda.Device(ordinal), stream or nullcontext():
+            return cupy.empty(shape, dtype=_numpy_type(dtype))
+
+    return make
+
+
+def _jax(ordinal: int, like: Any) -> Make:
+    import jax
+
+    device = like.device if like is not None else jax.local_devices()[ordinal]
+
+    def make(dtype: str, shape: tuple[int, ...]) -> Any:
+        return jax.numpy.empty(shape, dtype=_numpy_type(dtype), device=device).block_until_ready()
+
+    return make
+
+
+def _numpy_type(name: str) -> Any:
+    from unisono.arrays import bfloat16
+
+    return bfloat16() if name == "bfloat16" else name
+
+
+_MAKERS = {"torch": _torch, "cupy": _cupy, "jaxlib": _jax, "jax": _jax}

@@ -1,0 +1,56 @@
+"""Where tables and arrays are: in the host's memory, or in that of a CUDA device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unisono import on_device as libraries
+from unisono.errors import Error, UsageError
+
+_CUDA = 2  # DLPack's number for memory of a CUDA device
+
+
+def ordinal(device: Any) -> int | None:
+    """The number of a device that a user names.
+
+    Args:
+        device: None or "cpu", "cuda", "cuda:1", a number, or what PyTorch calls a device.
+
+    Returns:
+        Its number in this process, or None for the host. "cuda" is the device that the program's library uses
+        now, the first one where it uses none.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if device is None or isinstance(device, int):
+        return device
+    kind, _, number = str(device).partition(":")
+    if kind == "cpu":
+        return None
+    if kind == "cuda" and (number.isdigit() or not number):
+        return int(number) if number else _current()
+    raise UsageError(f'table: expected "cuda", "cuda:0" or "cpu" as device, received {device!r}; name one')
+
+
+def _current() -> int:
+    try:
+        return libraries.current()
+    except (Error, RuntimeError, AssertionError):
+        return 0  # what is wrong with it is said when it is used
+
+
+def on_device(x: object) -> bool:
+    """Whether an array is in the memory of a CUDA device."""
+    place = getattr(x, "__dlpack_device__", None)
+    return place is not None and not isinstance(x, np.ndarray) and place()[0] == _CUDA
+
+
+def to_host(x: Any) -> Any:
+    """A copy of such an array in the host's memory, made by its own library."""
+    for name in ("cpu", "get"):
+        if hasattr(x, name):
+            return getattr(x.detach() if hasattr(x, "detach") else x, name)()
+    return np.asarray(x)

@@ -1,0 +1,140 @@
+"""A module's parameters in CUDA memory: together in one flat buffer, there or in pinned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from unisono.errors import UsageError
+from unisono.group import Group
+from unisono.parameters.adapter import Values
+from unisono.torch.gradients import reduce_gradients, scale
+
+
+class DeviceParameters:
+    """Tensors of one CUDA device.
+
+    Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
+    each element type.
+    """
+
+    in_place = False
+
+    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+        self._named = dict(named)
+        self._groups: dict[torch.dtype, list[int]] = {}
+        for place, (name, one) in enumerate(self._named.items()):
+            _check(name, one, next(iter(self._named.values())).device)
+            self._groups.setdefault(one.dtype, []).append(place)
+        self.exact = all(dtype in (torch.float32, torch.float64) for dtype in self._groups)
+        """Whether the tensors keep to the last bit what they are given."""
+        self._pinned: dict[torch.dtype, torch.Tensor] = {}
+
+    def names(self) -> list[str]:
+        """Their names in the module."""
+        return list(self._named)
+
+    @torch.no_grad()
+    def read(self) -> list[Values]:
+        """Copies in pinned memory, which the next reading overwrites; of bfloat16 in float32."""
+        tensors = self._tensors()
+        values: list[Values] = [None] * len(tensors)  # type: ignore[list-item]
+        for dtype, places in self._groups.items():
+            flat = _joined([tensors[place] for place in places])
+            host = self._host(dtype, flat.numel())
+            host.copy_(flat, non_blocking=True)
+            parts = torch.split(host, [tensors[place].numel() for place in places])
+            for place, part in zip(places, parts, strict=True):
+                values[place] = part.view(tensors[place].shape).numpy()
+        torch.cuda.current_stream(tensors[0].device).synchronize()
+        return values
+
+    @torch.no_grad()
+    def write(self, values: list[Values]) -> None:
+        """Copies values into the tensors."""
+        tensors = self._tensors()
+        for places, parts in self._uploaded(tensors, list(values)):
+            torch._foreach_copy_([tensors[place] for place in places], parts)
+
+    @torch.no_grad()
+    def add(self, values: list[Values | None]) -> None:
+        """Adds to the tensors, on the device; nothing where there is None."""
+        tensors = self._tensors()
+        for places, parts in self._uploaded(tensors, values):
+            torch._foreach_add_([tensors[place] for place in places], parts)
+
+    @torch.no_grad()
+    def average(self, group: Group, factor: float, timeout: float | None) -> None:
+        """Replaces everybody's tensors by their average, without a way through the host.
+
+        Args:
+            group: The workers.
+            factor: What this worker's values are multiplied by first.
+            timeout: Seconds until the call gives up.
+        """
+        tensors = self._tensors()
+        averages = []
+        for places in self._groups.values():
+            flat = scale(_joined([tensors[place] for place in places]), factor)
+            group.all_reduce(flat, "avg", timeout=timeout)
+            averages.append(torch.split(flat, [tensors[place].numel() for place in places]))
+        # Only when all of them have come.
+        for places, parts in zip(self._groups.values(), averages, strict=True):
+            targets = [tensors[place] for place in places]
+            torch._foreach_copy_(
+                targets, [part.view(one.shape) for part, one in zip(parts, targets, strict=True)]
+            )
+
+    def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
+        """Combines the gradients between workers, on the device."""
+        reduce_gradients(self._named, group, op, factor)
+
+    def _tensors(self) -> list[torch.Tensor]:
+        first = next(iter(self._named.values())).device
+        for name, one in self._named.items():
+            _check(name, one, first)
+        return [one.detach() for one in self._named.values()]
+
+    def _host(self, dtype: torch.dtype, elements: int) -> torch.Tensor:
+        """Pinned memory for all tensors of a type; NumPy has no bfloat16, so these are widened."""
+        held = self._pinned.get(dtype)
+        if held is None or held.numel() != elements:
+            wide = torch.float32 if dtype == torch.bfloat16 else dtype
+            held = self._pinned[dtype] = torch.empty(elements, dtype=wide, pin_memory=True)
+        return held
+
+    def _uploaded(
+        self, tensors: list[torch.Tensor], values: list[Values | None]
+    ) -> list[tuple[list[int], list[torch.Tensor]]]:
+        """The values on the device, in the tensors' shapes: one copy for each type."""
+        uploaded = []
+        for every in self._groups.values():
+            places = [place for place in every if values[place] is not None]
+            if not places:
+                continue
+            arrays = [torch.from_numpy(values[place]).reshape(-1) for place in places]
+            host = torch.empty(sum(one.numel() for one in arrays), dtype=arrays[0].dtype, pin_memory=True)
+            torch.cat(arrays, out=host)
+            flat = host.to(tensors[0].device, non_blocking=True)
+            parts = torch.split(flat, [one.numel() for one in arrays])
+            shaped = [
+                part.view(tensors[place].shape).to(tensors[place].dtype)
+                for place, part in zip(places, parts, strict=True)
+            ]
+            uploaded.append((places, shaped))
+        return uploaded
+
+
+def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """One new flat tensor of all of them."""
+    return torch.cat([one.reshape(-1) for one in tensors])
+
+
+def _check(name: str, one: torch.Tensor, device: torch.device) -> None:
+    if one.device != device or one.layout != torch.strided:
+        where = f"on {one.device}" if one.device != device else f"of layout {one.layout}"
+        raise UsageError(
+            f"parameters: expected dense tensors on {device}, where the first one is, received {name!r} "
+            f"{where}; move the whole model to one device"
+        )

@@ -1,0 +1,129 @@
+"""Convolutions that keep their size, on a device: of the part as it is, and of its seams again with halos.
+
+Copying a part into a padded one costs a device nearly as much as convolving it. Here only strips along the
+seams travel and are padded: while they do, the part is convolved as if nothing were beyond it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from unisono.halo import GlobalArray, Window
+
+
+@dataclass(frozen=True)
+class Seam:
+    """The two ends of this rank's part along one dimension."""
+
+    dim: int
+    """The dimension, counted from the end."""
+    pad: int
+    """How many outputs at an end need others' elements."""
+    before: bool
+    """Whether there is a part before this one."""
+    after: bool
+    """Whether there is one after it."""
+    window: Window
+    """Over an array of the strips at all ends, of which each rank has two."""
+
+
+def seams_of(window: Window, spatial: int) -> tuple[Seam, ...] | None:
+    """The seams of a window whose outputs are where its inputs are.
+
+    Args:
+        window: Of a convolution.
+        spatial: How many dimensions it has.
+
+    Returns:
+        The seams; None for other windows, and where parts are too small. It is None on every rank or on none.
+    """
+    known: dict[int, tuple[Seam, ...] | None] = vars(window).setdefault("_seams", {})
+    if spatial not in known:
+        known[spatial] = _found(window, spatial) if _keeps(window, spatial) else None
+    return known[spatial]
+
+
+def _keeps(window: Window, spatial: int) -> bool:
+    """Whether each rank's outputs are where its inputs are, and beyond the whole is nothing."""
+    for dim in range(-spatial, 0):
+        kernel, stride, dilation, before, after, transposed = window.numbers[dim][:6]
+        centred = before == after and 2 * before == dilation * (kernel - 1)
+        zero = all(words == ("zero", 0.0) or before == 0 for words in window.edges[dim])
+        if stride != 1 or transposed or not centred or not zero:
+            return False
+    return window.output.sizes == window.input.sizes
+
+
+def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
+    array = window.input
+    count, grid = len(array.shape), array.grid
+    if any(min(parts) == 0 for parts in array.sizes.values()):
+        return None
+    seams = []
+    for axis, place in array.split.items():
+        dim = place - count
+        reach = 2 * window.numbers[dim][3] if dim >= -spatial else 0
+        if reach == 0 or grid.axes[axis] == 1:
+            continue
+        if min(array.sizes[axis]) < reach:
+            return None
+        shape = list(array.shape)
+        shape[place] = 2 * reach * grid.axes[axis]
+        strips = GlobalArray(shape, grid, array.split, {**array.sizes, axis: [2 * reach] * grid.axes[axis]})
+        dims = range(-spatial, 0)
+        numbers = {
+            "kernel": [window.numbers[one][0] for one in dims],
+            "dilation": [window.numbers[one][2] for one in dims],
+            "padding": [window.numbers[one][3] for one in dims],
+        }
+        over = strips.window(dims=range(count - spatial, count), **numbers)
+        own = array.region[place]
+        seams.append(Seam(dim, reach // 2, own.start > 0, own.stop < array.shape[place], over))
+    return tuple(seams)
+
+
+def convolved_in_place(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    numbers: tuple[list[int], list[int], int],
+    seams: tuple[Seam, ...],
+) -> torch.Tensor:
+    """A convolution whose outputs at the seams are computed once more, with halos.
+
+    Args:
+        x: This rank's part.
+        weight: The weights.
+        bias: The bias, if any.
+        numbers: Strides, dilations and groups.
+        seams: Of the window.
+
+    Returns:
+        This rank's outputs.
+    """
+    stride, dilation, groups = numbers
+    zeros = [0] * len(stride)
+    pads = [step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True)]
+    under_way = [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
+    out = torch.convolution(x, weight, bias, stride, pads, dilation, False, zeros, groups)
+    for seam, exchange in under_way:
+        padded = exchange.end()
+        length, size = 3 * seam.pad, x.shape[seam.dim]
+        for wanted, first, at in (
+            (seam.before, 0, 0),
+            (seam.after, padded.shape[seam.dim] - length, size - seam.pad),
+        ):
+            if wanted:
+                source = padded.narrow(seam.dim, first, length)
+                made = torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
+                out.narrow(seam.dim, at, seam.pad).copy_(made)
+    return out
+
+
+def _strips(x: torch.Tensor, seam: Seam) -> torch.Tensor:
+    """What of a part is near its ends."""
+    reach = 2 * seam.pad
+    ends = x.narrow(seam.dim, 0, reach), x.narrow(seam.dim, x.shape[seam.dim] - reach, reach)
+    return torch.cat(ends, seam.dim)

@@ -1,0 +1,77 @@
+//! `__cuda_array_interface__`: how arrays that do not speak DLPack, such as Numba's, lend their memory.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use unisono::cuda::Device;
+use unisono::{DType, Error};
+
+use crate::array::Lent;
+use crate::errors::raise;
+use crate::nvidia;
+
+/// What an array says of its memory; our work comes after that of the stream that it names.
+pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Lent<'a>> {
+    let py = x.py();
+    let description = x.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let description = description.cast::<PyDict>()?;
+    let entry = |name: &str| {
+        description.get_item(name)?.ok_or_else(|| {
+            let received = format!("one whose __cuda_array_interface__ has no {name:?}");
+            raise(py, Error::usage(operation, "an array in CUDA memory", received, "pass another array"))
+        })
+    };
+    let (address, is_read_only): (u64, bool) = entry("data")?.extract()?;
+    let shape: Vec<usize> = entry("shape")?.extract()?;
+    let name: String = entry("typestr")?.extract()?;
+    let optional = |name: &str| Ok::<_, PyErr>(description.get_item(name)?.filter(|value| !value.is_none()));
+    let strides: Option<Vec<isize>> = optional("strides")?.map(|value| value.extract()).transpose()?;
+    let stream: Option<u64> = optional("stream")?.map(|value| value.extract()).transpose()?;
+
+    let failed = |error| raise(py, error);
+    nvidia::look_in_packages(py)?;
+    let device = Device::of_address(address).map_err(failed)?;
+    if let Some(theirs) = stream {
+        // SAFETY: the protocol's promise: a living stream, or 1 or 2 for the default ones.
+        unsafe { device.stream().follow_handle(theirs) }.map_err(failed)?;
+    }
+    let dtype = named(&name);
+    let size = dtype.as_ref().map_or(1, |dtype| dtype.size());
+    Ok(Lent {
+        operation,
+        pointer: std::ptr::without_provenance_mut(address as usize),
+        elements: shape.iter().product(),
+        is_contiguous: strides.is_none_or(|strides| is_contiguous(&shape, &strides, size)),
+        is_aligned: address.is_multiple_of(size as u64),
+        shape,
+        dtype,
+        is_writable: !is_read_only,
+        device: Some(device),
+        owner: x.clone().unbind(),
+    })
+}
+
+/// Whether the elements lie in C order without gaps, by strides in bytes.
+fn is_contiguous(shape: &[usize], strides: &[isize], size: usize) -> bool {
+    let mut expected = size as isize;
+    shape.contains(&0)
+        || shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+            let fits = extent == 1 || stride == expected;
+            expected *= extent as isize;
+            fits
+        })
+}
+
+/// The element type of such a name as "<f4".
+fn named(name: &str) -> Result<DType, String> {
+    match name.trim_start_matches(['<', '|', '=']) {
+        "f4" => Ok(DType::F32),
+        "f8" => Ok(DType::F64),
+        "f2" => Ok(DType::F16),
+        "i1" => Ok(DType::I8),
+        "u1" => Ok(DType::U8),
+        "i4" => Ok(DType::I32),
+        "i8" => Ok(DType::I64),
+        _ => Err(name.to_string()),
+    }
+}

@@ -1,0 +1,229 @@
+//! The one place where the verbs on the processor's memory and those on a device's part ways.
+
+use unisono::{DType, Error, Group, ReduceOp, Result};
+
+use crate::pending::Running;
+use crate::placed::{Placed, mixed};
+use crate::product::Product;
+
+/// The error for a result in another place than its input.
+fn elsewhere(operation: &str) -> Error {
+    mixed(operation, "a result in another place than its input".into())
+}
+
+pub(crate) fn broadcast(group: &Group, x: &mut Placed, root: usize) -> Result<()> {
+    match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            group.raw().broadcast(x.bytes_mut(), dtype, root)
+        }
+        Placed::Cuda(x) => group.cuda().broadcast(x.span, x.dtype, root),
+    }
+}
+
+pub(crate) fn all_reduce(group: &Group, x: &mut Placed, op: ReduceOp) -> Result<()> {
+    match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            group.raw().all_reduce(x.bytes_mut(), dtype, op)
+        }
+        Placed::Cuda(x) => group.cuda().all_reduce(x.span, x.dtype, op),
+    }
+}
+
+pub(crate) fn reduce(group: &Group, x: &mut Placed, op: ReduceOp, root: usize) -> Result<()> {
+    match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            group.raw().reduce(x.bytes_mut(), dtype, op, root)
+        }
+        Placed::Cuda(x) => group.cuda().reduce(x.span, x.dtype, op, root),
+    }
+}
+
+pub(crate) fn reduce_to(
+    group: &Group,
+    x: &Placed,
+    result: Option<&mut Product>,
+    op: ReduceOp,
+    root: usize,
+) -> Result<()> {
+    match (x, result) {
+        (Placed::Host(x), None) => group.raw().reduce_to(x.bytes(), None, x.dtype, op, root),
+        (Placed::Host(x), Some(Product::Host(to))) => {
+            group.raw().reduce_to(x.bytes(), Some(to.bytes_mut()), x.dtype, op, root)
+        }
+        (Placed::Cuda(x), None) => group.cuda().reduce_to(x.span, None, x.dtype, op, root),
+        (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
+            group.cuda().reduce_to(x.span, Some(memory.span), x.dtype, op, root)
+        }
+        _ => Err(elsewhere("reduce")),
+    }
+}
+
+pub(crate) fn all_gather(group: &Group, x: &Placed, result: &mut Product, counts: &[usize]) -> Result<()> {
+    match (x, result) {
+        (Placed::Host(x), Product::Host(to)) => {
+            group.raw().all_gather(x.bytes(), to.bytes_mut(), counts, x.dtype)
+        }
+        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+            group.cuda().all_gather(x.span, memory.span, counts, x.dtype)
+        }
+        _ => Err(elsewhere("all_gather")),
+    }
+}
+
+pub(crate) fn gather(
+    group: &Group,
+    x: &Placed,
+    result: Option<&mut Product>,
+    counts: &[usize],
+    root: usize,
+) -> Result<()> {
+    match (x, result) {
+        (Placed::Host(x), None) => group.raw().gather(x.bytes(), None, counts, x.dtype, root),
+        (Placed::Host(x), Some(Product::Host(to))) => {
+            group.raw().gather(x.bytes(), Some(to.bytes_mut()), counts, x.dtype, root)
+        }
+        (Placed::Cuda(x), None) => group.cuda().gather(x.span, None, counts, x.dtype, root),
+        (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
+            group.cuda().gather(x.span, Some(memory.span), counts, x.dtype, root)
+        }
+        _ => Err(elsewhere("gather")),
+    }
+}
+
+pub(crate) fn scatter(
+    group: &Group,
+    x: Option<&Placed>,
+    result: &mut Product,
+    counts: &[usize],
+    dtype: DType,
+    root: usize,
+) -> Result<()> {
+    match (x, result) {
+        (None, Product::Host(to)) => group.raw().scatter(None, counts, to.bytes_mut(), dtype, root),
+        (Some(Placed::Host(x)), Product::Host(to)) => {
+            group.raw().scatter(Some(x.bytes()), counts, to.bytes_mut(), dtype, root)
+        }
+        (None, Product::Cuda { memory, .. }) => group.cuda().scatter(None, counts, memory.span, dtype, root),
+        (Some(Placed::Cuda(x)), Product::Cuda { memory, .. }) => {
+            group.cuda().scatter(Some(x.span), counts, memory.span, dtype, root)
+        }
+        _ => Err(elsewhere("scatter")),
+    }
+}
+
+pub(crate) fn reduce_scatter(
+    group: &Group,
+    x: &Placed,
+    result: &mut Product,
+    counts: &[usize],
+    op: ReduceOp,
+) -> Result<()> {
+    match (x, result) {
+        (Placed::Host(x), Product::Host(to)) => {
+            group.raw().reduce_scatter(x.bytes(), to.bytes_mut(), counts, x.dtype, op)
+        }
+        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+            group.cuda().reduce_scatter(x.span, memory.span, counts, x.dtype, op)
+        }
+        _ => Err(elsewhere("reduce_scatter")),
+    }
+}
+
+pub(crate) fn all_to_all(
+    group: &Group,
+    x: &Placed,
+    result: &mut Product,
+    sent: &[usize],
+    received: &[usize],
+) -> Result<()> {
+    match (x, result) {
+        (Placed::Host(x), Product::Host(to)) => {
+            group.raw().all_to_all(x.bytes(), sent, to.bytes_mut(), received, x.dtype)
+        }
+        (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
+            group.cuda().all_to_all(x.span, sent, memory.span, received, x.dtype)
+        }
+        _ => Err(elsewhere("all_to_all")),
+    }
+}
+
+/// As `all_to_all`, out of one array for each rank, which are joined first.
+pub(crate) fn all_to_all_varied(
+    group: &Group,
+    parts: &[Placed],
+    result: &mut Product,
+    sent: &[usize],
+    received: &[usize],
+) -> Result<()> {
+    match result {
+        Product::Host(to) => {
+            let bytes = parts.iter().map(|part| match part {
+                Placed::Host(view) => Ok(view.bytes()),
+                Placed::Cuda(_) => Err(elsewhere("all_to_all")),
+            });
+            let input = bytes.collect::<Result<Vec<_>>>()?.concat();
+            group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
+        }
+        Product::Cuda { memory, .. } => {
+            let (_array, joined) = memory.maker.make(memory.dtype, &[sent.iter().sum()], "all_to_all")?;
+            let stream = memory.maker.device().stream();
+            let mut address = joined.span.address();
+            for part in parts {
+                let Placed::Cuda(part) = part else { return Err(elsewhere("all_to_all")) };
+                // SAFETY: both arrays are held until the stream was waited for, below.
+                unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
+                address += part.span.bytes() as u64;
+            }
+            stream.wait(&|| Ok(()))?;
+            group.cuda().all_to_all(joined.span, sent, memory.span, received, memory.dtype)
+        }
+    }
+}
+
+pub(crate) fn send(group: &Group, x: &Placed, to: usize, tag: u32) -> Result<()> {
+    match x {
+        Placed::Host(x) => group.raw().send(x.bytes(), x.dtype, to, tag),
+        Placed::Cuda(x) => group.cuda().send(x.span, x.dtype, to, tag),
+    }
+}
+
+pub(crate) fn recv(group: &Group, x: &mut Placed, from: usize, tag: u32) -> Result<()> {
+    match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            group.raw().recv(x.bytes_mut(), dtype, from, tag)
+        }
+        Placed::Cuda(x) => group.cuda().recv(x.span, x.dtype, from, tag),
+    }
+}
+
+/// Begins to send; the array is kept until that has ended.
+pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Result<Running> {
+    Ok(match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            Running::Message(group.raw().start_send(x, dtype, to, tag)?)
+        }
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_send(x, span, dtype, to, tag)?)
+        }
+    })
+}
+
+/// Begins to receive; as `start_send`.
+pub(crate) fn start_recv(group: &Group, x: Placed, from: usize, tag: u32) -> Result<Running> {
+    Ok(match x {
+        Placed::Host(x) => {
+            let dtype = x.dtype;
+            Running::Message(group.raw().start_recv(x, dtype, from, tag)?)
+        }
+        Placed::Cuda(x) => {
+            let (span, dtype) = (x.span, x.dtype);
+            Running::DeviceMessage(group.cuda().start_recv(x, span, dtype, from, tag)?)
+        }
+    })
+}

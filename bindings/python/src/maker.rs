@@ -1,0 +1,73 @@
+//! Makes results on a device, with the library that the caller's own array is of.
+
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use unisono::cuda::Device;
+use unisono::{DType, Error, Result};
+
+use crate::array::Lent;
+use crate::dlpack::Reach;
+use crate::errors::raise;
+use crate::placed::OnDevice;
+
+/// Where new arrays are made, and how: a Python function that knows the caller's library and current stream.
+pub(crate) struct Maker {
+    device: Arc<Device>,
+    function: Py<PyAny>,
+}
+
+impl Maker {
+    /// Makes arrays beside this one; without one, in the library that the program has imported.
+    pub(crate) fn like(py: Python<'_>, x: Option<&Bound<'_, PyAny>>, device: Arc<Device>) -> PyResult<Maker> {
+        let module = py.import(intern!(py, "unisono.on_device"))?;
+        let function = module.call_method1(intern!(py, "maker"), (x, device.ordinal()))?;
+        Ok(Maker { device, function: function.unbind() })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// A new array with no particular contents, and the same as memory that the device may write.
+    pub(crate) fn make(
+        self: &Arc<Maker>,
+        dtype: DType,
+        shape: &[usize],
+        operation: &'static str,
+    ) -> Result<(Py<PyAny>, OnDevice)> {
+        let refused = |reason: String| {
+            let what = format!("memory for a result of {shape:?} {dtype} is not to be had: {reason}");
+            Error::unsupported(operation, what, "free some of the device's memory, or use more ranks")
+        };
+        // Work in the background may outlive the interpreter.
+        let made = Python::try_attach(|py| -> PyResult<_> {
+            let array = self.function.bind(py).call1((dtype.name(), PyTuple::new(py, shape)?))?;
+            // Nobody else has seen it, so it may be written even where its library calls all arrays immutable.
+            let lent = Lent::of(&array, operation, true, Reach::Anywhere)?;
+            let is_device = |device: &Arc<Device>| device.ordinal() == self.device.ordinal();
+            let fits = lent.device.as_ref().is_some_and(is_device) && lent.dtype == Ok(dtype);
+            if !fits || lent.shape != shape || !lent.is_contiguous {
+                return Err(raise(
+                    py,
+                    Error::internal(operation, "a result that is not as it was asked for"),
+                ));
+            }
+            let memory = OnDevice::of(lent, self.clone()).map_err(|error| raise(py, error))?;
+            Ok((array.unbind(), memory))
+        });
+        match made {
+            Some(Ok(made)) => Ok(made),
+            Some(Err(error)) => Err(refused(first_line(&error))),
+            None => Err(refused("the interpreter has ended".into())),
+        }
+    }
+}
+
+/// What an exception says first; libraries append traces of their own.
+pub(crate) fn first_line(error: &PyErr) -> String {
+    let text = Python::attach(|py| error.value(py).to_string());
+    text.lines().next().unwrap_or("for no given reason").to_string()
+}

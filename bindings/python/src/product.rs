@@ -1,0 +1,57 @@
+//! The new array that a verb fills and returns: in the processor's memory, or on a device in the caller's library.
+
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyTuple};
+use unisono::{DType, Result};
+
+use crate::memory::Memory;
+use crate::placed::{OnDevice, Place};
+
+/// A result, before it is shown to anybody.
+pub(crate) enum Product {
+    Host(Memory),
+    Cuda { array: Py<PyAny>, memory: OnDevice },
+}
+
+impl Product {
+    pub(crate) fn new(
+        place: &Place,
+        dtype: DType,
+        shape: Vec<usize>,
+        operation: &'static str,
+    ) -> Result<Product> {
+        Ok(match place {
+            Place::Host => Product::Host(Memory::on_heap(dtype, shape)?),
+            Place::Cuda(maker) => {
+                let (array, memory) = maker.make(dtype, &shape, operation)?;
+                Product::Cuda { array, memory }
+            }
+        })
+    }
+
+    /// What Python gets: memory that an array is to be made over, or the array itself.
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Product::Host(memory) => Ok(Py::new(py, memory)?.into_any()),
+            Product::Cuda { array, .. } => Ok(array),
+        }
+    }
+
+    /// The parts of one flat result, each of its own shape, one after another.
+    pub(crate) fn parts(self, py: Python<'_>, shapes: &[Vec<usize>]) -> PyResult<Vec<Py<PyAny>>> {
+        let mut start = 0;
+        let part = |shape: &Vec<usize>| {
+            let begin = start;
+            start += shape.iter().product::<usize>();
+            match &self {
+                Product::Host(memory) => Ok(Py::new(py, memory.part(begin, shape.clone()))?.into_any()),
+                Product::Cuda { array, .. } => {
+                    let range = PySlice::new(py, begin as isize, start as isize, 1);
+                    let flat = array.bind(py).get_item(range)?;
+                    Ok(flat.call_method1("reshape", (PyTuple::new(py, shape)?,))?.unbind())
+                }
+            }
+        };
+        shapes.iter().map(part).collect()
+    }
+}

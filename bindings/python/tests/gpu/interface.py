@@ -1,0 +1,37 @@
+"""Arrays that have `__cuda_array_interface__` alone, as Numba has; results beside them are CuPy arrays."""
+
+import cupy
+
+import unisono as uni
+
+world = uni.init()
+total = sum(range(1, world.size + 1))
+
+
+class Lender:
+    """Lends a CuPy array by the interface alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.array.__cuda_array_interface__
+
+
+side = cupy.cuda.Stream(non_blocking=True)
+with side:
+    for dtype in ("float32", "float64", "float16", "int8", "uint8", "int32", "int64"):
+        mine = cupy.full((3, 2), world.rank + 1, dtype=dtype)
+        gathered = world.all_gather(Lender(mine))
+        assert isinstance(gathered, cupy.ndarray) and gathered.shape == (world.size, 3, 2)
+        assert gathered[:, 0, 0].tolist() == [one + 1 for one in range(world.size)]
+        assert world.all_reduce(Lender(mine)) is not None
+        assert (mine == total).all(), dtype
+    try:
+        world.all_reduce(Lender(cupy.zeros((4, 4))[:, ::2]))
+        raise AssertionError("gaps should have been refused")
+    except uni.UsageError as error:
+        assert "contiguous" in str(error), error
+if world.rank == 0:
+    print(f"arrays without DLPack on {world.size} ranks")

@@ -1,0 +1,100 @@
+"""Networks on CUDA tensors that a grid divides: all that they compute is what one rank alone computes."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "halo_torch"))
+
+from compare import alone, apart, check
+from networks import Decoder, ResNet18, UNet
+
+import unisono as uni
+from unisono.torch import RegionDataset, halo_exchange, verify
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
+torch.backends.cudnn.deterministic = True
+
+NETWORKS = {
+    "ResNet-18": (lambda: ResNet18(4), (2, 3, 45, 37)),
+    "U-Net": (lambda: UNet(2), (2, 1, 21, 18)),
+    "VAE decoder": (Decoder, (2, 3, 7, 5)),
+    "dropout": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.3), nn.Dropout2d(0.3), nn.ReLU()),
+        (2, 3, 16, 17),
+    ),
+}
+
+
+def networks(axes):
+    for name, (make, shape) in NETWORKS.items():
+        for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+            torch.manual_seed(1)
+            module = make().to(dtype).cuda()
+            whole = torch.randn(shape).to(dtype).cuda()
+            expected = alone(module, whole)
+            for overlap in (False, True):
+                found = apart(uni.Grid(**axes), module, whole, overlap=overlap)
+                try:
+                    check(expected, found, tolerance)
+                except AssertionError as error:
+                    raise AssertionError(f"{name} {dtype} overlap={overlap} on {axes}: {error}") from error
+                assert all(one is None or one.is_cuda for one in found.values())
+
+
+def others(axes):
+    grid = uni.Grid(**axes)
+    torch.manual_seed(2)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).double().cuda()
+    report = verify(network, grid, torch.randn(2, 3, 12, 14, dtype=torch.float64).cuda(), show=False)
+    assert report.worst.difference <= 1e-10, str(report)
+    # Gradients of an exchange go back to their owners.
+    array = uni.GlobalArray((1, 2, 12, 14), grid)
+    window = array.window(kernel=(3, 3), padding=1)
+    x = torch.randn(array.local_shape, dtype=torch.float64)
+    results = []
+    for place in ("cpu", "cuda"):
+        mine = x.detach().to(place, copy=True).requires_grad_()
+        halo_exchange(mine, window).square().sum().backward()
+        results.append(mine.grad.cpu())
+    assert torch.equal(*results)
+    # Regions of files go to the device, and back as one.
+    samples = torch.arange(4 * 3 * 12 * 14, dtype=torch.float32).reshape(4, 3, 12, 14)
+    dataset = RegionDataset(samples.numpy(), grid)
+    loader = torch.utils.data.DataLoader(dataset, 2, pin_memory=True)
+    model = uni.torch.spatial(nn.Identity(), grid)
+    batch = next(iter(loader)).to("cuda", non_blocking=True)
+    assert torch.equal(model(batch).gather().cpu(), samples[:2])
+
+
+def threads():
+    """Ranks that are threads, each of which computes its own way back."""
+    for name, (make, shape) in NETWORKS.items():
+        torch.manual_seed(1)
+        module, whole = make().double().cuda(), torch.randn(shape).double().cuda()
+        expected = alone(module, whole)
+        with uni.local_grid(h=2, w=1) as local:
+            for found in local.run(apart, module, whole):
+                try:
+                    check(expected, found, 1e-10)
+                except AssertionError as error:
+                    raise AssertionError(f"{name} on two threads: {error}") from error
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["threads"]:
+        threads()
+        print("networks on 2 threads of one process")
+        sys.exit()
+    world = uni.init()
+    torch.cuda.set_device(world.rank % torch.cuda.device_count())
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.size))
+    for axes in [{"h": world.size, "w": 1}, {"h": 2, "w": world.size // 2}][: world.size // 2]:
+        networks(axes)
+        others(axes)
+    if world.rank == 0:
+        print(f"networks on {world.size} ranks")

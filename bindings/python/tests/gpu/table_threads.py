@@ -1,0 +1,51 @@
+"""Ranks that are threads of one process share a table in device memory by its address."""
+
+import sys
+import threading
+import traceback
+
+import torch
+
+from unisono import _native
+from unisono.group import Group
+
+size = int(sys.argv[1])
+failures = []
+wishes = {
+    "dtype": "float32",
+    "name": "weights",
+    "init": ("constant", 1.0, 0.0, 0),
+    "updater": "momentum",
+    "consistency": "async",
+    "reject_nan": False,
+    "compression": "none",
+    "device": 0,
+    "add": {"momentum": 0.0},
+}
+
+
+def run(world):
+    """One rank: adds to all rows in an order of its own, ten times."""
+    try:
+        tables, group = world.tables("both"), Group(world.group())
+        table = tables.matrix((1000, 16), None, wishes, None)
+        for _ in range(10):
+            ids = torch.randperm(1000, device="cuda")
+            table.add(torch.ones(1000, 16, device="cuda"), ids, None, True, None)
+        group.barrier()
+        out = torch.empty(1000, 16, device="cuda")
+        table.get(None, out, None)
+        # Without momentum an add takes the delta away.
+        assert (out == 1 - 10 * size).all(), out
+        group.barrier()
+    except BaseException:
+        failures.append(traceback.format_exc())
+
+
+threads = [threading.Thread(target=run, args=(world,)) for world in _native.World.threads(size)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failures, "\n".join(failures)
+print(f"{size} threads of one process")

@@ -1,0 +1,108 @@
+"""The updaters' formulas in double precision, on NumPy arrays: what tables on a device are compared with."""
+
+import numpy as np
+
+DEFAULTS = {
+    "add": {},
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "nesterov": {"momentum": 0.9},
+    "adagrad": {"learning_rate": 0.01, "rho": 0.1, "epsilon": 1e-6},
+    "rmsprop": {"learning_rate": 0.001, "rho": 0.9, "epsilon": 1e-8},
+    "adam": {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    "lion": {"learning_rate": 1e-4, "lambda_": 0.0, "beta1": 0.9, "beta2": 0.99},
+    "ftrl": {"alpha": 0.1, "beta": 1.0, "lambda1": 0.0, "lambda2": 0.0},
+    "dcasgd": {"learning_rate": 0.01, "lambda_": 0.1},
+    "dcasgda": {"learning_rate": 0.01, "lambda_": 0.1, "momentum": 0.95, "epsilon": 1e-7},
+}
+
+OWN = ("adagrad", "dcasgd", "dcasgda")
+"""Updaters that keep state for each worker."""
+
+
+class Reference:
+    """A table with rows, its updater's state, and how often each row was changed."""
+
+    def __init__(self, values, updater, workers, **options):
+        self.values = np.array(values, dtype="float64")
+        self.updater = updater
+        self.options = {**DEFAULTS[updater], **options}
+        copies = workers if updater in OWN else 1
+        self.state = np.zeros((copies, 2, *self.values.shape))
+        self.seen = np.zeros((copies, *self.values.shape), dtype=bool)
+        self.steps = np.zeros(len(self.values), dtype=int)
+
+    def add(self, delta, rows=None, worker=0):
+        """Changes listed rows, one after the other; without a list all of them."""
+        worker = worker if self.updater in OWN else 0
+        rows = range(len(self.values)) if rows is None else rows
+        for row, change in zip(rows, np.asarray(delta, dtype="float64"), strict=True):
+            self.steps[row] += 1
+            state = self.state[worker, :, row]
+            self.values[row] = getattr(self, "_" + self.updater)(self.values[row], state, change, row, worker)
+
+    def _add(self, w, state, delta, row, worker):
+        return w + delta
+
+    def _sgd(self, w, state, delta, row, worker):
+        return w - delta
+
+    def _momentum(self, w, state, delta, row, worker):
+        m = self.options["momentum"]
+        state[0] = m * state[0] + (1 - m) * delta
+        return w - state[0]
+
+    def _nesterov(self, w, state, delta, row, worker):
+        m = self.options["momentum"]
+        state[0] = m * state[0] + delta
+        return w - (m * state[0] + delta)
+
+    def _adagrad(self, w, state, delta, row, worker):
+        o = self.options
+        g = delta / o["learning_rate"]
+        state[0] += g * g
+        return w - o["rho"] * g / np.sqrt(state[0] + o["epsilon"])
+
+    def _rmsprop(self, w, state, g, row, worker):
+        o = self.options
+        state[0] = o["rho"] * state[0] + (1 - o["rho"]) * g * g
+        return w - o["learning_rate"] * g / (np.sqrt(state[0]) + o["epsilon"])
+
+    def _adam(self, w, state, g, row, worker):
+        o, t = self.options, self.steps[row]
+        state[0] = o["beta1"] * state[0] + (1 - o["beta1"]) * g
+        state[1] = o["beta2"] * state[1] + (1 - o["beta2"]) * g * g
+        mean, square = state[0] / (1 - o["beta1"] ** t), state[1] / (1 - o["beta2"] ** t)
+        return w - o["learning_rate"] * mean / (np.sqrt(square) + o["epsilon"])
+
+    def _lion(self, w, state, g, row, worker):
+        o = self.options
+        direction = np.sign(o["beta1"] * state[0] + (1 - o["beta1"]) * g)
+        state[0] = o["beta2"] * state[0] + (1 - o["beta2"]) * g
+        return w - o["learning_rate"] * (direction + o["lambda_"] * w)
+
+    def _ftrl(self, w, state, g, row, worker):
+        o = self.options
+        before, state[1] = np.sqrt(state[1]), state[1] + g * g
+        after = np.sqrt(state[1])
+        state[0] += g - (after - before) / o["alpha"] * w
+        z = state[0]
+        shrunk = np.sign(z) * np.maximum(np.abs(z) - o["lambda1"], 0)
+        weight = -shrunk / ((o["beta"] + after) / o["alpha"] + o["lambda2"])
+        return np.where(state[1] == 0, w, weight)
+
+    def _dcasgd(self, w, state, delta, row, worker):
+        o = self.options
+        missed = np.where(self.seen[worker, row], w - state[0], 0)
+        w = w - (delta + o["lambda_"] / o["learning_rate"] * delta * delta * missed)
+        state[0], self.seen[worker, row] = w, True
+        return w
+
+    def _dcasgda(self, w, state, delta, row, worker):
+        o = self.options
+        g = delta / o["learning_rate"]
+        state[1] = o["momentum"] * state[1] + (1 - o["momentum"]) * g * g
+        missed = np.where(self.seen[worker, row], w - state[0], 0)
+        w = w - (delta + o["lambda_"] / np.sqrt(state[1] + o["epsilon"]) * delta * g * missed)
+        state[0], self.seen[worker, row] = w, True
+        return w

@@ -1,0 +1,93 @@
+//! The types of numbers in files.
+
+use super::Inputs;
+use super::npy::Values;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    U1,
+    F4,
+    F8,
+    I1,
+    I2,
+    I4,
+    U4,
+    I8,
+}
+
+/// Numbers of so many bytes, in this machine's form.
+fn each<const SIZE: usize, V>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> V) -> impl Iterator<Item = V> {
+    bytes.chunks_exact(SIZE).map(move |chunk| convert(chunk.try_into().expect("chunks have this size")))
+}
+
+impl Kind {
+    /// The type with this name in NumPy's files.
+    pub(super) fn named(name: &str) -> Option<Kind> {
+        Some(match name {
+            "|u1" => Kind::U1,
+            "<f4" => Kind::F4,
+            "<f8" => Kind::F8,
+            "|i1" => Kind::I1,
+            "<i2" => Kind::I2,
+            "<i4" => Kind::I4,
+            "<u4" => Kind::U4,
+            "<i8" => Kind::I8,
+            _ => return None,
+        })
+    }
+
+    /// How many bytes a number has.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Kind::U1 | Kind::I1 => 1,
+            Kind::I2 => 2,
+            Kind::F4 | Kind::I4 | Kind::U4 => 4,
+            Kind::F8 | Kind::I8 => 8,
+        }
+    }
+
+    /// Whether it knows NaN and infinity.
+    pub(super) fn is_float(self) -> bool {
+        matches!(self, Kind::F4 | Kind::F8)
+    }
+
+    /// The numbers of some bytes in double precision.
+    pub(super) fn doubles(self, bytes: &[u8], values: &mut [f64]) {
+        fn put(values: &mut [f64], numbers: impl Iterator<Item = f64>) {
+            values.iter_mut().zip(numbers).for_each(|(value, number)| *value = number);
+        }
+        match self {
+            Kind::U1 => put(values, bytes.iter().map(|byte| f64::from(*byte))),
+            Kind::F4 => put(values, each(bytes, |value| f64::from(f32::from_le_bytes(value)))),
+            Kind::F8 => put(values, each(bytes, f64::from_le_bytes)),
+            Kind::I1 => put(values, each(bytes, |value| f64::from(i8::from_le_bytes(value)))),
+            Kind::I2 => put(values, each(bytes, |value| f64::from(i16::from_le_bytes(value)))),
+            Kind::I4 => put(values, each(bytes, |value| f64::from(i32::from_le_bytes(value)))),
+            Kind::U4 => put(values, each(bytes, |value| f64::from(u32::from_le_bytes(value)))),
+            Kind::I8 => put(values, each(bytes, |value| i64::from_le_bytes(value) as f64)),
+        }
+    }
+
+    /// The numbers of some bytes, as small as they can be.
+    pub(super) fn values(self, bytes: Vec<u8>) -> Values {
+        match self {
+            Kind::U1 => Values::Bytes(bytes),
+            Kind::F4 => Values::Singles(each(&bytes, f32::from_le_bytes).collect()),
+            _ => {
+                let mut values = vec![0.0; bytes.len() / self.size()];
+                self.doubles(&bytes, &mut values);
+                Values::Doubles(values)
+            }
+        }
+    }
+}
+
+impl From<Values> for Inputs {
+    fn from(values: Values) -> Inputs {
+        match values {
+            Values::Bytes(values) => Inputs::Bytes(values),
+            Values::Singles(values) => Inputs::Singles(values),
+            Values::Doubles(values) => Inputs::Doubles(values),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Samples in files where each takes as many bytes as the others: MNIST, CIFAR-10 and `.npy` arrays.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+use unisono::Result;
+
+use super::file::{Opened, damaged};
+use super::kind::Kind;
+use super::{Inputs, Store};
+
+/// Runs of wanted bytes with fewer bytes between them are read in one go: a disk reads whole pages anyway.
+const PAGE: usize = 4096;
+
+/// How the samples of a file follow each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// Bytes before the first sample.
+    pub(super) head: usize,
+    /// Bytes of each sample before its numbers.
+    pub(super) lead: usize,
+    /// Numbers of each sample.
+    pub(super) width: usize,
+    pub(super) kind: Kind,
+    /// What numbers are divided by.
+    pub(super) divisor: f64,
+}
+
+impl Form {
+    /// How many bytes a sample has.
+    pub(super) fn stride(&self) -> usize {
+        self.lead + self.width * self.kind.size()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Each file, and how many samples it has.
+    files: Vec<(Opened, usize)>,
+    form: Form,
+}
+
+/// Refuses a NaN or an infinity: whatever learns from one is lost.
+pub(super) fn refuse_unbounded(path: &Path, sample: usize, values: &[f64]) -> Result<()> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(at) => {
+            let received = format!("{} in sample {sample}, at place {at} of it", values[at]);
+            Err(damaged(path, "finite numbers", received))
+        }
+    }
+}
+
+impl Records {
+    /// From files of so many samples each. Compressed ones are looked through when they are read.
+    pub(super) fn new(files: Vec<(Opened, usize)>, form: Form) -> Result<Records> {
+        for (file, count) in files.iter().filter(|(file, _)| !file.packed) {
+            let expected = count.checked_mul(form.stride()).map(|bytes| (bytes + form.head) as u64);
+            let length = file.length()?;
+            if expected != Some(length) {
+                let expected =
+                    format!("{count} samples of {} bytes after the first {}", form.stride(), form.head);
+                return Err(damaged(&file.path, expected, format!("{length} bytes")));
+            }
+        }
+        Ok(Records { files, form })
+    }
+
+    /// The file of a sample, and where in it its numbers begin.
+    fn locate(&self, sample: usize) -> (&Opened, u64) {
+        let mut inside = sample;
+        for (file, count) in &self.files {
+            if inside < *count {
+                return (file, (self.form.head + inside * self.form.stride() + self.form.lead) as u64);
+            }
+            inside -= count;
+        }
+        panic!("sample {sample} of a data set that has not as many");
+    }
+}
+
+impl Store for Records {
+    fn read(&self, sample: usize, places: &[Range<usize>], mut values: &mut [f64]) -> Result<()> {
+        let (file, at) = self.locate(sample);
+        let (kind, divisor) = (self.form.kind, self.form.divisor);
+        let size = kind.size();
+        let near = |one: &Range<usize>, next: &Range<usize>| {
+            next.start.checked_sub(one.end).is_some_and(|between| between * size < PAGE)
+        };
+        let mut bytes = Vec::new();
+        for runs in places.chunk_by(near) {
+            let first = runs[0].start;
+            bytes.resize((runs[runs.len() - 1].end - first) * size, 0);
+            file.read_at(&mut bytes, at + (first * size) as u64)?;
+            for run in runs {
+                let (own, rest) = values.split_at_mut(run.len());
+                kind.doubles(&bytes[(run.start - first) * size..(run.end - first) * size], own);
+                values = rest;
+                if divisor != 1.0 {
+                    own.iter_mut().for_each(|value| *value /= divisor);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, samples: &[usize]) -> Result<()> {
+        if !self.form.kind.is_float() {
+            return Ok(());
+        }
+        let whole = 0..self.form.width;
+        let mut values = vec![0.0; self.form.width];
+        for sample in samples {
+            self.read(*sample, std::slice::from_ref(&whole), &mut values)?;
+            refuse_unbounded(&self.locate(*sample).0.path, *sample, &values)?;
+        }
+        Ok(())
+    }
+
+    /// What is compressed is unpacked once, and what is wanted of it kept.
+    fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
+        if self.files.iter().all(|(file, _)| !file.packed) {
+            return Ok(None);
+        }
+        let Form { head, lead, width, kind, .. } = self.form;
+        let size = kind.size();
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        order.sort_by_key(|at| samples[*at]);
+        let mut wanted = order.into_iter().peekable();
+        let own = size * places.iter().map(|run| run.len()).sum::<usize>();
+        let mut kept = vec![0; samples.len() * own];
+        let (mut record, mut numbers) = (vec![0; self.form.stride()], vec![0.0; width]);
+        let mut sample = 0;
+        for (file, count) in &self.files {
+            let mut reader = file.reader()?;
+            let mut next = |bytes: &mut [u8]| reader.read_exact(bytes).map_err(|error| file.failed(error));
+            next(&mut vec![0; head])?;
+            for _ in 0..*count {
+                next(&mut record)?;
+                let bytes = &record[lead..];
+                if kind.is_float() {
+                    kind.doubles(bytes, &mut numbers);
+                    refuse_unbounded(&file.path, sample, &numbers)?;
+                }
+                while let Some(at) = wanted.next_if(|at| samples[*at] == sample) {
+                    let mut rest = &mut kept[at * own..(at + 1) * own];
+                    for run in places {
+                        let (part, after) = rest.split_at_mut(run.len() * size);
+                        part.copy_from_slice(&bytes[run.start * size..run.end * size]);
+                        rest = after;
+                    }
+                }
+                sample += 1;
+            }
+            must_end(file, &mut reader)?;
+        }
+        Ok(Some(kind.values(kept).into()))
+    }
+}
+
+/// Refuses what comes after the last sample; also, a compressed file is known to be whole when its end was read.
+fn must_end(file: &Opened, reader: &mut dyn Read) -> Result<()> {
+    match reader.read(&mut [0]) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(damaged(&file.path, "nothing after the last sample", "more bytes")),
+        Err(error) => Err(file.failed(error)),
+    }
+}

@@ -1,0 +1,166 @@
+"""Tests everything on CUDA memory, with ranks that share a device of this machine.
+
+It needs Python with unisono, NumPy, PyTorch, CuPy and JAX, and nothing to build: a wheel will do. On a
+machine without a device it says so and fails. Arguments choose tests by words of their names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "bindings/python/tests/gpu"
+
+# Tests at a time: starting Python and compiling kernels takes longer than what the device has to do.
+TESTS = int(os.environ.get("TESTS", "4"))
+
+
+@dataclass
+class Test:
+    """A program on some ranks, and how long all of it may take."""
+
+    name: str
+    ranks: int
+    program: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    seconds: float = 150.0
+    says: list[str] = field(default_factory=list)
+    """What must be printed where ranks die on purpose, whatever the launcher then thinks of the job."""
+
+
+def tests() -> list[Test]:
+    """All tests, those that take longest first."""
+    found = []
+    for ranks in (4, 2, 1):
+        for path in ("ipc", "staged"):
+            found.append(_by(path, f"every verb, {ranks} ranks", ranks, "every_verb.py", "torch"))
+    found.append(_by("nccl", "every verb, 2 ranks", 2, "every_verb.py", "torch"))
+    for library in ("cupy", "jax"):
+        found.append(_by("ipc", f"every verb, {library}", 2, "every_verb.py", library))
+        found.append(_by("staged", f"some types, {library}", 2, "every_verb.py", library, "float32", "int64"))
+    found.append(Test("arrays without DLPack", 2, ["interface.py"]))
+    found.append(_by("ipc", "models of PyTorch, 2 ranks", 2, "models.py"))
+    found.append(_by("staged", "models of PyTorch, 3 ranks", 3, "models.py"))
+    found.append(Test("functions on a device", 0, ["workers.py"]))
+    found.append(_by("ipc", "pytrees of JAX", 2, "pytrees.py"))
+    found.append(Test("the page On GPUs, 2 ranks", 2, ["page.py", "on-gpus.md", "cuda"]))
+    found.append(Test("the page On GPUs, functions", 0, ["page.py", "on-gpus.md", "cuda-alone"]))
+    for ranks in ("2", "4"):
+        found.append(Test(f"every verb, {ranks} threads", 0, ["threads.py", ranks]))
+    found += _halos()
+    for path in ("ipc", "staged", "nccl"):
+        found.append(_by(path, "order of streams", 2, "order.py"))
+        found.append(_by(path, "mistakes", 2, "trouble.py", "mistakes"))
+        late = _by(path, "a late rank", 2, "trouble.py", "late")
+        late.says = ["a late rank was given up"]
+        killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
+        killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
+        found += [late, killed]
+    for ranks in (4, 2, 1):
+        for part in ("updaters", "alike", "checkpoints", "arrays", "mistakes"):
+            found.append(Test(f"tables, {part}, {ranks} ranks", ranks, ["tables.py", part]))
+    types = ["float16", "bfloat16", "int32", "int64"]
+    found.append(Test("tables, updaters, other types", 2, ["tables.py", "updaters", *types]))
+    for library in ("cupy", "jax"):
+        found.append(Test(f"tables, {library}", 2, ["tables.py", "libraries", library]))
+    found.append(Test("tables, threads", 0, ["table_threads.py", "3"]))
+    says = [f"rank {rank}: the table's memory is lost" for rank in (1, 2)]
+    found.append(Test("tables, a lost device", 3, ["tables.py", "lost"], says=says))
+    return found
+
+
+def _halos() -> list[Test]:
+    found = [
+        Test("halos, 4 threads", 0, ["halos.py", "threads", "4"]),
+        Test("networks in space, 2 threads", 0, ["spatial.py", "threads"]),
+    ]
+    for path in ("ipc", "staged"):
+        found += [_by(path, f"halos, {ranks} ranks", ranks, "halos.py", "64") for ranks in (4, 2, 1)]
+        found += [_by(path, f"networks in space, {ranks} ranks", ranks, "spatial.py") for ranks in (4, 2)]
+        found.append(_by(path, "mistakes in halos", 2, "halo_trouble.py", "mistakes"))
+        killed = _by(path, "a rank killed among halos", 3, "halo_trouble.py", "killed")
+        # The rank in the middle is its only neighbour; the other learns it from that one.
+        killed.says = ["rank 1: the lost rank was named"]
+        found.append(killed)
+    return found
+
+
+def _by(path: str, name: str, ranks: int, *program: str) -> Test:
+    return Test(f"{name}, by {path}", ranks, list(program), {"UNISONO_CUDA_PATH": path})
+
+
+def missing_device() -> str | None:
+    """Why there is no device to test on; None where there is one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return f"no driver: {error}"
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status:
+        return f"the driver does not start: error {status}"
+    return None if count.value else "the driver sees no device"
+
+
+def run(test: Test) -> tuple[Test, bool, float, str]:
+    """Runs one test; whatever happens, nothing is left running."""
+    launcher = ["-m", "unisono", "run", "-n", str(test.ranks), "--"] if test.ranks else []
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "UNISONO_TIMEOUT": "60",
+        # JAX would take most of the device for each of its processes.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        **test.environment,
+    }
+    program = [str(PROGRAMS / test.program[0]), *test.program[1:]]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, *launcher, *program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=test.seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return test, False, time.monotonic() - begin, f"{output}\nended after {test.seconds} s"
+    passed = all(words in output for words in test.says) if test.says else process.returncode == 0
+    return test, passed, time.monotonic() - begin, output
+
+
+def main() -> int:
+    """Runs the tests whose names contain all of the arguments; all of them without arguments."""
+    reason = missing_device()
+    if reason is not None:
+        print(f"test-gpu: there is no CUDA device here, so nothing was tested: {reason}", file=sys.stderr)
+        return 1
+    wanted = [test for test in tests() if all(word in test.name for word in sys.argv[1:])]
+    failures = []
+    with ThreadPoolExecutor(TESTS) as pool:
+        for test, passed, seconds, output in pool.map(run, wanted):
+            last = output.strip().splitlines()[-1:] or [""]
+            print(f"{'passed' if passed else 'FAILED'}  {test.name} ({seconds:.0f} s)  {last[0]}", flush=True)
+            if not passed:
+                failures.append((test, output))
+    for test, output in failures:
+        print(f"\n=== FAILED {test.name}\n" + "\n".join(output.strip().splitlines()[-30:]))
+    print(f"\n{len(wanted) - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures or not wanted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+//! send and recv of device memory in the background, beside all other calls.
+
+use super::Cuda;
+use crate::cuda::Span;
+use crate::error::Result;
+use crate::memory::DType;
+use crate::world::Pending;
+
+impl Cuda<'_> {
+    /// Begins to send; whoever lends the bytes is kept and given back when they may be overwritten. Messages of one tag that
+    /// are under way at once may overtake each other: give each a tag of its own.
+    pub fn start_send<B: Send + 'static>(
+        &self,
+        lender: B,
+        values: Span,
+        dtype: DType,
+        to: usize,
+        tag: u32,
+    ) -> Result<Pending<B>> {
+        self.raw.message_slot(values.bytes(), dtype, to, tag)?;
+        let work = move |group: &crate::world::Group| group.cuda().send(values, dtype, to, tag);
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+    }
+
+    /// Begins to receive; as [`Cuda::start_send`].
+    pub fn start_recv<B: Send + 'static>(
+        &self,
+        lender: B,
+        values: Span,
+        dtype: DType,
+        from: usize,
+        tag: u32,
+    ) -> Result<Pending<B>> {
+        self.raw.message_slot(values.bytes(), dtype, from, tag)?;
+        let work = move |group: &crate::world::Group| group.cuda().recv(values, dtype, from, tag);
+        Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+    }
+}

@@ -1,0 +1,51 @@
+//! Work on addresses: every rank's memory has one in the process of whoever works on it.
+
+use super::kernels::{self, Piece};
+use super::meeting::Meeting;
+use super::order::{Job, Order};
+use super::session::{Session, Shown};
+use crate::error::Result;
+use crate::memory::ReduceOp;
+
+/// Does this rank's jobs and waits for them.
+pub(super) fn carry_out(
+    meeting: &Meeting,
+    session: &Session,
+    order: &Order,
+    (shown, counts): (&[Shown], &[u64]),
+) -> Result<()> {
+    let jobs = order.jobs(shown.len(), &session.workers, counts);
+    let on = (&session.device, &session.stream);
+    let mut open = Vec::new();
+    let mut address = |rank: usize, is_input: bool, offset: usize| -> Result<u64> {
+        let exported = if is_input { &shown[rank].input } else { &shown[rank].output };
+        let (address, mapped) = session.address(rank, exported)?;
+        open.extend(mapped);
+        Ok(address + offset as u64)
+    };
+    let mut pieces = Vec::new();
+    for job in jobs.iter().filter(|job| job.by() == session.me) {
+        match job {
+            Job::Copy { from, to, bytes, .. } => {
+                let (from, to) =
+                    (address(from.rank, true, from.offset)?, address(to.rank, false, to.offset)?);
+                if from != to {
+                    pieces.push(Piece { from, to, bytes: *bytes });
+                }
+            }
+            Job::Fold { offset, bytes, to, .. } => {
+                let from: Vec<u64> =
+                    (0..shown.len()).map(|rank| address(rank, true, *offset)).collect::<Result<_>>()?;
+                let to: Vec<u64> =
+                    to.iter().map(|to| address(to.rank, false, to.offset)).collect::<Result<_>>()?;
+                let kind = (order.dtype, order.operation.unwrap_or(ReduceOp::Sum));
+                // SAFETY: every rank lends its buffers until all have met again, and showed them with the lengths that
+                // the signature holds; jobs do not overlap.
+                unsafe { kernels::fold(on, kind, bytes / order.dtype.size(), &from, &to)? };
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { kernels::copy(on, &pieces)? };
+    session.stream.wait(&|| meeting.go_on())
+}

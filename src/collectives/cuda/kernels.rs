@@ -1,0 +1,154 @@
+//! The two kernels of the collectives: one folds buffers, the other copies pieces.
+
+use std::sync::Arc;
+
+use crate::cuda::{Argument, Device, Source, Stream};
+use crate::error::Result;
+use crate::memory::{DType, ReduceOp};
+
+const FOLD: Source = Source { name: "fold.cu", code: include_str!("fold.cu") };
+const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
+
+/// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.
+pub(super) const MOST_BUFFERS: usize = 128;
+
+/// How many pieces one launch copies.
+const MOST_COPIES: usize = 64;
+
+const THREADS: u32 = 256;
+
+/// Loads of one thread that are under way at the same time.
+const LOADS: usize = 8;
+
+/// A piece of memory to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub from: u64,
+    pub to: u64,
+    pub bytes: usize,
+}
+
+/// How the fold is compiled for these buffers.
+fn fold_macros(dtype: DType, operation: ReduceOp, vector: usize, sources: usize) -> (Vec<String>, usize) {
+    let kind = match dtype {
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::I8 => "i8",
+        DType::U8 => "u8",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+    };
+    let (unrolled, unroll) =
+        if sources <= LOADS { (sources, LOADS / sources.next_power_of_two()) } else { (0, 1) };
+    let macros = vec![
+        format!("TYPE={kind}"),
+        format!("OPERATION={operation}"),
+        format!("VECTOR={vector}"),
+        format!("SOURCES={unrolled}"),
+        format!("UNROLL={unroll}"),
+        format!("MOST={MOST_BUFFERS}"),
+    ];
+    (macros, unroll)
+}
+
+/// The bytes of the widest load that fits all addresses.
+fn widest(addresses: impl Iterator<Item = u64>, dtype: DType) -> usize {
+    let all = addresses.fold(16, |all, address| all | address);
+    (1usize << all.trailing_zeros().min(4)).max(dtype.size())
+}
+
+/// Folds `count` elements of the buffers in `from`, in that order, and writes the result to each of `to`.
+///
+/// # Safety
+/// Every address is valid for `count` elements on this device until the stream was waited for, and aligned to an element;
+/// a destination may be one of the sources, but must not overlap one otherwise.
+pub(super) unsafe fn fold(
+    (device, stream): (&Arc<Device>, &Stream),
+    (dtype, operation): (DType, ReduceOp),
+    count: usize,
+    from: &[u64],
+    to: &[u64],
+) -> Result<()> {
+    assert!(!from.is_empty() && from.len() <= MOST_BUFFERS && to.len() <= MOST_BUFFERS);
+    if count == 0 {
+        return Ok(());
+    }
+    let vector = widest(from.iter().chain(to).copied(), dtype);
+    let (macros, unroll) = fold_macros(dtype, operation, vector, from.len());
+    let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
+    let kernel = device.kernel_with(&FOLD, &macros, "fold")?;
+    let mut buffers = [0u64; 2 * MOST_BUFFERS];
+    buffers[..from.len()].copy_from_slice(from);
+    buffers[MOST_BUFFERS..][..to.len()].copy_from_slice(to);
+    let packs = (count * dtype.size()).div_ceil(vector);
+    let blocks = packs.div_ceil(THREADS as usize * unroll) as u32;
+    let arguments = [
+        Argument::Bytes(bytemuck::cast_slice(&buffers)),
+        Argument::U32(from.len() as u32),
+        Argument::U32(to.len() as u32),
+        Argument::U64(count as u64),
+    ];
+    // SAFETY: the arguments are the kernel's; the caller vouches for the addresses.
+    unsafe { kernel.launch(stream, blocks, THREADS, &arguments) }
+}
+
+/// Copies pieces of memory on this device.
+///
+/// # Safety
+/// Every piece is valid until the stream was waited for, and no destination overlaps anything else.
+pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[Piece]) -> Result<()> {
+    let most = format!("MOST={MOST_COPIES}");
+    for pieces in pieces.chunks(MOST_COPIES) {
+        let longest = pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
+        let kernel = device.kernel_with(&COPY, &[&most], "copy")?;
+        let mut copies = [[0u64; MOST_COPIES]; 3];
+        for (at, piece) in pieces.iter().enumerate() {
+            (copies[0][at], copies[1][at], copies[2][at]) = (piece.from, piece.to, piece.bytes as u64);
+        }
+        // Each thread copies four times sixteen bytes where there is enough to do.
+        let wanted = longest.div_ceil(4 * 16 * THREADS as usize).max(1) as u32;
+        let blocks = wanted.min(16 * device.multiprocessors());
+        let arguments = [Argument::Bytes(bytemuck::cast_slice(copies.as_flattened()))];
+        // SAFETY: the argument is the kernel's; the caller vouches for the pieces.
+        unsafe { kernel.launch_grid(stream, (blocks, pieces.len() as u32), THREADS, &arguments)? };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::compiler::compiles;
+
+    #[test]
+    fn loads_are_as_wide_as_the_addresses_allow() {
+        assert_eq!(widest([256, 512].into_iter(), DType::U8), 16);
+        assert_eq!(widest([256, 264].into_iter(), DType::F32), 8);
+        assert_eq!(widest([256, 260].into_iter(), DType::F32), 4);
+        assert_eq!(widest([256, 257].into_iter(), DType::U8), 1);
+        assert_eq!(widest(std::iter::empty(), DType::F64), 16);
+    }
+
+    #[test]
+    fn every_fold_compiles() {
+        for dtype in DType::ALL {
+            for operation in ReduceOp::ALL {
+                let single = (operation == ReduceOp::Sum).then_some((dtype.size(), MOST_BUFFERS));
+                for (vector, sources) in std::iter::once((16, 2)).chain(single) {
+                    let (macros, _) = fold_macros(dtype, operation, vector, sources);
+                    let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
+                    if !compiles(&FOLD, &macros) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_copy_compiles() {
+        compiles(&COPY, &["MOST=64"]);
+    }
+}

@@ -1,0 +1,68 @@
+//! How ranks meet on the host during a call on device memory: they show each other a few bytes, with the call's deadline.
+
+use super::super::all_to_all::compare_counts;
+use crate::error::{Error, Missing, Result};
+use crate::transport::arena::channel::Piece;
+use crate::transport::{Call, Signature, process};
+use crate::world::Group;
+
+/// One call of a group, while it lasts.
+pub(super) struct Meeting<'a> {
+    pub group: &'a Group,
+    pub call: &'a Call<'a>,
+    pub signature: Signature,
+}
+
+impl Meeting<'_> {
+    /// Shows some bytes, equally many on every rank, and returns everybody's, one after another.
+    pub fn meet(&self, mine: &[u8]) -> Result<Vec<u8>> {
+        let (size, bytes) = (self.group.size(), mine.len());
+        let mut all = vec![0u8; size * bytes];
+        let Some(channel) = &self.group.core.channel else {
+            all[self.group.rank() * bytes..][..bytes].copy_from_slice(mine);
+            let counts = vec![bytes; size];
+            self.group.all_gather_by_messages(self.call, self.signature, &mut all, &counts, 1)?;
+            return Ok(all);
+        };
+        let copy = |start: usize, pieces: &[Piece]| {
+            for (member, piece) in pieces.iter().enumerate() {
+                // SAFETY: members show vectors of their own, never this one.
+                unsafe { piece.copy_to(&mut all, member * bytes + start) };
+            }
+        };
+        // SAFETY: the bytes are borrowed by this function and not written to.
+        unsafe { channel.share(self.call, self.signature, Piece::of(mine), None, |_| bytes, copy)? };
+        Ok(all)
+    }
+
+    /// Waits until everybody has come here.
+    pub fn settle(&self) -> Result<()> {
+        self.meet(&[]).map(drop)
+    }
+
+    /// Fails if the ranks' counts in all_to_all do not fit together.
+    pub fn compare(&self, counts: &[u64]) -> Result<()> {
+        if counts.is_empty() { Ok(()) } else { compare_counts(self.call, self.signature, self.group, counts) }
+    }
+
+    /// Fails when the call's time is over or its caller wants to stop: for waits for the device.
+    pub fn go_on(&self) -> Result<()> {
+        go_on(self.call)
+    }
+}
+
+/// As [`Meeting::go_on`], for calls outside a group's order.
+pub(super) fn go_on(call: &Call) -> Result<()> {
+    call.check_interrupt()?;
+    if call.remaining().is_zero() {
+        let doing = "its device is still at work".to_string();
+        let waits = Missing { rank: call.rank, pid: Some(process::own()), doing, location: None };
+        return Err(call.timeout(vec![waits]));
+    }
+    Ok(())
+}
+
+/// The error for a rank that shows what it cannot have.
+pub(super) fn nonsense(what: &str) -> Error {
+    Error::internal("CUDA collectives", what)
+}

@@ -1,0 +1,180 @@
+//! send and recv of device memory. A short message goes through the host; of a long one the sender offers its memory, and the
+//! receiver copies from there and answers, or asks for it through the host.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytemuck::{Pod, Zeroable};
+
+use super::Cuda;
+use super::meeting::go_on;
+use super::path::{Facts, Wish};
+use super::session::facts;
+use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
+use crate::error::Result;
+use crate::memory::DType;
+use crate::transport::{Call, Incoming, Outgoing, Slot, Verb};
+
+/// Messages up to this length go through the host: that takes one message instead of two.
+const SHORT: usize = 64 << 10;
+
+/// Bytes of a long message that go through the host at once.
+const CHUNK: usize = 8 << 20;
+
+/// Where the sender's bytes are, and where it waits for an answer.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Offer {
+    facts: Facts,
+    exported: Exported,
+    has_handle: u64,
+    answer: u64,
+}
+
+/// Answers to offers: the bytes were copied, or shall come through the host.
+const COPIED: u8 = 1;
+const SEND_THEM: u8 = 2;
+
+impl Cuda<'_> {
+    /// Sends bytes to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
+    /// has received them.
+    pub fn send(&self, values: Span, dtype: DType, to: usize, tag: u32) -> Result<()> {
+        let slot = self.raw.message_slot(values.bytes(), dtype, to, tag)?;
+        let device = self.device(Verb::Send, &values, &values)?;
+        self.raw.group.message_call(Verb::Send, |call| {
+            device.stream().wait(&|| go_on(call))?;
+            let link = Link { cuda: self, call, device: &device, peer: to };
+            if values.bytes() <= SHORT {
+                return link.send_through_host(&slot, values);
+            }
+            let answer = answer_tag(self.raw.group.rank() < to);
+            let exported = cuda::export(&device, &values);
+            let offer = Offer {
+                facts: facts(self.raw.group, &device)?,
+                has_handle: exported.is_ok().into(),
+                exported: exported.unwrap_or_else(|_| Exported::here(&values)),
+                answer: answer.into(),
+            };
+            link.send(&slot, bytemuck::bytes_of(&offer))?;
+            let answers = Slot { tag: answer, ..slot };
+            let mut answer = [0];
+            link.receive(&answers, &mut answer)?;
+            if answer[0] == COPIED { Ok(()) } else { link.send_through_host(&answers, values) }
+        })
+    }
+
+    /// Receives bytes from a member; type and length must be the sender's.
+    pub fn recv(&self, values: Span, dtype: DType, from: usize, tag: u32) -> Result<()> {
+        let slot = self.raw.message_slot(values.bytes(), dtype, from, tag)?;
+        let device = self.device(Verb::Recv, &values, &values)?;
+        self.raw.group.message_call(Verb::Recv, |call| {
+            device.stream().wait(&|| go_on(call))?;
+            let link = Link { cuda: self, call, device: &device, peer: from };
+            if values.bytes() <= SHORT {
+                return link.receive_through_host(&slot, values);
+            }
+            let mut offer = Offer::zeroed();
+            link.receive(&slot, bytemuck::bytes_of_mut(&mut offer))?;
+            let answers = Slot { tag: offer.answer as u32, ..slot };
+            let Some((address, _open)) = self.reach(&device, &offer)? else {
+                link.send(&answers, &[SEND_THEM])?;
+                return link.receive_through_host(&answers, values);
+            };
+            // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
+            unsafe { device.stream().copy(values.address(), address, values.bytes())? };
+            device.stream().wait(&|| go_on(call))?;
+            link.send(&answers, &[COPIED])
+        })
+    }
+
+    /// Where offered bytes are in this process, if they can be reached; the second keeps them there.
+    fn reach(&self, device: &Arc<Device>, offer: &Offer) -> Result<Option<(u64, Option<Arc<Mapped>>)>> {
+        let mine = facts(self.raw.group, device)?;
+        if mine.host != offer.facts.host || [mine.wish, offer.facts.wish].contains(&Wish::STAGED) {
+            return Ok(None);
+        }
+        if mine.process == offer.facts.process {
+            return Ok(Some((offer.exported.address(), None)));
+        }
+        let opened = (offer.has_handle == 1)
+            .then(|| cuda::open(device, offer.facts.process, &offer.exported).ok())
+            .flatten();
+        Ok(opened.map(|(address, mapped)| (address, Some(mapped))))
+    }
+}
+
+/// A tag for one answer: no two offers between two ranks that are under way have the same, and no user's message has it.
+/// Offers upwards and downwards differ, because what follows an offer travels both ways.
+fn answer_tag(upwards: bool) -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & (Slot::TAGS / 4 - 1);
+    Slot::TAGS | number << 1 | u32::from(upwards)
+}
+
+/// One message under way between this rank and another.
+struct Link<'a> {
+    cuda: &'a Cuda<'a>,
+    call: &'a Call<'a>,
+    device: &'a Arc<Device>,
+    peer: usize,
+}
+
+impl Link<'_> {
+    fn send(&self, slot: &Slot, bytes: &[u8]) -> Result<()> {
+        let sends = vec![Outgoing { to: self.peer, bytes }];
+        self.cuda.raw.group.exchange(self.call, slot, sends, Vec::new())
+    }
+
+    fn receive(&self, slot: &Slot, bytes: &mut [u8]) -> Result<()> {
+        let receives = vec![Incoming { from: self.peer, bytes }];
+        self.cuda.raw.group.exchange(self.call, slot, Vec::new(), receives)
+    }
+
+    fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
+        let pinned = PinnedMemory::new(self.device, values.bytes().min(CHUNK))?;
+        for (start, bytes) in chunks(values.bytes()) {
+            let from = values.address() + start as u64;
+            // SAFETY: the chunk lies inside the span, which is lent for the call, and is waited for.
+            unsafe { self.device.stream().copy(pinned.address(), from, bytes)? };
+            self.device.stream().wait(&|| go_on(self.call))?;
+            self.send(slot, &pinned[..bytes])?;
+        }
+        Ok(())
+    }
+
+    fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
+        let mut pinned = PinnedMemory::new(self.device, values.bytes().min(CHUNK))?;
+        for (start, bytes) in chunks(values.bytes()) {
+            self.receive(slot, &mut pinned[..bytes])?;
+            let to = values.address() + start as u64;
+            // SAFETY: as in `send_through_host`.
+            unsafe { self.device.stream().copy(to, pinned.address(), bytes)? };
+            self.device.stream().wait(&|| go_on(self.call))?;
+        }
+        Ok(())
+    }
+}
+
+/// The chunks of so many bytes; no bytes are one empty chunk, so that something is sent.
+fn chunks(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes.max(1)).step_by(CHUNK).map(move |start| (start, CHUNK.min(bytes - start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_a_message_once() {
+        assert_eq!(chunks(0).collect::<Vec<_>>(), [(0, 0)]);
+        assert_eq!(chunks(5).collect::<Vec<_>>(), [(0, 5)]);
+        assert_eq!(chunks(CHUNK + 1).collect::<Vec<_>>(), [(0, CHUNK), (CHUNK, 1)]);
+    }
+
+    #[test]
+    fn answers_have_tags_that_no_message_has() {
+        let (one, other) = (answer_tag(true), answer_tag(false));
+        assert!(one & 1 != other & 1 && one != answer_tag(true));
+        assert!((Slot::TAGS..Slot::FOUNDING - 100).contains(&one));
+    }
+}

@@ -1,0 +1,127 @@
+//! The verbs on the memory of CUDA devices. A call is a meeting of the ranks on the host, where each shows its buffers; work
+//! on the device; and another meeting, after which the buffers are everybody's own again.
+//!
+//! No kernel waits for another rank: processes that share a device take turns on it. Deadlines and lost ranks are noticed on
+//! the host, by the meetings. docs/design/011-accelerators.md says why.
+
+mod background;
+mod direct;
+mod hosted;
+mod kernels;
+mod meeting;
+mod message;
+mod nccl;
+mod order;
+mod path;
+mod session;
+mod staged;
+mod trial;
+mod verbs;
+mod windows;
+
+use std::sync::Arc;
+
+use super::Raw;
+use crate::cuda::{Device, Span};
+use crate::error::Result;
+use crate::transport::Verb;
+use crate::world::Group;
+use meeting::Meeting;
+use order::Order;
+use path::Path;
+use session::Session;
+
+/// The verbs on device memory: as [`Raw`], with a [`Span`] where that takes a slice. They return when the work on the device
+/// is done.
+///
+/// ```
+/// # fn main() -> unisono::Result<()> {
+/// use unisono::cuda::{Device, DeviceMemory};
+/// use unisono::{DType, ReduceOp, testing};
+/// if Device::get(0).is_ok() {
+///     testing::spawn(2, |group| {
+///         let device = Device::get(0).unwrap();
+///         let memory = DeviceMemory::new(&device, 4 * 1000).unwrap();
+///         // SAFETY: the memory lives until the call has returned.
+///         let values = unsafe { memory.span() };
+///         group.cuda().all_reduce(values, DType::F32, ReduceOp::Sum).unwrap();
+///     });
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cuda<'a> {
+    raw: Raw<'a>,
+}
+
+impl Group {
+    /// The same verbs on the memory of CUDA devices.
+    pub fn cuda(&self) -> Cuda<'_> {
+        Cuda { raw: Raw { group: self, on_device: true } }
+    }
+}
+
+impl Cuda<'_> {
+    /// The way between the ranks' devices: "direct", "ipc", "nccl" or "staged". Every member calls it, with the number of
+    /// its device.
+    pub fn path(&self, device: u32) -> Result<&'static str> {
+        let group = self.raw.group;
+        let nothing = Span::empty(device);
+        let device = self.device(Verb::Barrier, &nothing, &nothing)?;
+        group.call(Verb::Barrier, |call| {
+            let signature = self.raw.signature(Verb::Barrier, call);
+            let order = Order::nothing(nothing);
+            let session = Session::join(&Meeting { group, call, signature }, &device, &order)?.0;
+            Ok(session.path.name())
+        })
+    }
+
+    /// The device of a call's memory.
+    fn device(&self, verb: Verb, input: &Span, output: &Span) -> Result<Arc<Device>> {
+        if input.device() != output.device() {
+            let received = format!("devices {} and {}", input.device(), output.device());
+            return Err(self.raw.refuse(
+                verb,
+                "an input and an output on one device",
+                received,
+                "move one of them to the other's device",
+            ));
+        }
+        Device::get(input.device()).inspect_err(|_| {
+            if !matches!(verb, Verb::Send | Verb::Recv) {
+                self.raw.group.skip_call();
+            }
+        })
+    }
+
+    /// Makes the call that an order describes.
+    fn carry_out(&self, order: &Order) -> Result<()> {
+        let group = self.raw.group;
+        let device = self.device(order.verb, &order.input, &order.output)?;
+        let left = group.call(order.verb, |call| {
+            let signature = self.raw.signature(order.verb, call);
+            let signature = order.signature(signature, group.is_deterministic());
+            let meeting = Meeting { group, call, signature };
+            // Others will read this memory: what its owner ordered before our stream must be done.
+            device.stream().wait(&|| meeting.go_on())?;
+            let (session, shown, counts) = Session::join(&meeting, &device, order)?;
+            match session.path {
+                Path::Direct | Path::Ipc => {
+                    direct::carry_out(&meeting, &session, order, (&shown, &counts))?;
+                    meeting.settle()?;
+                    session.take(&meeting, order, &shown[session.me])?;
+                    Ok(None)
+                }
+                Path::Nccl => {
+                    session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
+                    meeting.settle().map(|()| None)
+                }
+                Path::Staged => match session.staging(&meeting)? {
+                    Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
+                    None => Ok(Some(session)),
+                },
+            }
+        })?;
+        left.map_or(Ok(()), |session| self.through_host(&session, order))
+    }
+}

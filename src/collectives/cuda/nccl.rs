@@ -1,0 +1,339 @@
+//! NCCL as the carrier between devices: it moves bytes, and our kernels fold them in rank order, so that the bits are those
+//! of every other path. Its communicators never block: a lost rank or a deadline ends the wait, and the communicator.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::kernels;
+use super::meeting::{Meeting, nonsense};
+use super::order::{Job, Order};
+use super::session::Session;
+use super::windows::{Stage, stages};
+use crate::cuda::{DeviceMemory, NCCL, functions};
+use crate::error::{Error, Lost, Result};
+use crate::memory::ReduceOp;
+
+type Communicator = *mut c_void;
+
+/// What all ranks of a communicator know, made by one of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Identity([u8; 128]);
+
+/// The first fields of NCCL's options, as of version 2.18; later versions fill in the rest.
+#[repr(C)]
+pub(super) struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    cluster: c_int,
+    least_blocks: c_int,
+    most_blocks: c_int,
+    network: *const c_char,
+    share: c_int,
+}
+
+const MAGIC: c_uint = 0xcafe_beef;
+const VERSION: c_uint = 21800;
+const UNDEFINED: c_int = c_int::MIN;
+
+const IN_PROGRESS: c_int = 7;
+const BYTES: c_int = 1;
+
+functions! {
+    /// The functions that are used here.
+    Functions {
+        identity = "ncclGetUniqueId"(*mut Identity);
+        begin = "ncclCommInitRankConfig"(*mut Communicator, c_int, Identity, c_int, *mut Config);
+        abort = "ncclCommAbort"(Communicator);
+        state = "ncclCommGetAsyncError"(Communicator, *mut c_int);
+        group_start = "ncclGroupStart"();
+        group_end = "ncclGroupEnd"();
+        send = "ncclSend"(u64, usize, c_int, c_int, Communicator, *mut c_void);
+        receive = "ncclRecv"(u64, usize, c_int, c_int, Communicator, *mut c_void);
+    }
+}
+
+/// The bytes of every rank that are folded at once: what the room for them is made for.
+const WINDOW: usize = 64 << 20;
+
+/// How long a wait sleeps between two looks.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// A group's communicator, and room for what others send to be folded.
+pub(super) struct Nccl {
+    functions: Functions,
+    /// None once it was given up.
+    communicator: Mutex<Option<Handle>>,
+    room: Mutex<Option<DeviceMemory>>,
+}
+
+#[derive(Clone, Copy)]
+struct Handle(Communicator);
+
+// SAFETY: used by one thread at a time, under the lock around it.
+unsafe impl Send for Handle {}
+
+impl Nccl {
+    /// Made by all ranks together.
+    pub fn found(meeting: &Meeting, session: &Session) -> Result<Nccl> {
+        let loaded = NCCL.load()?;
+        // SAFETY: the table is written as in NCCL's header, and the library is never unloaded.
+        let functions = unsafe { Functions::load(loaded.library) };
+        let functions = functions.map_err(|problem| NCCL.too_old(&loaded, &problem))?;
+        let _entered = session.device.enter()?;
+        let mut identity = Identity([0; 128]);
+        if session.me == 0 {
+            // SAFETY: writes one identity.
+            check(unsafe { (functions.identity)(&mut identity) }, "it cannot begin")?;
+        }
+        let all = meeting.meet(&identity.0)?;
+        identity.0.copy_from_slice(&all[..128]);
+        let mut config = Config {
+            size: size_of::<Config>(),
+            magic: MAGIC,
+            version: VERSION,
+            blocking: 0,
+            cluster: UNDEFINED,
+            least_blocks: UNDEFINED,
+            most_blocks: UNDEFINED,
+            network: std::ptr::null(),
+            share: UNDEFINED,
+        };
+        let mut raw = std::ptr::null_mut();
+        let (size, me) = (session.facts.len() as c_int, session.me as c_int);
+        // SAFETY: writes one handle; the options begin with their size.
+        let code = unsafe { (functions.begin)(&mut raw, size, identity, me, &mut config) };
+        let nccl = Nccl { functions, communicator: Mutex::new(Some(Handle(raw))), room: Mutex::default() };
+        started(code, "its ranks cannot find each other")?;
+        nccl.settle(meeting, raw)?;
+        Ok(nccl)
+    }
+
+    /// Does this rank's part of an order.
+    pub fn carry_out(
+        &self,
+        meeting: &Meeting,
+        session: &Session,
+        order: &Order,
+        counts: &[u64],
+    ) -> Result<()> {
+        let _entered = session.device.enter()?;
+        let handle = *self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let handle = handle.ok_or_else(|| nonsense("NCCL was given up"))?;
+        let pass = Pass { nccl: self, meeting, session, order, raw: handle.0 };
+        let stages = stages(order, session.facts.len(), counts);
+        let outcome = stages.iter().try_for_each(|stage| pass.run(stage));
+        outcome.inspect_err(|_| {
+            // Its kernels wait for other ranks: only this ends them, and then the device lets go of the users' memory.
+            self.give_up();
+            let _ = session.stream.synchronize();
+        })
+    }
+
+    /// Waits until what was asked of NCCL is under way.
+    fn settle(&self, meeting: &Meeting, raw: Communicator) -> Result<()> {
+        loop {
+            let mut state = 0;
+            // SAFETY: the communicator lives; writes one number.
+            check(unsafe { (self.functions.state)(raw, &mut state) }, "it does not answer")?;
+            if state != IN_PROGRESS {
+                return check(state, "a transfer failed");
+            }
+            watch(meeting)?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn give_up(&self) {
+        let taken = self.communicator.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(Handle(raw)) = taken.filter(|handle| !handle.0.is_null()) {
+            // SAFETY: nobody has the communicator any more.
+            unsafe { (self.functions.abort)(raw) };
+        }
+    }
+}
+
+impl Drop for Nccl {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// One order under way.
+struct Pass<'a> {
+    nccl: &'a Nccl,
+    meeting: &'a Meeting<'a>,
+    session: &'a Session,
+    order: &'a Order<'a>,
+    raw: Communicator,
+}
+
+impl Pass<'_> {
+    fn run(&self, stage: &Stage) -> Result<()> {
+        let size = self.session.facts.len();
+        let source = if stage.from_output { self.order.output } else { self.order.input }.address();
+        let (me, output) = (self.session.me, self.order.output.address());
+        let is_fold = |job: &&Job| matches!(job, Job::Fold { .. });
+        let (folds, copies): (Vec<&Job>, Vec<&Job>) = stage.jobs.iter().partition(is_fold);
+        let copies = copies.into_iter().filter_map(|job| match *job {
+            Job::Copy { from, to, bytes, .. } => Some((from, to, bytes)),
+            Job::Fold { .. } => None,
+        });
+        let mut transfers = Vec::new();
+        for (from, to, bytes) in copies {
+            match (from.rank == me, to.rank == me) {
+                (true, true) => {
+                    let (from, to) = (source + from.offset as u64, output + to.offset as u64);
+                    // SAFETY: both are this rank's, lent for the call, and do not overlap.
+                    unsafe { self.session.stream.copy(to, from, bytes)? };
+                }
+                (true, false) => transfers.push(Transfer::Send(source + from.offset as u64, bytes, to.rank)),
+                (false, true) => {
+                    transfers.push(Transfer::Receive(output + to.offset as u64, bytes, from.rank))
+                }
+                (false, false) => {}
+            }
+        }
+        self.transfer(&transfers)?;
+        let windows = folds
+            .iter()
+            .map(|job| if let Job::Fold { bytes, .. } = job { bytes.div_ceil(WINDOW) } else { 0 });
+        for window in 0..windows.max().unwrap_or(0) {
+            self.fold(&folds, window, size, (source, output))?;
+        }
+        self.wait()
+    }
+
+    /// Folds one window of every fold, each at its own rank.
+    fn fold(&self, folds: &[&Job], window: usize, size: usize, (source, output): (u64, u64)) -> Result<()> {
+        let me = self.session.me;
+        let (mut transfers, mut mine) = (Vec::new(), None);
+        for job in folds {
+            let Job::Fold { by, offset, bytes, to } = job else { continue };
+            let start = (window * WINDOW).min(*bytes);
+            let length = WINDOW.min(bytes - start);
+            if *by == me {
+                mine = to.first().map(|to| (offset + start, length, output + (to.offset + start) as u64));
+            } else if length > 0 {
+                transfers.push(Transfer::Send(source + (offset + start) as u64, length, *by));
+            }
+        }
+        let Some((start, length, target)) = mine.filter(|(_, length, _)| *length > 0) else {
+            return self.transfer(&transfers);
+        };
+        let mut room = self.nccl.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let make = |bytes| DeviceMemory::new(&self.session.device, bytes);
+        let wanted = size * length.next_multiple_of(256);
+        let room = super::session::at_least(&mut room, wanted, DeviceMemory::bytes, make)?.address();
+        let mut from = Vec::with_capacity(size);
+        for rank in 0..size {
+            if rank == me {
+                from.push(source + start as u64);
+                continue;
+            }
+            let place = room + (rank * length.next_multiple_of(256)) as u64;
+            transfers.push(Transfer::Receive(place, length, rank));
+            from.push(place);
+        }
+        self.transfer(&transfers)?;
+        let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
+        let on = (&self.session.device, &self.session.stream);
+        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
+        unsafe { kernels::fold(on, kind, length / self.order.dtype.size(), &from, &[target]) }
+    }
+
+    /// Queues transfers that belong together, on this rank and on its peers.
+    fn transfer(&self, transfers: &[Transfer]) -> Result<()> {
+        if transfers.is_empty() {
+            return Ok(());
+        }
+        let functions = &self.nccl.functions;
+        let stream: *mut c_void = std::ptr::without_provenance_mut(self.session.stream.handle() as usize);
+        // SAFETY: the communicator lives; the memory is lent for the call, and its peers name the same lengths.
+        unsafe {
+            started((functions.group_start)(), "a group of transfers")?;
+            for transfer in transfers {
+                let code = match *transfer {
+                    Transfer::Send(from, bytes, to) => {
+                        (functions.send)(from, bytes, BYTES, to as c_int, self.raw, stream)
+                    }
+                    Transfer::Receive(to, bytes, from) => {
+                        (functions.receive)(to, bytes, BYTES, from as c_int, self.raw, stream)
+                    }
+                };
+                started(code, "a transfer")?;
+            }
+            started((functions.group_end)(), "a group of transfers")?;
+        }
+        self.nccl.settle(self.meeting, self.raw)
+    }
+
+    /// Waits for the device; NCCL's kernels on it wait for other ranks.
+    fn wait(&self) -> Result<()> {
+        while !self.session.stream.is_done()? {
+            self.nccl.settle(self.meeting, self.raw)?;
+            watch(self.meeting)?;
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes to or from a rank.
+enum Transfer {
+    Send(u64, usize, usize),
+    Receive(u64, usize, usize),
+}
+
+/// Fails when the call's time is over, its caller wants to stop, or a rank is gone that NCCL would wait for.
+fn watch(meeting: &Meeting) -> Result<()> {
+    let (group, core) = (meeting.group, &meeting.group.core);
+    let lost = |member: usize| match &core.channel {
+        Some(channel) => channel.lost(member),
+        None => core.common.transport.lost(group.members()[member]),
+    };
+    let lost: Vec<Lost> =
+        (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();
+    if lost.is_empty() { meeting.go_on() } else { Err(meeting.call.lost(lost)) }
+}
+
+/// As [`check`], for calls that may go on in the background.
+fn started(code: c_int, what: &str) -> Result<()> {
+    if code == IN_PROGRESS { Ok(()) } else { check(code, what) }
+}
+
+fn check(code: c_int, what: &str) -> Result<()> {
+    let words = match code {
+        0 => return Ok(()),
+        1 => "the device failed",
+        2 => "the system failed",
+        3 => "internal error",
+        4 => "invalid argument",
+        5 => "invalid usage: two ranks on one device need a NCCL_HOSTID each",
+        6 => "another rank failed",
+        _ => "unknown error",
+    };
+    let advice = "NCCL_DEBUG=WARN shows why; UNISONO_CUDA_PATH=staged does without it";
+    Err(Error::io("NCCL", what, std::io::Error::other(format!("{words} ({code})")), advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_laid_out_as_in_the_header() {
+        assert_eq!((size_of::<Config>(), std::mem::offset_of!(Config, network)), (48, 32));
+        assert_eq!((std::mem::offset_of!(Config, blocking), std::mem::offset_of!(Config, share)), (16, 40));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        assert!(started(IN_PROGRESS, "").is_ok() && check(0, "").is_ok());
+        let error = check(5, "its ranks cannot find each other").unwrap_err().to_string();
+        assert!(error.contains("NCCL_HOSTID") && error.contains("NCCL_DEBUG=WARN"), "{error}");
+    }
+}

@@ -1,0 +1,265 @@
+//! Staged work: every rank copies its data, window by window, into pinned memory that all ranks of the host share, and copies
+//! what it needs of the others' from there. Copies out, copies in and kernels overlap.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::kernels;
+use super::meeting::{Meeting, nonsense};
+use super::order::{Job, Order};
+use super::session::Session;
+use super::windows::{Stage, common, stages};
+use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
+use crate::error::Result;
+use crate::memory::ReduceOp;
+use crate::transport::{ArenaBuffer, WholeArena};
+
+/// Bytes of a window: long enough that meeting costs little beside the copy.
+const WINDOW: usize = 8 << 20;
+
+/// How many windows a rank has in shared memory at once, used in turn.
+const SLOTS: usize = 4;
+
+/// How many windows a rank copies out before all have shown the first of them.
+const AHEAD: usize = 2;
+
+/// How many windows of the others' data are on the device at once.
+const SCRATCHES: usize = 2;
+
+const PAGE: usize = 4096;
+
+/// A group's pinned memory, as this rank sees it, and what it takes to use it.
+pub(super) struct Staging {
+    /// The host's copies are pinned as long as these live; they go before the memory does.
+    _pinned: Vec<Registered>,
+    /// Where each rank's slots begin.
+    slots: Vec<u64>,
+    /// For windows of the others, where data is to be folded.
+    scratch: [DeviceMemory; SCRATCHES],
+    outward: Stream,
+    inward: Stream,
+    compute: Stream,
+    _mine: ArenaBuffer,
+}
+
+impl Staging {
+    /// Made by all ranks together; `None` on all of them if one cannot.
+    pub fn found(meeting: &Meeting, session: &Session) -> Result<Option<Staging>> {
+        let made = Staging::make(meeting, session);
+        let (offset, mine) = match made {
+            Ok(made) => (made.1 as u64, Some(made.0)),
+            Err(_) => (u64::MAX, None),
+        };
+        let all = meeting.meet(&offset.to_ne_bytes())?;
+        let offsets: Vec<u64> = all.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+        let staging = mine
+            .filter(|_| offsets.iter().all(|&offset| offset != u64::MAX))
+            .and_then(|mine| Staging::open(meeting, session, mine, &offsets).ok());
+        let all = meeting.meet(&[u8::from(staging.is_some())])?;
+        Ok(staging.filter(|_| all.iter().all(|&made| made == 1)))
+    }
+
+    /// This rank's slots in the shared memory, and where whole pages begin in them.
+    fn make(meeting: &Meeting, session: &Session) -> Result<(ArenaBuffer, usize)> {
+        let seat = meeting.group.core.common.seat.as_ref();
+        let seat = seat.filter(|_| meeting.group.core.channel.is_some());
+        let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
+        let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
+        let start = buffer.offset().next_multiple_of(PAGE);
+        tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
+        Ok((buffer, start))
+    }
+
+    fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
+        let device = &session.device;
+        let seat =
+            meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
+        let arena = WholeArena::new(seat);
+        let process = |rank: usize| session.facts[rank].process;
+        let (mut pinned, mut slots) = (Vec::new(), Vec::new());
+        for (rank, &offset) in offsets.iter().enumerate() {
+            if offset as usize + SLOTS * WINDOW > arena.len() {
+                return Err(nonsense("a rank's slots lie outside the shared memory"));
+            }
+            let start = arena.as_mut_ptr().wrapping_add(offset as usize);
+            // Ranks of one process see one and the same memory, which its owner pins.
+            if rank == session.me || process(rank) != process(session.me) {
+                // SAFETY: the arena is mapped as long as the seat, which the buffer keeps; it goes after these.
+                pinned.push(unsafe { Registered::new(device, start, SLOTS * WINDOW)? });
+            }
+            slots.push(start.addr() as u64);
+        }
+        let room = (offsets.len().max(2) - 1) * WINDOW;
+        let scratch = || DeviceMemory::new(device, room);
+        Ok(Staging {
+            _pinned: pinned,
+            slots,
+            scratch: [scratch()?, scratch()?],
+            outward: Stream::new(device)?,
+            inward: Stream::new(device)?,
+            compute: Stream::new(device)?,
+            _mine: mine,
+        })
+    }
+
+    /// Does this rank's part of an order.
+    pub fn carry_out(
+        &self,
+        meeting: &Meeting,
+        session: &Session,
+        order: &Order,
+        counts: &[u64],
+    ) -> Result<()> {
+        for stage in stages(order, meeting.group.size(), counts) {
+            let pass = Pass {
+                staging: self,
+                meeting,
+                order,
+                stage: &stage,
+                device: &session.device,
+                me: session.me,
+                folded: RefCell::default(),
+            };
+            pass.run().inspect_err(|_| {
+                // The device must let go of the users' memory.
+                for stream in [&self.outward, &self.inward, &self.compute] {
+                    let _ = stream.synchronize();
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// One stage under way.
+struct Pass<'a> {
+    staging: &'a Staging,
+    meeting: &'a Meeting<'a>,
+    order: &'a Order<'a>,
+    stage: &'a Stage,
+    device: &'a Arc<Device>,
+    me: usize,
+    /// When the room for others' data was last used.
+    folded: RefCell<[Option<Event>; SCRATCHES]>,
+}
+
+impl Pass<'_> {
+    /// Shows window after window, and works on each once all have shown it. A slot is filled again when everybody has
+    /// taken what was in it; meanwhile the copies out go on with the next slot.
+    fn run(&self) -> Result<()> {
+        let Staging { outward, inward, compute, .. } = self.staging;
+        let go_on = || self.meeting.go_on();
+        let windows = self.stage.windows(WINDOW);
+        let mut shown: [Option<Event>; SLOTS] = Default::default();
+        let mut taken: [Option<Event>; SLOTS] = Default::default();
+        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
+            if window < windows {
+                self.show(window)?;
+                shown[window % SLOTS] = Some(outward.mark()?);
+            }
+            Ok(())
+        };
+        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
+        self.copy_own()?;
+        for window in 0..windows {
+            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
+                mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
+            }
+            self.meeting.settle()?;
+            show(window + AHEAD, &mut shown)?;
+            self.work(window)?;
+            taken[window % SLOTS] = Some(inward.mark()?);
+        }
+        inward.wait(&go_on)?;
+        compute.wait(&go_on)?;
+        // Nobody reads a slot any more.
+        self.meeting.settle()
+    }
+
+    fn source(&self) -> u64 {
+        if self.stage.from_output { self.order.output.address() } else { self.order.input.address() }
+    }
+
+    fn slot(&self, rank: usize, window: usize) -> u64 {
+        self.staging.slots[rank] + (window % SLOTS * WINDOW) as u64
+    }
+
+    fn show(&self, window: usize) -> Result<()> {
+        let bytes = self.stage.shown(self.me, WINDOW, window);
+        let from = self.source() + bytes.start as u64;
+        // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
+        unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
+    }
+
+    /// Copies what comes from this rank itself.
+    fn copy_own(&self) -> Result<()> {
+        for job in &self.stage.jobs {
+            if let Job::Copy { by, from, to, bytes } = *job
+                && by == self.me
+                && from.rank == self.me
+            {
+                let (from, to) =
+                    (self.source() + from.offset as u64, self.order.output.address() + to.offset as u64);
+                // SAFETY: both are this rank's, lent for the call, and do not overlap.
+                unsafe { self.staging.inward.copy(to, from, bytes)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies or folds what the ranks show in this window.
+    fn work(&self, window: usize) -> Result<()> {
+        let output = self.order.output.address();
+        for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
+            match job {
+                Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
+                    let shown = self.stage.shown(from.rank, WINDOW, window);
+                    let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
+                    let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
+                    let to = output + (to.offset + common.start - from.offset) as u64;
+                    // SAFETY: the other rank has shown these bytes and waits before it shows others; the output is lent.
+                    unsafe { self.staging.inward.copy(to, at, common.len())? };
+                }
+                Job::Copy { .. } => {}
+                Job::Fold { offset, bytes, to, .. } => {
+                    let all = window * WINDOW..(window + 1) * WINDOW;
+                    let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
+                    for to in to {
+                        let target = output + (to.offset + common.start - offset) as u64;
+                        self.fold(window, common.clone(), target)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Folds bytes that all ranks show in this window.
+    fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
+        let Staging { inward, compute, scratch, .. } = self.staging;
+        let within = (bytes.start - window * WINDOW) as u64;
+        // The kernel before the last has used this room; the last one uses the other.
+        if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
+            inward.follow_mark(mark)?;
+        }
+        let mut room = scratch[window % SCRATCHES].address();
+        let mut from = Vec::with_capacity(self.staging.slots.len());
+        for rank in 0..self.staging.slots.len() {
+            if rank == self.me {
+                from.push(self.source() + bytes.start as u64);
+                continue;
+            }
+            // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
+            unsafe { inward.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
+            from.push(room + within);
+            room += WINDOW as u64;
+        }
+        compute.follow(inward)?;
+        let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
+        let count = bytes.len() / self.order.dtype.size();
+        // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
+        unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
+        self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! The verbs on device memory: each checks what it was given and becomes an order.
+
+use super::Cuda;
+use super::order::Order;
+use crate::cuda::Span;
+use crate::error::Result;
+use crate::memory::{DType, ReduceOp};
+use crate::transport::Verb;
+
+impl Cuda<'_> {
+    /// Combines the members' values, in place.
+    pub fn all_reduce(&self, values: Span, dtype: DType, operation: ReduceOp) -> Result<()> {
+        self.raw.elements(Verb::AllReduce, values.bytes(), dtype)?;
+        self.raw.check_operation(Verb::AllReduce, dtype, operation)?;
+        let order = Order { operation: Some(operation), ..order(Verb::AllReduce, dtype, values, values) };
+        self.carry_out(&order)
+    }
+
+    /// Combines the members' values in the root's buffer; the other members' buffers do not change.
+    pub fn reduce(&self, values: Span, dtype: DType, operation: ReduceOp, root: usize) -> Result<()> {
+        self.reduce_to(values, Some(values), dtype, operation, root)
+    }
+
+    /// Combines the members' inputs in the root's output; outputs of others are not used.
+    pub fn reduce_to(
+        &self,
+        input: Span,
+        output: Option<Span>,
+        dtype: DType,
+        operation: ReduceOp,
+        root: usize,
+    ) -> Result<()> {
+        let count = self.raw.elements(Verb::Reduce, input.bytes(), dtype)?;
+        self.raw.check_root(Verb::Reduce, root)?;
+        self.raw.check_operation(Verb::Reduce, dtype, operation)?;
+        let output = self.at_root(root, output, &input);
+        if self.raw.group.rank() == root {
+            self.raw.check_length(Verb::Reduce, "an output at the root", output.bytes(), count, dtype)?;
+        }
+        let order = order(Verb::Reduce, dtype, input, output);
+        self.carry_out(&Order { operation: Some(operation), root: Some(root), ..order })
+    }
+
+    /// Copies the root's values to every member.
+    pub fn broadcast(&self, values: Span, dtype: DType, root: usize) -> Result<()> {
+        self.raw.check_root(Verb::Broadcast, root)?;
+        self.raw.elements(Verb::Broadcast, values.bytes(), dtype)?;
+        self.carry_out(&Order { root: Some(root), ..order(Verb::Broadcast, dtype, values, values) })
+    }
+
+    /// Collects the members' values in rank order; `counts` says how many each has.
+    pub fn all_gather(&self, input: Span, output: Span, counts: &[usize], dtype: DType) -> Result<()> {
+        let total = self.raw.check_counts(Verb::AllGather, counts)?;
+        let mine = counts[self.raw.group.rank()];
+        self.raw.check_length(Verb::AllGather, "an input", input.bytes(), mine, dtype)?;
+        self.raw.check_length(Verb::AllGather, "an output", output.bytes(), total, dtype)?;
+        self.carry_out(&Order { counts, ..order(Verb::AllGather, dtype, input, output) })
+    }
+
+    /// Collects the members' values at the root; `counts` says how many each has. Only the root's output is used.
+    pub fn gather(
+        &self,
+        input: Span,
+        output: Option<Span>,
+        counts: &[usize],
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        self.raw.check_root(Verb::Gather, root)?;
+        let total = self.raw.check_counts(Verb::Gather, counts)?;
+        let mine = counts[self.raw.group.rank()];
+        self.raw.check_length(Verb::Gather, "an input", input.bytes(), mine, dtype)?;
+        let output = self.at_root(root, output, &input);
+        if self.raw.group.rank() == root {
+            self.raw.check_length(Verb::Gather, "an output at the root", output.bytes(), total, dtype)?;
+        }
+        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Gather, dtype, input, output) })
+    }
+
+    /// Hands out parts of the root's values; `counts` says how many each member gets. Only the root's input is used.
+    pub fn scatter(
+        &self,
+        input: Option<Span>,
+        counts: &[usize],
+        output: Span,
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        self.raw.check_root(Verb::Scatter, root)?;
+        let total = self.raw.check_counts(Verb::Scatter, counts)?;
+        let mine = counts[self.raw.group.rank()];
+        self.raw.check_length(Verb::Scatter, "an output", output.bytes(), mine, dtype)?;
+        let input = self.at_root(root, input, &output);
+        if self.raw.group.rank() == root {
+            self.raw.check_length(Verb::Scatter, "an input at the root", input.bytes(), total, dtype)?;
+        }
+        self.carry_out(&Order { counts, root: Some(root), ..order(Verb::Scatter, dtype, input, output) })
+    }
+
+    /// Combines the members' inputs and gives every member its part of the result; `counts` says how many each gets.
+    pub fn reduce_scatter(
+        &self,
+        input: Span,
+        output: Span,
+        counts: &[usize],
+        dtype: DType,
+        operation: ReduceOp,
+    ) -> Result<()> {
+        let total = self.raw.check_counts(Verb::ReduceScatter, counts)?;
+        self.raw.check_operation(Verb::ReduceScatter, dtype, operation)?;
+        let mine = counts[self.raw.group.rank()];
+        self.raw.check_length(Verb::ReduceScatter, "an input", input.bytes(), total, dtype)?;
+        self.raw.check_length(Verb::ReduceScatter, "an output", output.bytes(), mine, dtype)?;
+        let order = order(Verb::ReduceScatter, dtype, input, output);
+        self.carry_out(&Order { counts, operation: Some(operation), ..order })
+    }
+
+    /// Sends a part to each member and receives one from each; a sender's count for a receiver must be the receiver's
+    /// count for that sender.
+    pub fn all_to_all(
+        &self,
+        input: Span,
+        send_counts: &[usize],
+        output: Span,
+        receive_counts: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
+        let sent = self.raw.check_counts(Verb::AllToAll, send_counts)?;
+        let received = self.raw.check_counts(Verb::AllToAll, receive_counts)?;
+        self.raw.check_length(Verb::AllToAll, "an input", input.bytes(), sent, dtype)?;
+        self.raw.check_length(Verb::AllToAll, "an output", output.bytes(), received, dtype)?;
+        let order = order(Verb::AllToAll, dtype, input, output);
+        self.carry_out(&Order { counts: send_counts, receives: receive_counts, ..order })
+    }
+
+    /// What only the root passes; nothing elsewhere.
+    fn at_root(&self, root: usize, span: Option<Span>, beside: &Span) -> Span {
+        span.filter(|_| self.raw.group.rank() == root).unwrap_or(Span::empty(beside.device()))
+    }
+}
+
+/// An order without operation, root and parts.
+fn order(verb: Verb, dtype: DType, input: Span, output: Span) -> Order<'static> {
+    Order { verb, dtype, operation: None, root: None, counts: &[], receives: &[], input, output }
+}

@@ -1,0 +1,144 @@
+//! How staged work is cut into windows: which bytes each rank shows in each, and what becomes of them.
+
+use std::ops::Range;
+
+use super::order::{Job, Order, Place, Workers};
+use crate::transport::Verb;
+
+/// One pass over the data: everybody shows bytes of its source, and works on what others show.
+pub(super) struct Stage {
+    pub jobs: Vec<Job>,
+    /// The bytes of its source that each rank shows; none where nobody else needs them.
+    pub shows: Vec<Range<usize>>,
+    /// Whether the source is the output, which an earlier stage has filled.
+    pub from_output: bool,
+}
+
+impl Stage {
+    fn new(size: usize, jobs: Vec<Job>, from_output: bool) -> Stage {
+        let mut shows = vec![0..0; size];
+        for job in &jobs {
+            match *job {
+                Job::Copy { by, from, bytes, .. } if by != from.rank => {
+                    widen(&mut shows[from.rank], from.offset..from.offset + bytes);
+                }
+                Job::Copy { .. } => {}
+                // All show the same bytes in the same window, from the start on.
+                Job::Fold { by, offset, bytes, .. } => {
+                    let others = shows.iter_mut().enumerate().filter(|(rank, _)| *rank != by);
+                    others.for_each(|(_, shown)| *shown = 0..shown.end.max(offset + bytes));
+                }
+            }
+        }
+        Stage { jobs, shows, from_output }
+    }
+
+    /// How many windows there are.
+    pub fn windows(&self, window: usize) -> usize {
+        self.shows.iter().map(|shown| shown.len().div_ceil(window)).max().unwrap_or(0).max(1)
+    }
+
+    /// What a rank shows in a window.
+    pub fn shown(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
+        let all = &self.shows[rank];
+        let start = (all.start + number * window).min(all.end);
+        start..(start + window).min(all.end)
+    }
+}
+
+fn widen(range: &mut Range<usize>, other: Range<usize>) {
+    let all = range.start.min(other.start)..range.end.max(other.end);
+    *range = if range.start == range.end { other } else { all };
+}
+
+/// The bytes that two ranges have in common.
+pub(super) fn common(one: &Range<usize>, other: &Range<usize>) -> Option<Range<usize>> {
+    let both = one.start.max(other.start)..one.end.min(other.end);
+    (!both.is_empty()).then_some(both)
+}
+
+/// The stages of an order. Every rank works for itself, because it reaches nobody else's memory. A sum for all is made in
+/// parts and then collected, unless there are only two ranks: then each reads the other's whole.
+pub(super) fn stages(order: &Order, size: usize, counts: &[u64]) -> Vec<Stage> {
+    let jobs = order.jobs(size, &Workers::each(size), counts);
+    if order.verb != Verb::AllReduce {
+        return vec![Stage::new(size, jobs, false)];
+    }
+    let at = |rank: usize, offset: usize| Place { rank, offset };
+    if size <= 2 {
+        let bytes = order.input.bytes();
+        let whole = (0..size).map(|by| Job::Fold { by, offset: 0, bytes, to: vec![at(by, 0)] });
+        return vec![Stage::new(size, whole.filter(|_| bytes > 0).collect(), false)];
+    }
+    let parts = jobs.into_iter().filter_map(|job| match job {
+        Job::Fold { by, offset, bytes, .. } => Some((by, offset, bytes)),
+        Job::Copy { .. } => None,
+    });
+    let parts: Vec<(usize, usize, usize)> = parts.collect();
+    let fold = |&(by, offset, bytes): &(usize, usize, usize)| Job::Fold {
+        by,
+        offset,
+        bytes,
+        to: vec![at(by, offset)],
+    };
+    let collect = |&(from, offset, bytes): &(usize, usize, usize)| {
+        let others = (0..size).filter(move |&by| by != from);
+        others.map(move |by| Job::Copy { by, from: at(from, offset), to: at(by, offset), bytes })
+    };
+    vec![
+        Stage::new(size, parts.iter().map(fold).collect(), false),
+        Stage::new(size, parts.iter().flat_map(collect).collect(), true),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::Span;
+    use crate::memory::{DType, ReduceOp};
+
+    fn order(verb: Verb, counts: &[usize], bytes: usize) -> Order<'_> {
+        // SAFETY: nobody follows the address.
+        let span = unsafe { Span::lent(0, 4096, bytes) };
+        let operation = Some(ReduceOp::Sum);
+        Order {
+            verb,
+            dtype: DType::U8,
+            operation,
+            root: Some(0),
+            counts,
+            receives: &[],
+            input: span,
+            output: span,
+        }
+    }
+
+    #[test]
+    fn only_what_others_need_is_shown() {
+        let stage = stages(&order(Verb::Reduce, &[], 100), 3, &[]).remove(0);
+        assert_eq!(stage.shows, [0..0, 0..100, 0..100], "the root keeps its own");
+        let stage = stages(&order(Verb::Scatter, &[10, 20, 30], 60), 3, &[]).remove(0);
+        assert_eq!(stage.shows, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
+        assert_eq!((stage.windows(20), stage.shown(0, 20, 2)), (3, 50..60));
+        assert_eq!(stage.shown(0, 20, 9), 60..60);
+        let stage = stages(&order(Verb::Broadcast, &[], 0), 2, &[]).remove(0);
+        assert_eq!(stage.windows(20), 1, "ranks meet once even for nothing");
+    }
+
+    #[test]
+    fn a_sum_for_many_is_made_in_parts_and_collected() {
+        let passes = stages(&order(Verb::AllReduce, &[], 3 * 4096), 3, &[]);
+        assert_eq!(passes.len(), 2);
+        assert_eq!(passes[0].shows, [0..12288, 0..12288, 0..8192]);
+        assert_eq!(passes[1].shows, [0..4096, 4096..8192, 8192..12288]);
+        assert!(passes[1].from_output && passes[1].jobs.len() == 6);
+        let passes = stages(&order(Verb::AllReduce, &[], 3 * 4096), 2, &[]);
+        assert_eq!((passes.len(), passes[0].shows.clone()), (1, vec![0..12288, 0..12288]));
+    }
+
+    #[test]
+    fn ranges_have_bytes_in_common_or_not() {
+        assert_eq!(common(&(0..10), &(5..20)), Some(5..10));
+        assert_eq!(common(&(0..10), &(10..20)), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! A device: its context, its own stream, and the kernels that were compiled for it.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::compiler;
+use super::context::{Context, Entered};
+use super::driver::{Driver, Handle};
+use super::error::ALREADY_ENABLED;
+use super::kernel::{Kernel, Source};
+use super::stream::Stream;
+use crate::error::Result;
+
+const MULTIPROCESSORS: c_int = 16;
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+
+/// One CUDA device of this process.
+///
+/// ```
+/// match unisono::cuda::Device::get(0) {
+///     Ok(device) => println!("{} has {} multiprocessors", device.name(), device.multiprocessors()),
+///     Err(missing) => println!("{missing}"),
+/// }
+/// ```
+pub struct Device {
+    ordinal: u32,
+    name: String,
+    uuid: [u8; 16],
+    multiprocessors: u32,
+    /// As in "sm_90".
+    architecture: u32,
+    bytes: usize,
+    pub(super) context: Context,
+    stream: Stream,
+    modules: Mutex<HashMap<(&'static str, String), Module>>,
+}
+
+/// Compiled code of one source, loaded on the device for good.
+#[derive(Clone, Copy)]
+struct Module(Handle);
+
+// SAFETY: a handle of the driver's, for use by any thread.
+unsafe impl Send for Module {}
+
+/// How many devices this process sees.
+pub(super) fn count(driver: &Driver) -> Result<u32> {
+    let mut count = 0;
+    // SAFETY: writes one number.
+    let code = unsafe { (driver.functions.device_count)(&mut count) };
+    driver.check(code, "CUDA devices", || "they cannot be counted".into())?;
+    Ok(count as u32)
+}
+
+impl Device {
+    /// The device with this number, as CUDA_VISIBLE_DEVICES counts them. There is one for each number in a process.
+    pub fn get(ordinal: u32) -> Result<Arc<Device>> {
+        static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
+        let driver = Driver::get()?;
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = devices.iter().find(|device| device.ordinal == ordinal) {
+            return Ok(known.clone());
+        }
+        let device = Arc::new(Device::start(driver, ordinal)?);
+        devices.push(device.clone());
+        Ok(device)
+    }
+
+    /// Lets this device's kernels use the memory of another one of this process (by its identity).
+    pub(crate) fn reach(&self, uuid: &[u8; 16]) -> Result<()> {
+        let driver = self.context.driver;
+        let is_other = |ordinal: &u32| Device::get(*ordinal).is_ok_and(|device| device.uuid == *uuid);
+        let other = (0..count(driver)?).find(is_other).map(Device::get).transpose()?;
+        let Some(other) = other.filter(|_| self.uuid != *uuid) else { return Ok(()) };
+        let _entered = self.context.enter()?;
+        // SAFETY: both contexts live as long as the process.
+        let code = unsafe { (driver.functions.context_peer)(other.context.raw, 0) };
+        let code = if code == ALREADY_ENABLED { 0 } else { code };
+        let say = || format!("device {} cannot reach device {}", self.ordinal, other.ordinal);
+        driver.check(code, "CUDA devices", say)
+    }
+
+    fn start(driver: &'static Driver, ordinal: u32) -> Result<Device> {
+        let say = |what: &str| format!("CUDA device {ordinal}: {what}");
+        let check = |code, what: &str| driver.check(code, "CUDA device", || say(what));
+        let functions = &driver.functions;
+        let (mut raw, mut text, mut uuid, mut bytes) = (0, [0u8; 128], [0u8; 16], 0);
+        let mut context = std::ptr::null_mut();
+        // SAFETY: each call writes one result into memory of its size.
+        unsafe {
+            check((functions.device_get)(&mut raw, ordinal as c_int), "there is none")?;
+            check((functions.device_name)(text.as_mut_ptr().cast(), text.len() as c_int, raw), "no name")?;
+            check((functions.device_uuid)(&mut uuid, raw), "no identity")?;
+            check((functions.device_memory)(&mut bytes, raw), "no memory")?;
+            check((functions.context_retain)(&mut context, raw), "its context cannot be made")?;
+        }
+        let attribute = |number: c_int| {
+            let mut value = 0;
+            // SAFETY: writes one number.
+            let code = unsafe { (functions.device_attribute)(&mut value, number, raw) };
+            check(code, "an attribute cannot be read").map(|()| value as u32)
+        };
+        let context = Context { driver, raw: context };
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+        Ok(Device {
+            ordinal,
+            name: String::from_utf8_lossy(&text[..end]).into_owned(),
+            uuid,
+            multiprocessors: attribute(MULTIPROCESSORS)?,
+            architecture: 10 * attribute(MAJOR)? + attribute(MINOR)?,
+            bytes,
+            context,
+            stream: Stream::of(context)?,
+            modules: Mutex::default(),
+        })
+    }
+
+    /// Makes this the thread's current device until the result is dropped, for libraries that ask which one is.
+    pub(crate) fn enter(&self) -> Result<Entered> {
+        self.context.enter()
+    }
+
+    /// Its number in this process.
+    pub fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// What it is called ("NVIDIA H200").
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which device it is, the same in every process of its host.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Its multiprocessors: a launch wants a few blocks for each.
+    pub fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    /// Its compute capability, 90 for 9.0.
+    pub fn architecture(&self) -> u32 {
+        self.architecture
+    }
+
+    /// Bytes of its memory.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+
+    /// A stream of our own, which waits for no other stream by itself. Callers order their work before ours on it.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// A kernel by its name, compiled at first use.
+    pub fn kernel(&self, source: &Source, name: &str) -> Result<Kernel> {
+        self.kernel_with(source, &[], name)
+    }
+
+    /// As [`Device::kernel`], compiled with these macros ("TYPE=float"): each choice of them is compiled at its first use.
+    pub fn kernel_with(&self, source: &Source, macros: &[&str], name: &str) -> Result<Kernel> {
+        let driver = self.context.driver;
+        let _entered = self.context.enter()?;
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (source.name, macros.join(" "));
+        let module = match modules.get(&key) {
+            Some(known) => *known,
+            None => {
+                let image = compiler::compile(source, macros, self.architecture)?;
+                let mut raw = std::ptr::null_mut();
+                // SAFETY: the image is complete, or text that ends with a zero, as the driver expects it.
+                let code = unsafe { (driver.functions.module_load)(&mut raw, image.as_ptr().cast()) };
+                driver.check(code, "CUDA kernel", || format!("{} cannot be loaded", source.name))?;
+                modules.insert(key, Module(raw));
+                Module(raw)
+            }
+        };
+        Kernel::find(self.context, module.0, source, name)
+    }
+}

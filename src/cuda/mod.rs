@@ -1,0 +1,28 @@
+//! Layer 1: an NVIDIA device by its driver: memory, streams, kernels, and addresses that processes share. It knows no ranks.
+//!
+//! Nothing of CUDA is needed to build. The driver, its compiler NVRTC and NCCL are found at run time; every type here always
+//! exists, and what makes one fails with a clear error where something is missing.
+
+pub(crate) mod compiler;
+mod context;
+mod device;
+mod driver;
+mod error;
+mod ipc;
+mod kernel;
+mod library;
+mod memory;
+mod owner;
+mod span;
+mod stream;
+mod survey;
+
+pub use device::Device;
+pub(crate) use ipc::{Exported, Mapped, export, forget, open};
+pub use kernel::{Argument, Kernel, Source};
+pub use library::look_in;
+pub(crate) use library::{NCCL, functions};
+pub use memory::{DeviceMemory, PinnedMemory, Registered};
+pub use span::Span;
+pub use stream::{Event, Stream};
+pub use survey::{Component, Survey, survey};

@@ -1,0 +1,208 @@
+//! A stream: work of the device, one after another, and the wait for it.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::context::Context;
+use super::device::Device;
+use super::driver::Handle;
+use crate::error::Result;
+
+/// Waits for no other stream, not even the default one.
+const NON_BLOCKING: u32 = 1;
+/// An event that measures no time, which is the quick kind.
+const NO_TIMING: u32 = 2;
+
+/// How long a wait looks without pause, and how often it looks afterwards.
+const EAGER: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// How often a wait asks whether it shall go on.
+const ASK: Duration = Duration::from_millis(5);
+
+/// A sequence of copies and kernels on one device.
+///
+/// ```
+/// # fn main() -> unisono::Result<()> {
+/// if let Ok(device) = unisono::cuda::Device::get(0) {
+///     let stream = unisono::cuda::Stream::new(&device)?;
+///     stream.wait(&|| Ok(()))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Stream {
+    pub(super) context: Context,
+    pub(super) raw: Handle,
+}
+
+// SAFETY: the driver's functions on a stream may be called from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A new stream, which waits for no other by itself.
+    pub fn new(device: &Arc<Device>) -> Result<Stream> {
+        Stream::of(device.context)
+    }
+
+    pub(super) fn of(context: Context) -> Result<Stream> {
+        let _entered = context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let code = unsafe { (context.driver.functions.stream_create)(&mut raw, NON_BLOCKING) };
+        context.driver.check(code, "CUDA stream", || "it cannot be made".into())?;
+        Ok(Stream { context, raw })
+    }
+
+    /// The driver's handle, for libraries that order their work before ours.
+    pub fn handle(&self) -> u64 {
+        self.raw.addr() as u64
+    }
+
+    /// Copies bytes from one address to another, each on this device, on another, or in host memory; in order with the
+    /// stream's other work.
+    ///
+    /// # Safety
+    /// Both are valid for so many bytes until the stream was waited for, and nobody else touches them meanwhile.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for the memory.
+        let code = unsafe { (self.context.driver.functions.memory_copy)(to, from, bytes, self.raw) };
+        self.context.driver.check(code, "CUDA copy", || format!("{bytes} bytes from {from:#x} to {to:#x}"))
+    }
+
+    /// Sets bytes of device memory, in order with the stream's other work.
+    ///
+    /// # Safety
+    /// As [`Stream::copy`].
+    pub unsafe fn fill(&self, address: u64, value: u8, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller vouches for the memory.
+        let code = unsafe { (self.context.driver.functions.memory_set)(address, value, bytes, self.raw) };
+        self.context.driver.check(code, "CUDA fill", || format!("{bytes} bytes at {address:#x}"))
+    }
+
+    /// Lets what comes next on this stream wait for all that the other one has to do so far.
+    pub fn follow(&self, other: &Stream) -> Result<()> {
+        self.follow_mark(&other.mark()?)
+    }
+
+    /// As [`Stream::follow`], for a stream of somebody else's (1 and 2 are the driver's default ones).
+    ///
+    /// # Safety
+    /// The handle is that of a living stream of this device.
+    pub unsafe fn follow_handle(&self, other: u64) -> Result<()> {
+        let other: Handle = std::ptr::without_provenance_mut(other as usize);
+        // It is theirs: only its work so far is looked at, and it is not destroyed.
+        let other = ManuallyDrop::new(Stream { context: self.context, raw: other });
+        self.follow(&other)
+    }
+
+    /// Whether all work is done.
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the stream lives.
+        self.context.is_done(|functions| unsafe { (functions.stream_query)(self.raw) })
+    }
+
+    /// Waits until all work is done. `until` is asked now and then: its error ends the wait, once the device has let go of
+    /// the memory that it works on.
+    pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
+        // No kernel of ours waits for anybody, so the device comes to an end.
+        patiently(|| self.is_done(), until).inspect_err(|_| drop(self.synchronize()))
+    }
+
+    /// A mark behind all work so far.
+    pub fn mark(&self) -> Result<Event> {
+        let _entered = self.context.enter()?;
+        let mut event = Event { context: self.context, raw: std::ptr::null_mut() };
+        let driver = self.context.driver;
+        // SAFETY: writes one handle, which the event then has.
+        let code = unsafe { (driver.functions.event_create)(&mut event.raw, NO_TIMING) };
+        driver.check(code, "CUDA event", || "it cannot be made".into())?;
+        // SAFETY: both live.
+        let code = unsafe { (driver.functions.event_record)(event.raw, self.raw) };
+        driver.check(code, "CUDA event", || "it cannot be recorded".into())?;
+        Ok(event)
+    }
+
+    /// Lets what comes next on this stream wait for a mark.
+    pub fn follow_mark(&self, event: &Event) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let driver = self.context.driver;
+        // SAFETY: both live; the driver keeps what it still needs of the event.
+        let code = unsafe { (driver.functions.stream_wait_event)(self.raw, event.raw, 0) };
+        driver.check(code, "CUDA stream", || "it cannot wait for another".into())
+    }
+
+    /// Waits until all work is done, whatever comes.
+    pub fn synchronize(&self) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the stream lives.
+        let code = unsafe { (self.context.driver.functions.stream_synchronize)(self.raw) };
+        self.context.driver.check(code, "CUDA", || "work on the device failed".into())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: nobody has the stream any more; the driver finishes what it has to do first.
+            unsafe { (self.context.driver.functions.stream_destroy)(self.raw) };
+        }
+    }
+}
+
+/// A moment of a stream; see [`Stream::mark`].
+pub struct Event {
+    context: Context,
+    raw: Handle,
+}
+
+// SAFETY: the driver's functions on an event may be called from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Waits until the stream has come to this mark; `until` is asked now and then, and its error ends the wait. The device
+    /// may still be at work then.
+    pub fn wait(&self, until: &dyn Fn() -> Result<()>) -> Result<()> {
+        // SAFETY: the event lives.
+        let is_done = || self.context.is_done(|functions| unsafe { (functions.event_query)(self.raw) });
+        patiently(is_done, until)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: nobody has the event any more; the driver keeps what it still needs of it.
+            unsafe { (self.context.driver.functions.event_destroy)(self.raw) };
+        }
+    }
+}
+
+/// Waits for the device: without pause at first, because most work is short.
+fn patiently(is_done: impl Fn() -> Result<bool>, until: &dyn Fn() -> Result<()>) -> Result<()> {
+    let (started, mut asked) = (Instant::now(), Instant::now());
+    while !is_done()? {
+        if asked.elapsed() >= ASK {
+            asked = Instant::now();
+            until()?;
+        }
+        match started.elapsed() < EAGER {
+            true => std::hint::spin_loop(),
+            false => std::thread::sleep(PAUSE),
+        }
+    }
+    Ok(())
+}

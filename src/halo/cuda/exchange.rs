@@ -1,0 +1,219 @@
+//! Carrying out a plan on arrays in CUDA memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::course::{Arrays, Course, Streams, Terms};
+use super::draft::Draft;
+use super::job::ARRAYS;
+use super::passage::Errand;
+use crate::cuda::{Device, Span, Stream};
+use crate::error::{Error, Result};
+use crate::halo::neighbours::Begun;
+use crate::halo::{ExchangeOptions, Plan};
+use crate::transport::{Call, Verb};
+use crate::world::Group;
+
+/// A plan for arrays in CUDA memory, with everything that it takes to carry it out again and again without allocating: the
+/// twin of [`Exchange`](super::super::Exchange), with [`Span`] in place of slices. All ranks make it together, each for its
+/// own device, and make its calls in the same order. Calls return when the device has done its work.
+///
+/// Results are those of the processor's exchange, bit by bit.
+pub struct CudaExchange {
+    terms: Terms,
+    forward: Course,
+    /// Made by the first call.
+    adjoint: Option<Course>,
+    under_way: Option<Begun>,
+}
+
+/// Distinguishes an exchange in CUDA memory from the same one in the processor's.
+const PLACE: u64 = 0x6375_6461_6861_6c6f;
+
+impl CudaExchange {
+    /// Makes room for everything, on the device with this number.
+    pub fn new(
+        group: &Group,
+        plan: impl Into<Arc<Plan>>,
+        options: ExchangeOptions,
+        device: u32,
+    ) -> Result<CudaExchange> {
+        let plan = plan.into();
+        let (ranks, rank) = (plan.inputs().grid().size(), plan.rank());
+        let fields = options.fields;
+        if (ranks, rank) != (group.size(), group.rank()) || fields == 0 || 2 * fields >= ARRAYS {
+            group.skip_call();
+            let (mine, size, most) = (group.rank(), group.size(), ARRAYS / 2 - 1);
+            let expected = format!("a plan for rank {mine} of {size}, and one to {most} fields");
+            let received = format!("one for rank {rank} of {ranks}, and {fields}");
+            let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
+            return Err(error.at_rank(group.members()[group.rank()]));
+        }
+        let device = Device::get(device).inspect_err(|_| group.skip_call())?;
+        let streams = Streams { packing: Stream::new(&device)?, filling: Stream::new(&device)? };
+        let ExchangeOptions { dtype, direct, .. } = options;
+        let fingerprint = plan.fingerprint() ^ (fields as u64) << 8 ^ dtype as u64 ^ PLACE;
+        let group = group.clone();
+        let draft = Draft::new(plan, dtype, fields);
+        let terms = Terms { group, device, draft, fingerprint, direct, streams };
+        let forward = terms.forward()?;
+        Ok(CudaExchange { terms, forward, adjoint: None, under_way: None })
+    }
+
+    /// The plan that it carries out.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.terms.draft.plan
+    }
+
+    /// Whether ranks read each other's device memory; otherwise parcels go through the host.
+    pub fn is_direct(&self) -> bool {
+        self.forward.is_direct()
+    }
+
+    /// The deadline that each call gets.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.terms.group = self.terms.group.with_timeout(timeout);
+    }
+
+    /// Counts a call that was refused before it was made; see [`Group::skip_call`].
+    pub fn skip_call(&self) {
+        self.terms.group.skip_call();
+    }
+
+    /// Gathers the needed regions of all fields: each rank's parts in, padded arrays out.
+    pub fn forward(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
+        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
+        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
+        self.run(Verb::CudaHaloForward, Arrays::Apart, (parts, padded), true)
+    }
+
+    /// Brings the halos of arrays up to date that lie in their padded form already; see
+    /// [`Exchange::refresh`](super::super::Exchange::refresh).
+    pub fn refresh(&mut self, padded: &[Span]) -> Result<()> {
+        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
+        if !self.forward.has_within() {
+            let expected = "a window whose padded arrays hold all of each part";
+            let advice = "use forward with a part of its own";
+            return Err(self.refuse(expected, "one that leaves some out", advice));
+        }
+        self.run(Verb::CudaHaloForward, Arrays::Within, (padded, padded), true)
+    }
+
+    /// The adjoint of [`CudaExchange::forward`]: sums what all ranks have for each element, at its owner.
+    pub fn adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
+        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
+        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
+        self.run(Verb::CudaHaloAdjoint, Arrays::Apart, (padded, parts), true)
+    }
+
+    /// Begins to gather: sends what others need, and fills what is known here. The halos are missing until
+    /// [`CudaExchange::end`]; meanwhile the interior of `padded` may be used, and `parts` may be changed.
+    pub fn begin(&mut self, parts: &[Span], padded: &[Span]) -> Result<()> {
+        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
+        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
+        self.run(Verb::CudaHaloForward, Arrays::Apart, (parts, padded), false)
+    }
+
+    /// Begins the adjoint: sends what belongs to others, and sums what is known here.
+    pub fn begin_adjoint(&mut self, padded: &[Span], parts: &[Span]) -> Result<()> {
+        self.check(padded, self.terms.draft.plan.needed().elements(), "padded arrays")?;
+        self.check(parts, self.terms.draft.plan.own().elements(), "parts")?;
+        self.run(Verb::CudaHaloAdjoint, Arrays::Apart, (padded, parts), false)
+    }
+
+    /// Ends what `begin` or `begin_adjoint` began, with the same outputs.
+    pub fn end(&mut self, outputs: &[Span]) -> Result<()> {
+        let Some(begun) = self.under_way else {
+            return Err(self.refuse("an exchange that has begun", "none", "call begin first"));
+        };
+        match begun.verb == Verb::CudaHaloAdjoint {
+            true => self.check(outputs, self.terms.draft.plan.own().elements(), "parts")?,
+            false => self.check(outputs, self.terms.draft.plan.needed().elements(), "padded arrays")?,
+        }
+        self.under_way = None;
+        let CudaExchange { terms, forward, adjoint, .. } = self;
+        let course = chosen(forward, adjoint, begun.verb);
+        terms.group.call(Verb::HaloEnd, |call| {
+            // SAFETY: the lengths were checked, and who makes a span promises the rest.
+            unsafe { course.end(terms, errand(terms, call, begun), outputs) }
+        })
+    }
+
+    /// A whole call, or its beginning.
+    fn run(
+        &mut self,
+        verb: Verb,
+        arrays: Arrays,
+        (inputs, outputs): (&[Span], &[Span]),
+        whole: bool,
+    ) -> Result<()> {
+        if self.under_way.is_some() {
+            return Err(self.refuse("the end of what has begun", "a second begin", "call end first"));
+        }
+        if verb == Verb::CudaHaloAdjoint && self.adjoint.is_none() {
+            self.adjoint = Some(self.terms.adjoint()?);
+        }
+        let CudaExchange { terms, forward, adjoint, .. } = self;
+        let course = chosen(forward, adjoint, verb);
+        let begun = terms.group.call(verb, |call| {
+            let begun = Begun { verb, number: call.number };
+            let errand = errand(terms, call, begun);
+            // SAFETY: the lengths were checked, and who makes a span promises the rest.
+            unsafe {
+                course.begin(terms, errand, (arrays, inputs, outputs))?;
+                match whole {
+                    true => course.end(terms, errand, outputs)?,
+                    false => course.release(terms, errand)?,
+                }
+            }
+            Ok(begun)
+        })?;
+        self.under_way = (!whole).then_some(begun);
+        Ok(())
+    }
+
+    fn check(&self, spans: &[Span], elements: usize, what: &str) -> Result<()> {
+        let Draft { fields, dtype, .. } = &self.terms.draft;
+        let device = self.terms.device.ordinal();
+        let bytes = elements * dtype.size();
+        let expected = || format!("{fields} {what} of {elements} x {dtype} on device {device}");
+        if spans.len() != *fields {
+            let advice = "pass as many as the exchange was made for";
+            return Err(self.refuse(&expected(), &format!("{} of them", spans.len()), advice));
+        }
+        let wrong = spans.iter().find(|span| span.bytes() != bytes || span.device() != device);
+        match wrong {
+            None => Ok(()),
+            Some(span) => {
+                let received = format!("one of {} bytes on device {}", span.bytes(), span.device());
+                Err(self.refuse(&expected(), &received, "pass this rank's own part, whole and without gaps"))
+            }
+        }
+    }
+
+    /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
+    fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
+        self.terms.group.skip_call();
+        let rank = self.terms.group.members()[self.terms.group.rank()];
+        Error::usage("halo", expected, received, advice).at_rank(rank)
+    }
+}
+
+fn chosen<'a>(forward: &'a mut Course, adjoint: &'a mut Option<Course>, verb: Verb) -> &'a mut Course {
+    match adjoint {
+        Some(course) if verb == Verb::CudaHaloAdjoint => course,
+        _ => forward,
+    }
+}
+
+fn errand<'a>(terms: &'a Terms, call: &'a Call<'a>, begun: Begun) -> Errand<'a> {
+    Errand { group: &terms.group, call, begun, dtype: terms.draft.dtype, fingerprint: terms.fingerprint }
+}
+
+impl Drop for CudaExchange {
+    fn drop(&mut self) {
+        if let Some(begun) = self.under_way {
+            chosen(&mut self.forward, &mut self.adjoint, begun.verb).abandon();
+        }
+    }
+}

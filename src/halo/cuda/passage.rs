@@ -1,0 +1,309 @@
+//! How packed parcels get from one rank's device memory to another's: read where they are, or staged through the host.
+//!
+//! Where every neighbour can open this rank's buffer, in the same process or by the driver's handles between processes, a call
+//! sends tokens alone: a rank packs, waits for its device and tells its neighbours, which read straight out of the buffer.
+//! There are two buffers in turn. Who has a neighbour's token of one call knows that it has read everything of the call
+//! before, so the second-last buffer may be filled again without asking.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::super::loads::{Packed, Unpacked};
+use super::super::neighbours::Begun;
+use super::super::wire::{Neighbour, Wire};
+use super::piece::Origin;
+use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, Stream};
+use crate::error::{Error, Result};
+use crate::memory::{DType, ReduceOp};
+use crate::transport::Call;
+use crate::world::Group;
+
+/// What goes to a neighbour and what comes from it, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lane {
+    pub member: usize,
+    pub to: usize,
+    pub from: usize,
+    /// The lane that takes the same parcel, whose room it shares; often itself.
+    pub same: usize,
+}
+
+/// What a call says to errors and to the wire.
+#[derive(Clone, Copy)]
+pub(super) struct Errand<'a> {
+    pub group: &'a Group,
+    pub call: &'a Call<'a>,
+    pub begun: Begun,
+    pub dtype: DType,
+    pub fingerprint: u64,
+}
+
+/// Parcels begin at multiples of this.
+const ALIGNED: usize = 256;
+/// Buffers of so many bytes are not doubled: ranks meet a second time instead.
+const LARGE: i64 = 64 << 20;
+/// Bytes of a token.
+const TOKEN: usize = 8;
+
+/// The way of one direction of a plan.
+pub(super) struct Passage {
+    lanes: Vec<Lane>,
+    wire: Wire,
+    /// Where each lane's parcel begins in the buffer.
+    places: Vec<usize>,
+    memory: Arc<DeviceMemory>,
+    /// Whether there are two buffers, and how much further the second one is.
+    is_double: bool,
+    flip: usize,
+    parity: u32,
+    way: Way,
+}
+
+enum Way {
+    /// Each neighbour's parcel for this rank, and what keeps it at its address.
+    Direct { parcels: Vec<Origin>, _held: Vec<Held> },
+    /// Where parcels that came through the host are put, in memory of this rank's own.
+    Staged { memory: DeviceMemory, places: Vec<usize> },
+}
+
+#[allow(dead_code)] // Held for what their drop does.
+enum Held {
+    Own(Arc<DeviceMemory>),
+    Opened(Arc<Mapped>),
+}
+
+/// What a rank tells another: numbers that travel as they are.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Shown {
+    /// Which process it is; zero if its buffer cannot be shown.
+    process: u64,
+    /// Its buffer, and where that begins there.
+    exported: Exported,
+    start: u64,
+    /// The parcel for the other, in the exporting process, and how far the second one is from it.
+    address: u64,
+    flip: u64,
+}
+
+const NUMBERS: usize = size_of::<Shown>() / 8;
+
+impl Passage {
+    /// Made together by all ranks of a group.
+    pub fn new(
+        group: &Group,
+        device: &Arc<Device>,
+        lanes: Vec<Lane>,
+        fingerprint: u64,
+        direct: bool,
+    ) -> Result<Passage> {
+        let (places, bytes) = places(lanes.iter().enumerate().map(|(at, lane)| match lane.same == at {
+            true => lane.to,
+            false => 0,
+        }));
+        let places: Vec<usize> = lanes.iter().map(|lane| places[lane.same]).collect();
+        // All decide alike, whatever each has to send.
+        let mut most = [bytes as i64];
+        group.all_reduce(&mut most, ReduceOp::Max)?;
+        let is_double = most[0] < LARGE;
+        let flip = if is_double { bytes } else { 0 };
+        let memory = Arc::new(DeviceMemory::new(device, bytes + flip)?);
+        remember(&memory);
+        // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
+        let exported = cuda::export(device, &unsafe { memory.span() }).ok();
+        let seat = group.core.common.seat.as_ref();
+        let near =
+            |lane: &Lane| seat.is_some_and(|seat| seat.seat_of(group.members()[lane.member]).is_some());
+        let can = exported.is_some() && lanes.iter().all(near) && !is_staging_wanted();
+        let mut shown = vec![<Shown as bytemuck::Zeroable>::zeroed(); group.size()];
+        for (lane, place) in lanes.iter().zip(&places) {
+            shown[lane.member].address = memory.address() + *place as u64;
+        }
+        for one in &mut shown {
+            one.process = if can { this_process() } else { 0 };
+            (one.start, one.flip) = (memory.address(), flip as u64);
+            if let Some(exported) = exported {
+                one.exported = exported;
+            }
+        }
+        let mut theirs = vec![0i64; NUMBERS * group.size()];
+        group.all_to_all(bytemuck::cast_slice::<Shown, i64>(&shown), &mut theirs)?;
+        let theirs: &[Shown] = bytemuck::cast_slice(&theirs);
+        let opened: Result<Vec<(Origin, Held)>> =
+            lanes.iter().map(|lane| open(device, &theirs[lane.member])).collect();
+        let mut works = [i64::from(can && opened.is_ok())];
+        group.all_reduce(&mut works, ReduceOp::Min)?;
+        let is_direct = works[0] == 1;
+        let neighbour = |lane: &Lane| match is_direct {
+            // Tokens go both ways: see above.
+            true => Neighbour { member: lane.member, to: TOKEN, from: TOKEN },
+            false => Neighbour { member: lane.member, to: lane.to, from: lane.from },
+        };
+        let neighbours = lanes.iter().map(neighbour).collect();
+        let wire = Wire::new(group, neighbours, fingerprint, direct || is_direct)?;
+        let way = match opened {
+            Ok(opened) if is_direct => {
+                let (parcels, _held) = opened.into_iter().unzip();
+                Way::Direct { parcels, _held }
+            }
+            _ => {
+                let (places, bytes) = self::places(lanes.iter().map(|lane| lane.from));
+                Way::Staged { memory: DeviceMemory::new(device, bytes)?, places }
+            }
+        };
+        Ok(Passage { lanes, wire, places, memory, is_double, flip, parity: 0, way })
+    }
+
+    /// Where this rank packs the parcel of a lane; none if an earlier lane has the same.
+    pub fn packed(&self, lane: usize) -> Option<Origin> {
+        let (address, flip) = (self.memory.address() + self.places[lane] as u64, self.flip as u64);
+        (self.lanes[lane].same == lane).then_some(Origin::Buffer { address, flip })
+    }
+
+    /// Where the parcel is that came from a neighbour.
+    pub fn arrived(&self, lane: usize) -> Origin {
+        match &self.way {
+            Way::Direct { parcels, .. } => parcels[lane],
+            Way::Staged { memory, places } => {
+                Origin::Buffer { address: memory.address() + places[lane] as u64, flip: 0 }
+            }
+        }
+    }
+
+    /// Whether neighbours read this rank's buffer where it is.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.way, Way::Direct { .. })
+    }
+
+    /// Turns to the other buffer, for a new call.
+    pub fn turn(&mut self) -> u32 {
+        self.parity ^= 1;
+        self.parity
+    }
+
+    pub fn parity(&self) -> u32 {
+        self.parity
+    }
+
+    /// Hands over what the stream packs.
+    pub fn send(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
+        let Passage { lanes, wire, places, memory, flip, parity, way, .. } = self;
+        let Errand { group, call, begun, dtype, fingerprint } = errand;
+        if matches!(way, Way::Direct { .. }) {
+            stream.wait(&|| patient(call))?;
+            let mut tokens = Packed(|_| (TOKEN, TOKEN), |_, _: &mut [u8]| ());
+            return wire.send(group, call, (begun, dtype, fingerprint), &mut tokens, false);
+        }
+        let start = memory.address() + u64::from(*parity) * *flip as u64;
+        let mut copied = Ok(());
+        let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
+        let pack = |lane: usize, room: &mut [u8]| {
+            let from = start + places[lane] as u64;
+            // SAFETY: the room and the packed parcel are this rank's until it has waited for the copy.
+            let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
+            let done = copy.and_then(|()| stream.synchronize());
+            copied = std::mem::replace(&mut copied, Ok(())).and(done);
+        };
+        wire.send(group, call, (begun, dtype, fingerprint), &mut Packed(lengths, pack), false)?;
+        copied
+    }
+
+    /// Waits until everything has arrived; then kernels on the stream may read it.
+    pub fn receive(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
+        let Passage { lanes, wire, way, .. } = self;
+        let Errand { group, call, begun, .. } = errand;
+        let Way::Staged { memory, places } = way else {
+            return wire.receive(group, call, begun, &mut Unpacked(|_| TOKEN, |_, _: &[u8]| ()), false);
+        };
+        let mut copied = Ok(());
+        let unpack = |lane: usize, bytes: &[u8]| {
+            let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + places[lane] as u64);
+            // SAFETY: the bytes are lent and the memory is this rank's until it has waited for the copy.
+            let copy = unsafe { stream.copy(to, from, bytes.len()) };
+            let done = copy.and_then(|()| stream.synchronize());
+            copied = std::mem::replace(&mut copied, Ok(())).and(done);
+        };
+        let lengths = |lane: usize| lanes[lane].from;
+        wire.receive(group, call, begun, &mut Unpacked(lengths, unpack), false)?;
+        copied
+    }
+
+    /// Waits for the kernels that read what has arrived. Where there is one buffer alone, nobody goes on before all of its
+    /// neighbours have read it.
+    pub fn finish(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
+        stream.wait(&|| patient(errand.call))?;
+        if self.is_double || !self.is_direct() {
+            return Ok(());
+        }
+        self.send(errand, stream)?;
+        self.receive(errand, stream)
+    }
+
+    /// Gives up what was sent and not received.
+    pub fn abandon(&mut self) {
+        let (lanes, is_direct) = (&self.lanes, matches!(self.way, Way::Direct { .. }));
+        self.wire.abandon(|lane| if is_direct { TOKEN } else { lanes[lane].from });
+    }
+}
+
+/// Whether a wait for the device may go on.
+pub(super) fn patient(call: &Call) -> Result<()> {
+    call.check_interrupt()?;
+    match call.remaining().is_zero() {
+        true => Err(call.timeout(Vec::new())),
+        false => Ok(()),
+    }
+}
+
+/// Where rooms of these bytes are, one after the other, and their bytes in all.
+fn places(bytes: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let place = |bytes: usize| {
+        let place = end;
+        end = (end + bytes).next_multiple_of(ALIGNED);
+        place
+    };
+    let places = bytes.map(place).collect();
+    (places, end)
+}
+
+/// The parcel that another rank shows to this one.
+fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
+    let nowhere = || Error::internal("halo plan", "a neighbour that does not know of this rank");
+    if shown.process == 0 || shown.address == 0 {
+        return Err(nowhere());
+    }
+    if shown.process == this_process() {
+        let memory = recall(shown.start).ok_or_else(nowhere)?;
+        return Ok((Origin::Buffer { address: shown.address, flip: shown.flip }, Held::Own(memory)));
+    }
+    let (start, mapped) = cuda::open(device, shown.process, &shown.exported)?;
+    let address = start + (shown.address - shown.start);
+    Ok((Origin::Buffer { address, flip: shown.flip }, Held::Opened(mapped)))
+}
+
+/// Buffers of all exchanges in this process: ranks that are threads keep each other's alive.
+static BUFFERS: Mutex<Vec<Weak<DeviceMemory>>> = Mutex::new(Vec::new());
+
+fn remember(memory: &Arc<DeviceMemory>) {
+    let mut buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    buffers.retain(|one| one.strong_count() > 0);
+    buffers.push(Arc::downgrade(memory));
+}
+
+fn recall(address: u64) -> Option<Arc<DeviceMemory>> {
+    let buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    buffers.iter().filter_map(Weak::upgrade).find(|memory| memory.address() == address)
+}
+
+/// A number that no other process has, and never zero.
+fn this_process() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    *NUMBER.get_or_init(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now())) | 1
+    })
+}
+
+fn is_staging_wanted() -> bool {
+    std::env::var("UNISONO_CUDA_PATH").is_ok_and(|path| path == "staged")
+}

@@ -1,0 +1,146 @@
+//! A program: pieces and cells that one step of an exchange works through with a launch of each kernel.
+
+use std::sync::Arc;
+
+use super::cells::Cell;
+use super::job::{ARRAYS, Copy, Jobs, Sum, THREADS};
+use super::piece::Piece;
+use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
+use crate::error::Result;
+use crate::memory::DType;
+
+pub(super) static BOXES: Source = Source { name: "halo/boxes.cu", code: include_str!("boxes.cu") };
+
+/// How a kernel calls an element type.
+pub(super) fn kernel_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "TYPE=Plain<float>",
+        DType::F64 => "TYPE=Plain<double>",
+        DType::F16 => "TYPE=Half",
+        DType::BF16 => "TYPE=Brain",
+        DType::I8 | DType::U8 => "TYPE=Plain<u8>",
+        DType::I32 => "TYPE=Plain<u32>",
+        DType::I64 => "TYPE=Plain<u64>",
+    }
+}
+
+/// The most bytes that a thread moves at once.
+const WIDE: usize = 16;
+
+/// What is to be done, and its tables on the device: one for aligned arrays, and one for all others if there are any.
+#[derive(Default)]
+pub(super) struct Program {
+    pub pieces: Vec<Piece>,
+    pub cells: Vec<Cell>,
+    tables: [Option<Table>; 2],
+}
+
+struct Table {
+    _memory: DeviceMemory,
+    copies: Option<Launch>,
+    sums: Option<Launch>,
+    sources: u64,
+}
+
+/// A kernel, and where its jobs are.
+struct Launch {
+    kernel: Kernel,
+    jobs: u64,
+    count: u32,
+    blocks: u32,
+}
+
+/// The tables before they are on the device.
+#[derive(Default)]
+pub(super) struct Lists {
+    pub copies: Jobs<Copy>,
+    pub sums: Jobs<Sum>,
+    pub sources: Vec<super::job::Source>,
+}
+
+impl Program {
+    /// Adds a cell.
+    pub fn add(&mut self, cell: Cell) {
+        match cell.piece() {
+            Some(piece) => self.pieces.push(piece),
+            None => self.cells.push(cell),
+        }
+    }
+
+    /// The jobs for arrays of this alignment.
+    pub fn lists(&self, element: usize, alignment: usize) -> Result<Lists> {
+        let mut lists = Lists::default();
+        for piece in &self.pieces {
+            lists.copies.push(piece, element, alignment)?;
+        }
+        for cell in &self.cells {
+            lists.sums.push(cell, element, &mut lists.sources)?;
+        }
+        Ok(lists)
+    }
+
+    /// Launches everything on a stream, for arrays at these addresses.
+    ///
+    /// # Safety
+    /// The boxes lie inside these arrays and inside buffers that stay until the stream was waited for; nobody else touches
+    /// what is written, and nobody writes what is read.
+    pub unsafe fn launch(
+        &mut self,
+        (device, stream): (&Arc<Device>, &Stream),
+        dtype: DType,
+        arrays: &[u64],
+        parity: u32,
+    ) -> Result<()> {
+        let aligned = arrays.iter().all(|address| address.is_multiple_of(WIDE as u64));
+        let alignment = if aligned { WIDE } else { dtype.size() };
+        if self.tables[usize::from(aligned)].is_none() {
+            let lists = self.lists(dtype.size(), alignment)?;
+            self.tables[usize::from(aligned)] = Some(Table::new(device, stream, dtype, &lists)?);
+        }
+        let Some(table) = &self.tables[usize::from(aligned)] else { return Ok(()) };
+        let mut addresses = [0u64; ARRAYS];
+        addresses[..arrays.len()].copy_from_slice(arrays);
+        let addresses = Argument::Bytes(bytemuck::cast_slice(&addresses));
+        if let Some(Launch { kernel, jobs, count, blocks }) = &table.copies {
+            let arguments =
+                [Argument::Address(*jobs), Argument::U32(*count), Argument::U32(parity), addresses];
+            // SAFETY: the arguments are those of the kernel; the caller vouches for the memory.
+            unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
+        }
+        if let Some(Launch { kernel, jobs, count, blocks }) = &table.sums {
+            let sources = Argument::Address(table.sources);
+            let arguments =
+                [Argument::Address(*jobs), Argument::U32(*count), sources, Argument::U32(parity), addresses];
+            // SAFETY: as above.
+            unsafe { kernel.launch(stream, *blocks, THREADS, &arguments)? };
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    fn new(device: &Arc<Device>, stream: &Stream, dtype: DType, lists: &Lists) -> Result<Table> {
+        let copies: &[u8] = bytemuck::cast_slice(&lists.copies.list);
+        let sums: &[u8] = bytemuck::cast_slice(&lists.sums.list);
+        let sources: &[u8] = bytemuck::cast_slice(&lists.sources);
+        let bytes = [copies, sums, sources].concat();
+        let memory = DeviceMemory::new(device, bytes.len())?;
+        let start = memory.address();
+        // SAFETY: the bytes and the new memory are ours until the copy is done.
+        unsafe { stream.copy(start, bytes.as_ptr().addr() as u64, bytes.len())? };
+        stream.synchronize()?;
+        let mut table = Table { _memory: memory, copies: None, sums: None, sources: 0 };
+        if lists.copies.blocks > 0 {
+            let (count, blocks) = (lists.copies.list.len() as u32, lists.copies.blocks);
+            let kernel = device.kernel(&BOXES, "copy_boxes")?;
+            table.copies = Some(Launch { kernel, jobs: start, count, blocks });
+        }
+        if lists.sums.blocks > 0 {
+            let (count, blocks) = (lists.sums.list.len() as u32, lists.sums.blocks);
+            let kernel = device.kernel_with(&BOXES, &[kernel_type(dtype)], "sum_boxes")?;
+            table.sums = Some(Launch { kernel, jobs: start + copies.len() as u64, count, blocks });
+            table.sources = start + (copies.len() + sums.len()) as u64;
+        }
+        Ok(table)
+    }
+}

@@ -1,0 +1,300 @@
+//! Calls on a table with arrays on a CUDA device.
+
+use super::desk::Faults;
+use super::shard::Shard;
+use super::work::List;
+use crate::cuda::Span;
+use crate::error::{Error, Result};
+use crate::tables::description::TableKind;
+use crate::tables::storage::Section;
+use crate::tables::updater::UpdateContext;
+use crate::tables::{AddOptions, Rows, Table};
+use crate::transport::Call;
+use crate::world::{Pending, pending};
+
+/// Which rows a call with arrays on a device is about.
+#[derive(Debug, Clone, Copy)]
+pub enum CudaRows<'a> {
+    /// All of them.
+    All,
+    /// These, in this order; a row may stand there more than once.
+    List(&'a [i64]),
+    /// The same, with 64-bit row ids that are on the device too.
+    Device(Span),
+}
+
+impl<'a> CudaRows<'a> {
+    fn of(rows: &'a Option<Vec<i64>>) -> CudaRows<'a> {
+        rows.as_deref().map_or(CudaRows::All, CudaRows::List)
+    }
+}
+
+/// A table's calls with arrays on a device; see [`Table::cuda`].
+#[derive(Clone, Copy)]
+pub struct Cuda<'a> {
+    table: &'a Table,
+}
+
+/// How a call reaches the rows.
+enum Way<'a> {
+    /// By kernels: the rows are on a device.
+    Kernels(&'a Shard),
+    /// Through pinned memory: they are in this host's memory.
+    Pinned,
+    /// As a call with an array in host memory.
+    Host,
+}
+
+impl Table {
+    /// The same calls with arrays on a CUDA device, wherever the table lives. They have done their work when they return.
+    ///
+    /// ```
+    /// # fn main() -> unisono::Result<()> {
+    /// use unisono::cuda::{Device, DeviceMemory};
+    /// use unisono::tables::{AddOptions, ArrayTable, CudaRows, Role, TableOptions, Tables};
+    /// # let world = unisono::World::threads(1)?.remove(0);
+    /// let tables = Tables::join(&world, Role::Both)?;
+    /// let table = ArrayTable::<f32>::create(&tables, 4, Some(&[1.0; 4]), TableOptions::default())?;
+    /// if let Ok(device) = Device::get(0) {
+    ///     let memory = DeviceMemory::new(&device, 16)?;
+    ///     // SAFETY: the memory outlives the calls.
+    ///     let span = unsafe { memory.span() };
+    ///     table.table().cuda().get(CudaRows::All, span)?;
+    ///     table.table().cuda().add(CudaRows::All, span, &AddOptions::default())?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cuda(&self) -> Cuda<'_> {
+        Cuda { table: self }
+    }
+
+    /// The device that holds the table's rows, by its number in this process; `None` where the host's memory does.
+    pub fn device(&self) -> Option<u32> {
+        self.core.device
+    }
+}
+
+impl<'a> Cuda<'a> {
+    /// Copies rows into `out`.
+    pub fn get(&self, rows: CudaRows, out: Span) -> Result<()> {
+        let worker = self.check("get", rows, out)?;
+        let call = self.table.core.call(&self.table.group, "get");
+        self.table.core.queue.drain(&call)?;
+        self.get_now(&call, worker, rows, out)
+    }
+
+    /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
+    pub fn add(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
+        let worker = self.check("add", rows, delta)?;
+        self.table.check_options(options)?;
+        let call = self.table.core.call(&self.table.group, "add");
+        self.table.core.queue.drain(&call)?;
+        self.add_now(&call, worker, rows, delta, options)
+    }
+
+    /// As [`Cuda::add`], but what must wait does so in the background: `delta` may be used again at once.
+    pub fn add_soon(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
+        let worker = self.check("add", rows, delta)?;
+        self.table.check_options(options)?;
+        let core = &self.table.core;
+        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
+            let call = core.call(&self.table.group, "add");
+            return self.add_now(&call, worker, rows, delta, options);
+        }
+        let list = self.list("add", rows)?;
+        self.table.add_soon(rows_of(rows, &list), &self.download(delta)?, options)
+    }
+
+    /// A get in the background. `None` means all rows. What lends the memory is given back with the result.
+    pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
+        let (promise, result) = pending();
+        let table = self.table.in_background();
+        let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
+        self.table.core.queue.run(move || {
+            promise.keep(|| {
+                let call = table.core.call(&table.group, "get");
+                table.cuda().get_now(&call, checked?, CudaRows::of(&rows), *out.as_ref())?;
+                Ok(out)
+            });
+        });
+        result
+    }
+
+    fn way(&self, adds: bool) -> Way<'a> {
+        let core = &self.table.core;
+        // Of a sparse matrix, rows of zeroes change nothing: that is looked up in the host.
+        let sparse = adds && core.description.kind == TableKind::SparseMatrix;
+        if core.replica.is_some() || core.inner.remote().is_some() || sparse {
+            return Way::Host;
+        }
+        match &core.storage.shard {
+            Some(shard) => Way::Kernels(shard),
+            // All of a delta is looked at before anything changes.
+            None if adds && core.reject_nan => Way::Host,
+            None => Way::Pinned,
+        }
+    }
+
+    fn get_now(&self, call: &Call, worker: usize, rows: CudaRows, out: Span) -> Result<()> {
+        let core = &self.table.core;
+        let staleness = match self.way(false) {
+            Way::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
+            Way::Pinned => {
+                let list = self.list("get", rows)?;
+                let rows = rows_of(rows, &list);
+                core.get_here(call, worker, || core.staged_get(call, worker, rows, out))?
+            }
+            Way::Host => {
+                let list = self.list("get", rows)?;
+                let mut bytes = vec![0; out.bytes()];
+                self.table.get_now(call, worker, rows_of(rows, &list), &mut bytes)?;
+                let mut taken = core.storage.desks.take(out.device())?;
+                // SAFETY: the span is lent for the call.
+                return unsafe { taken.desk().lanes.upload(out.address(), &bytes) };
+            }
+        };
+        core.staleness.count(staleness);
+        Ok(())
+    }
+
+    fn add_now(
+        &self,
+        call: &Call,
+        worker: usize,
+        rows: CudaRows,
+        delta: Span,
+        options: &AddOptions,
+    ) -> Result<()> {
+        let core = &self.table.core;
+        match self.way(true) {
+            Way::Kernels(shard) => {
+                core.add_here(call, worker, || self.change(call, shard, worker, rows, delta, options))
+            }
+            Way::Pinned => {
+                let list = self.list("add", rows)?;
+                let rows = rows_of(rows, &list);
+                core.add_here(call, worker, || core.staged_add(call, worker, rows, delta, options))
+            }
+            Way::Host => {
+                let list = self.list("add", rows)?;
+                let rows = rows_of(rows, &list);
+                let delta = self.download(delta)?;
+                self.table.check_add(rows, &delta, options)?;
+                self.table.add_now(call, worker, rows, &delta, options, true)
+            }
+        }
+    }
+
+    /// Copies rows of a shard.
+    fn gather(&self, call: &Call, shard: &Shard, rows: CudaRows, out: Span) -> Result<()> {
+        let storage = &self.table.core.storage;
+        let faults = storage.with_shard(call, shard, |desk| match rows {
+            CudaRows::All => {
+                let values = shard.section(Section::Values);
+                // SAFETY: both have as many bytes as all rows, which was checked; the lock is held.
+                unsafe { shard.stream().copy(out.address(), values, out.bytes())? };
+                desk.finish(false)
+            }
+            CudaRows::List(list) => {
+                let list = List { address: desk.put_ids(list)?, count: list.len(), unchecked: false };
+                shard.gather(desk, list, out.address())
+            }
+            CudaRows::Device(ids) => shard.gather(desk, on_device(ids), out.address()),
+        })?;
+        self.judge("get", faults, rows)
+    }
+
+    /// Changes rows of a shard.
+    fn change(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        worker: usize,
+        rows: CudaRows,
+        delta: Span,
+        options: &AddOptions,
+    ) -> Result<()> {
+        let core = &self.table.core;
+        let all = options.or(&core.add);
+        let context = UpdateContext { worker, step: 0, options: &all };
+        let change = core.storage.change(shard, &context, core.reject_nan);
+        let faults = core.storage.with_shard(call, shard, |desk| match rows {
+            CudaRows::All => shard.change_all(desk, &change, delta.address()),
+            CudaRows::List(list) => {
+                let list = List { address: desk.put_ids(list)?, count: list.len(), unchecked: false };
+                shard.change_rows(desk, &change, list, delta.address())
+            }
+            CudaRows::Device(ids) => shard.change_rows(desk, &change, on_device(ids), delta.address()),
+        })?;
+        self.judge("add", faults, rows)
+    }
+
+    /// The error for what kernels noted, in which case they have changed nothing.
+    fn judge(&self, operation: &'static str, faults: Faults, rows: CudaRows) -> Result<()> {
+        match (faults, rows) {
+            (Faults::NONE, _) => Ok(()),
+            (Faults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
+            (Faults { row, .. }, CudaRows::Device(ids)) => {
+                let id = self.download(ids.part(row as usize * 8, 8)?)?;
+                Err(self.table.no_row(operation, bytemuck::pod_read_unaligned(&id), row as usize))
+            }
+            _ => Err(Error::internal(operation, "a fault in a list that was checked")),
+        }
+    }
+
+    fn download(&self, span: Span) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; span.bytes()];
+        let mut taken = self.table.core.storage.desks.take(span.device())?;
+        // SAFETY: the span is lent for the call.
+        unsafe { taken.desk().lanes.download(span.address(), &mut bytes)? };
+        Ok(bytes)
+    }
+
+    /// The row ids in host memory, where they are on the device.
+    fn list(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
+        let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
+        let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+        self.table.check_rows(operation, &list)?;
+        Ok(list)
+    }
+
+    /// Checks a call before anything happens; returns the caller's worker id.
+    fn check(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
+        let refuse = |expected: String, received: String, advice: &str| {
+            Err(Error::usage(operation, expected, received, advice).at_rank(self.table.core.inner.rank))
+        };
+        let worker = match rows {
+            CudaRows::All => self.table.check(operation, Rows::All, span.bytes())?,
+            CudaRows::List(list) => self.table.check(operation, Rows::List(list), span.bytes())?,
+            CudaRows::Device(ids) => {
+                self.table.check_counted(operation, ids.bytes() / size_of::<i64>(), span.bytes())?
+            }
+        };
+        let device = self.table.device().unwrap_or(span.device());
+        let others =
+            [Some(span.device()), if let CudaRows::Device(ids) = rows { Some(ids.device()) } else { None }];
+        if let Some(other) = others.into_iter().flatten().find(|&other| other != device) {
+            let expected = format!("arrays on device {device} for {}", self.table.core.description);
+            return refuse(expected, format!("one on device {other}"), "move it there first");
+        }
+        let size = self.table.dtype().size() as u64;
+        if !span.address().is_multiple_of(size) {
+            return refuse("an aligned array".into(), "one at an odd address".into(), "pass a copy");
+        }
+        Ok(worker)
+    }
+}
+
+fn on_device(ids: Span) -> List {
+    List { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
+}
+
+/// The rows of a call for the host, with ids that were brought from a device.
+fn rows_of<'b>(rows: CudaRows<'b>, brought: &'b [i64]) -> Rows<'b> {
+    match rows {
+        CudaRows::All => Rows::All,
+        CudaRows::List(list) => Rows::List(list),
+        CudaRows::Device(_) => Rows::List(brought),
+    }
+}

@@ -1,0 +1,127 @@
+//! The built-in updaters as kernels know them: a structure of `rules.cu`, and the numbers that its formula takes.
+
+use crate::error::{Error, Result};
+use crate::memory::DType;
+use crate::tables::description::TableKind;
+use crate::tables::{AddOptions, Consistency, TableOptions};
+
+/// How many numbers a formula takes at most.
+pub(super) const NUMBERS: usize = 8;
+
+/// An updater's formula.
+#[derive(Clone, Copy)]
+pub(super) struct Formula {
+    /// Its name in `rules.cu`.
+    rule: &'static str,
+    numbers: fn(&Settings) -> [f64; NUMBERS],
+}
+
+/// An add's options by their names; all that the updater uses are set.
+struct Settings<'a>(&'a AddOptions);
+
+impl Settings<'_> {
+    fn of(&self, name: &str) -> f64 {
+        self.0.get(name).unwrap_or(0.0)
+    }
+}
+
+/// Some numbers, then zeroes.
+fn some<const COUNT: usize>(given: [f64; COUNT]) -> [f64; NUMBERS] {
+    let mut all = [0.0; NUMBERS];
+    all[..COUNT].copy_from_slice(&given);
+    all
+}
+
+impl Formula {
+    /// The formula of a built-in updater. What is computed from options is computed here, in double precision, as the
+    /// processor's rules do.
+    pub fn of(updater: &str) -> Option<Formula> {
+        let formula = |rule, numbers| Some(Formula { rule, numbers });
+        match updater {
+            "add" => formula("Add", |_| some([])),
+            "sgd" => formula("Sgd", |_| some([])),
+            "momentum" => formula("Momentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")])),
+            "nesterov" => formula("Nesterov", |set| some([set.of("momentum")])),
+            "adagrad" => {
+                formula("Adagrad", |set| some(["learning_rate", "rho", "epsilon"].map(|name| set.of(name))))
+            }
+            "rmsprop" => formula("Rmsprop", |set| {
+                let rho = set.of("rho");
+                some([set.of("learning_rate"), rho, 1.0 - rho, set.of("epsilon")])
+            }),
+            "adam" => formula("Adam", |set| {
+                let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
+                let (epsilon, rate) = (set.of("epsilon"), set.of("learning_rate"));
+                some([beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon, rate, beta1.ln(), beta2.ln()])
+            }),
+            "lion" => formula("Lion", |set| {
+                let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
+                some([set.of("learning_rate"), set.of("lambda"), beta1, beta2, 1.0 - beta1, 1.0 - beta2])
+            }),
+            "ftrl" => {
+                formula("Ftrl", |set| some(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name))))
+            }
+            "dcasgd" => formula("Dcasgd", |set| some([set.of("lambda") / set.of("learning_rate")])),
+            "dcasgda" => formula("Dcasgda", |set| {
+                let momentum = set.of("momentum");
+                let (rate, lambda) = (set.of("learning_rate"), set.of("lambda"));
+                some([rate, lambda, momentum, 1.0 - momentum, set.of("epsilon")])
+            }),
+            _ => None,
+        }
+    }
+
+    /// The numbers for one add, as kernels take them.
+    pub fn numbers(&self, options: &AddOptions) -> [f64; NUMBERS] {
+        (self.numbers)(&Settings(options))
+    }
+
+    /// Whether the formula depends on how often a row was changed.
+    pub fn counts_steps(&self) -> bool {
+        self.rule == "Adam"
+    }
+
+    /// Whether adds to one row may be made in any order, all at once: sums, of types that the hardware adds in memory.
+    pub fn any_order(&self, dtype: DType) -> bool {
+        matches!(self.rule, "Add" | "Sgd") && !matches!(dtype, DType::F16 | DType::BF16)
+    }
+
+    /// What `update.cu` must have defined for a table of this type.
+    pub fn macros(&self, dtype: DType) -> Vec<String> {
+        let (element, state) = match dtype {
+            DType::F32 => ("float", "float"),
+            DType::F64 => ("double", "double"),
+            DType::F16 => ("Half", "float"),
+            DType::BF16 => ("Brain", "float"),
+            DType::I64 => ("Count", "Count"),
+            _ => ("Word", "Word"),
+        };
+        let mut macros =
+            vec![format!("ELEMENT={element}"), format!("STATE={state}"), format!("RULE={}", self.rule)];
+        macros.extend((!dtype.is_float()).then(|| "INTEGER=1".into()));
+        macros.extend(self.counts_steps().then(|| "STEPS=1".into()));
+        macros.extend(self.any_order(dtype).then(|| "ATOMIC=1".into()));
+        macros
+    }
+}
+
+/// Refuses a table in device memory that cannot be one.
+pub(in crate::tables) fn check(kind: TableKind, options: &TableOptions) -> Result<()> {
+    if options.device.is_none() {
+        return Ok(());
+    }
+    let refuse = |what: String, advice: &str| Err(Error::unsupported("table", what, advice));
+    if !matches!(kind, TableKind::Array | TableKind::Matrix | TableKind::SparseMatrix) {
+        let what = format!("a {} table in device memory", kind.name());
+        return refuse(what, "leave `device` out: its calls take arrays on a device all the same");
+    }
+    if options.consistency == Consistency::Average {
+        let what = "consistency average in device memory".into();
+        return refuse(what, "leave `device` out, or use another consistency");
+    }
+    if !options.updater.is_built_in() || Formula::of(options.updater.name()).is_none() {
+        let what = format!("the updater {:?} in device memory", options.updater.name());
+        return refuse(what, "use a built-in updater, or leave `device` out");
+    }
+    Ok(())
+}

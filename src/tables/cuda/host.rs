@@ -1,0 +1,180 @@
+//! A table's rows on a device, for callers whose arrays are in host memory: through pinned memory, chunk by chunk.
+
+use super::desk::{Desk, Faults, Room};
+use super::lanes::CHUNK;
+use super::shard::Shard;
+use super::work::{Change, List};
+use crate::cuda::Argument;
+use crate::error::{Error, Result};
+use crate::tables::picks::Pick;
+use crate::tables::storage::{Section, Storage};
+use crate::tables::updater::UpdateContext;
+use crate::transport::Call;
+
+/// Bytes of listed rows that are handled at once.
+const AT_ONCE: usize = 64 << 20;
+
+/// Rows that a host's caller names, and where they stand in its list.
+fn split(picks: impl Iterator<Item = Pick>) -> (Vec<i64>, Vec<usize>) {
+    picks.map(|pick| (i64::from(pick.row), pick.position as usize)).unzip()
+}
+
+/// No check was asked for on the device, so there is nothing to find.
+fn faultless(faults: Faults) -> Result<()> {
+    match faults == Faults::NONE {
+        true => Ok(()),
+        false => Err(Error::internal("table", "a fault that nobody looked for")),
+    }
+}
+
+impl Storage {
+    /// Does something with the shard: under the table's lock, with the rank's desk, while its owner is there.
+    pub(super) fn with_shard<R>(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        work: impl FnOnce(&mut Desk) -> Result<R>,
+    ) -> Result<R> {
+        shard.check(call, &self.seat)?;
+        let _guard = self.lock(call, 0)?;
+        let mut taken = self.desks.take(shard.device.ordinal())?;
+        work(taken.desk())
+    }
+
+    /// An add of a worker, as kernels need it.
+    pub(super) fn change(&self, shard: &Shard, context: &UpdateContext, reject_nan: bool) -> Change {
+        Change {
+            memory: shard.memory(self.shared_planes(), self.worker_planes(context.worker)),
+            numbers: shard.formula.numbers(context.options),
+            reject_nan,
+        }
+    }
+
+    /// Copies listed rows to their places in `out`.
+    pub(in crate::tables) fn device_get_list(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        picks: impl Iterator<Item = Pick>,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let (rows, positions) = split(picks);
+        let bytes = shard.shape.row_bytes;
+        let step = (AT_ONCE / bytes).max(1);
+        self.with_shard(call, shard, |desk| {
+            for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
+                let list = List { address: desk.put_ids(rows)?, count: rows.len(), unchecked: false };
+                let room = desk.room(Room::Rows, rows.len() * bytes)?;
+                faultless(shard.gather(desk, list, room)?)?;
+                let chunk = (CHUNK / bytes).max(1) * bytes;
+                // SAFETY: the room holds the rows, and nobody else has it.
+                unsafe {
+                    desk.lanes.outward(room, rows.len() * bytes, chunk, |start, part| {
+                        let places = &positions[start / bytes..];
+                        places
+                            .iter()
+                            .zip(part.chunks_exact(bytes))
+                            .for_each(|(&place, row)| take(place, row));
+                        Ok(())
+                    })?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds to all rows.
+    pub(in crate::tables) fn device_add(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        delta: &[u8],
+        context: &UpdateContext,
+    ) -> Result<()> {
+        let change = self.change(shard, context, false);
+        let size = shard.dtype.size();
+        // Rows are not cut, and packs neither: counts of adds are those of rows.
+        let unit = if shard.shape.counts_stripes { 16 } else { shard.shape.row_bytes };
+        let step = (CHUNK / unit).max(1) * unit;
+        self.with_shard(call, shard, |desk| {
+            let nowhere = Argument::Address(0);
+            let scales = shard.count_all(desk, &change, nowhere)?;
+            let fill = |start: usize, chunk: &mut [u8]| {
+                chunk.copy_from_slice(&delta[start..][..chunk.len()]);
+                Ok(())
+            };
+            desk.lanes.inward(delta.len(), step, fill, |device, lane, start, length| {
+                let sent = lane.send_here(device, length)?;
+                let range = (start / size, length / size);
+                shard.change_range(&lane.stream, &change, range, sent, scales, nowhere)
+            })
+        })
+    }
+
+    /// Adds to listed rows, in the order of the list; `done` is called before others see them.
+    pub(in crate::tables) fn device_add_list(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        picks: impl Iterator<Item = Pick>,
+        delta: &[u8],
+        context: &UpdateContext,
+        done: impl FnOnce(),
+    ) -> Result<()> {
+        let (rows, positions) = split(picks);
+        let bytes = shard.shape.row_bytes;
+        let step = (AT_ONCE / bytes).max(1);
+        let change = self.change(shard, context, false);
+        self.with_shard(call, shard, |desk| {
+            for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
+                let list = List { address: desk.put_ids(rows)?, count: rows.len(), unchecked: false };
+                let room = desk.room(Room::Rows, rows.len() * bytes)?;
+                let chunk = (CHUNK / bytes).max(1) * bytes;
+                let fill = |start: usize, part: &mut [u8]| {
+                    let places = &positions[start / bytes..];
+                    for (&place, row) in places.iter().zip(part.chunks_exact_mut(bytes)) {
+                        row.copy_from_slice(&delta[place * bytes..][..bytes]);
+                    }
+                    Ok(())
+                };
+                desk.lanes.inward(rows.len() * bytes, chunk, fill, |_, lane, start, length| {
+                    // SAFETY: the room is large enough, and nobody else has it.
+                    unsafe { lane.send(room + start as u64, length) }
+                })?;
+                faultless(shard.change_rows(desk, &change, list, room)?)?;
+            }
+            done();
+            Ok(())
+        })
+    }
+
+    /// Copies bytes of a section, from `start` on.
+    pub(in crate::tables) fn device_out(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        section: Section,
+        start: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        self.with_shard(call, shard, |desk| {
+            // SAFETY: a part of the section, whose lock is held.
+            unsafe { desk.lanes.download(shard.range(section, start, out.len()), out) }
+        })
+    }
+
+    /// Overwrites bytes of a section, from `start` on.
+    pub(in crate::tables) fn device_in(
+        &self,
+        call: &Call,
+        shard: &Shard,
+        section: Section,
+        start: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.with_shard(call, shard, |desk| {
+            // SAFETY: a part of the section, whose lock is held.
+            unsafe { desk.lanes.upload(shard.range(section, start, bytes.len()), bytes) }
+        })
+    }
+}

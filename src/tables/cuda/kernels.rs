@@ -1,0 +1,96 @@
+//! The kernels of a table: compiled for its type and its updater when it is made.
+
+use std::sync::Arc;
+
+use super::formula::Formula;
+use crate::cuda::{Device, Kernel, Source};
+use crate::error::Result;
+use crate::memory::DType;
+
+pub(super) static ROWS: Source =
+    Source { name: "tables/rows.cu", code: concat!(include_str!("common.cu"), include_str!("rows.cu")) };
+
+pub(super) static UPDATE: Source = Source {
+    name: "tables/update.cu",
+    code: concat!(
+        include_str!("common.cu"),
+        include_str!("types.cu"),
+        include_str!("rules.cu"),
+        include_str!("update.cu")
+    ),
+};
+
+/// Threads of a block, for all of them.
+pub(super) const THREADS: u32 = 256;
+
+/// Rows that a group of lanes handles at once; as in `common.cu`.
+pub(super) const FLIGHT: usize = 4;
+
+/// Entries that a block sorts; as in `rows.cu`.
+pub(super) const TILE: usize = 4096;
+
+/// Kernels that know no element types.
+#[derive(Clone, Copy)]
+pub(super) struct RowKernels {
+    pub check: Kernel,
+    /// By units of 16, 8, 4 and 2 bytes.
+    pub gather: [(usize, Kernel); 4],
+    pub begin: Kernel,
+    pub count: Kernel,
+    pub add_up: Kernel,
+    pub order: Kernel,
+}
+
+impl RowKernels {
+    pub fn new(device: &Arc<Device>) -> Result<RowKernels> {
+        let find = |name: &str| device.kernel(&ROWS, name);
+        let gather = |unit: usize| Ok((unit, find(&format!("gather_{unit}"))?));
+        Ok(RowKernels {
+            check: find("check_rows")?,
+            gather: [gather(16)?, gather(8)?, gather(4)?, gather(2)?],
+            begin: find("sort_begin")?,
+            count: find("sort_count")?,
+            add_up: find("sort_add_up")?,
+            order: find("sort_move")?,
+        })
+    }
+}
+
+/// A kernel for elements one by one, and one for packs of sixteen bytes.
+pub(super) struct Pair {
+    narrow: Kernel,
+    wide: Kernel,
+}
+
+impl Pair {
+    pub fn of(&self, wide: bool) -> &Kernel {
+        if wide { &self.wide } else { &self.narrow }
+    }
+}
+
+/// The kernels of an updater, for one element type.
+pub(super) struct UpdateKernels {
+    pub check_nan: Kernel,
+    pub count_all: Kernel,
+    pub all: Pair,
+    pub rows: Pair,
+    /// Adds to rows in any order, for updaters that have none.
+    pub scatter: Option<Pair>,
+}
+
+impl UpdateKernels {
+    pub fn new(device: &Arc<Device>, formula: &Formula, dtype: DType) -> Result<UpdateKernels> {
+        let macros = formula.macros(dtype);
+        let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
+        let find = |name: &str| device.kernel_with(&UPDATE, &macros, name);
+        let pair = |narrow, wide| Ok(Pair { narrow: find(narrow)?, wide: find(wide)? });
+        let scatter = formula.any_order(dtype).then(|| pair("scatter_narrow", "scatter_wide"));
+        Ok(UpdateKernels {
+            check_nan: find("check_nan")?,
+            count_all: find("count_all")?,
+            all: pair("update_all", "update_all_wide")?,
+            rows: pair("update_rows", "update_rows_wide")?,
+            scatter: scatter.transpose()?,
+        })
+    }
+}

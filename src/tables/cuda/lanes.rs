@@ -1,0 +1,151 @@
+//! Host memory and device memory, one chunk after another through pinned memory: while the device copies one chunk, the host has
+//! the other.
+
+use std::sync::Arc;
+
+use crate::cuda::{Device, DeviceMemory, PinnedMemory, Stream};
+use crate::error::Result;
+
+/// Bytes of a chunk: large enough for the bus, small enough for the caches of the host.
+pub(super) const CHUNK: usize = 4 << 20;
+
+/// One of two ways: a stream, and the chunk that is on it.
+pub(super) struct Lane {
+    pub stream: Stream,
+    pinned: PinnedMemory,
+    memory: Option<DeviceMemory>,
+}
+
+impl Lane {
+    fn new(device: &Arc<Device>, bytes: usize) -> Result<Lane> {
+        Ok(Lane { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
+    }
+
+    /// Sends the chunk on to device memory.
+    ///
+    /// # Safety
+    /// `to` has room for so many bytes, which nobody else touches until the lane was waited for.
+    pub unsafe fn send(&self, to: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the pinned bytes stay as they are until the lane is waited for; the caller vouches for the rest.
+        unsafe { self.stream.copy(to, self.pinned.address(), bytes) }
+    }
+
+    /// Sends the chunk to device memory of the lane's own; returns where it is.
+    pub fn send_here(&mut self, device: &Arc<Device>, bytes: usize) -> Result<u64> {
+        if self.memory.as_ref().is_none_or(|memory| memory.bytes() < bytes) {
+            self.memory = Some(DeviceMemory::new(device, self.pinned.len())?);
+        }
+        let to = self.memory.as_ref().map_or(0, DeviceMemory::address);
+        // SAFETY: the lane's memory is used in the order of the lane's stream.
+        unsafe { self.send(to, bytes)? };
+        Ok(to)
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.stream.wait(&|| Ok(()))
+    }
+}
+
+/// Both lanes; between calls nothing is under way.
+pub(super) struct Lanes {
+    device: Arc<Device>,
+    both: [Lane; 2],
+}
+
+impl Lanes {
+    pub fn new(device: &Arc<Device>) -> Result<Lanes> {
+        let lane = || Lane::new(device, CHUNK);
+        Ok(Lanes { device: device.clone(), both: [lane()?, lane()?] })
+    }
+
+    /// Has room for chunks of this size, behind all that the device's stream has to do.
+    fn begin(&mut self, step: usize) -> Result<()> {
+        for lane in &mut self.both {
+            if lane.pinned.len() < step {
+                *lane = Lane::new(&self.device, step)?;
+            }
+            lane.stream.follow(self.device.stream())?;
+        }
+        Ok(())
+    }
+
+    /// Whatever happened, the device has let go of everybody's memory.
+    fn end(&self, outcome: Result<()>) -> Result<()> {
+        self.both.iter().map(Lane::wait).fold(outcome, Result::and)
+    }
+
+    /// Hands device memory to `take`, chunk by chunk (`step` bytes each), with the place of each.
+    ///
+    /// # Safety
+    /// `from` has so many bytes, which nobody writes before this returns.
+    pub unsafe fn outward(
+        &mut self,
+        from: u64,
+        bytes: usize,
+        step: usize,
+        mut take: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.begin(step.min(bytes))?;
+        let chunks = bytes.div_ceil(step.max(1));
+        let range = |chunk: usize| chunk * step..bytes.min((chunk + 1) * step);
+        let outcome = (0..=chunks).try_for_each(|chunk| {
+            if chunk < chunks {
+                let (lane, range) = (&self.both[chunk % 2], range(chunk));
+                // SAFETY: the lane's last chunk was taken; the caller vouches for the source.
+                unsafe { lane.stream.copy(lane.pinned.address(), from + range.start as u64, range.len())? };
+            }
+            let Some(before) = chunk.checked_sub(1) else { return Ok(()) };
+            let (lane, range) = (&self.both[before % 2], range(before));
+            lane.wait()?;
+            take(range.start, &lane.pinned[..range.len()])
+        });
+        self.end(outcome)
+    }
+
+    /// Lets `fill` make chunk after chunk in host memory, and `send` send each on its way; both get its place.
+    pub fn inward(
+        &mut self,
+        bytes: usize,
+        step: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<()>,
+        mut send: impl FnMut(&Arc<Device>, &mut Lane, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        self.begin(step.min(bytes))?;
+        let outcome = (0..bytes).step_by(step.max(1)).enumerate().try_for_each(|(chunk, start)| {
+            let (lane, length) = (&mut self.both[chunk % 2], step.min(bytes - start));
+            lane.wait()?;
+            fill(start, &mut lane.pinned[..length])?;
+            send(&self.device, lane, start, length)
+        });
+        self.end(outcome)
+    }
+
+    /// Copies device memory to host memory.
+    ///
+    /// # Safety
+    /// As [`Lanes::outward`], for as many bytes as `out` has.
+    pub unsafe fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            self.outward(from, out.len(), CHUNK, |start, chunk| {
+                out[start..][..chunk.len()].copy_from_slice(chunk);
+                Ok(())
+            })
+        }
+    }
+
+    /// Copies host memory to device memory.
+    ///
+    /// # Safety
+    /// `to` has room for all bytes, and nobody else touches it before this returns.
+    pub unsafe fn upload(&mut self, to: u64, bytes: &[u8]) -> Result<()> {
+        let fill = |start: usize, chunk: &mut [u8]| {
+            chunk.copy_from_slice(&bytes[start..][..chunk.len()]);
+            Ok(())
+        };
+        self.inward(bytes.len(), CHUNK, fill, |_, lane, start, length| {
+            // SAFETY: a part of what the caller vouches for.
+            unsafe { lane.send(to + start as u64, length) }
+        })
+    }
+}

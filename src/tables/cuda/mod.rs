@@ -1,0 +1,22 @@
+//! Tables and CUDA memory: tables whose rows live on a device, and arrays on a device for tables that live in the host.
+//!
+//! The first rank of a host takes the device memory of a table; the others open it. Whoever calls runs the kernels, under the
+//! table's lock, and waits for the device before it lets go. `shard.rs` is the memory, `work.rs` what kernels do with it,
+//! `host.rs` the same for arrays in host memory, `door.rs` the calls with arrays on a device.
+
+mod desk;
+mod door;
+mod formula;
+mod host;
+mod kernels;
+mod lanes;
+mod shard;
+mod staged;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub(super) use desk::Desks;
+pub use door::{Cuda, CudaRows};
+pub(super) use formula::check;
+pub(super) use shard::{Parked, Published, Shard};

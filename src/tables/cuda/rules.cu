@@ -1,0 +1,166 @@
+// What an add does to one element: the formulas of the processor's rules, operation by operation. `numbers` are the rule's settings, as
+// the host has computed them in double precision.
+
+struct Numbers { double at[8]; };
+
+__device__ inline float root_of(float x) { return sqrtf(x); }
+__device__ inline double root_of(double x) { return sqrt(x); }
+__device__ inline float with_sign(float x, float sign) { return copysignf(x, sign); }
+__device__ inline double with_sign(double x, double sign) { return copysign(x, sign); }
+
+// Rules without state. The sign says whether a delta is added or taken away.
+struct Add {
+    static const int PLANES = 0, SIGN = 1;
+    __device__ Add(const Numbers&) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State*, State delta) const { return value + delta; }
+};
+
+struct Sgd {
+    static const int PLANES = 0, SIGN = -1;
+    __device__ Sgd(const Numbers&) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State*, State delta) const { return value - delta; }
+};
+
+#ifndef INTEGER // only these two have a meaning for integers
+
+struct Momentum {
+    static const int PLANES = 1;
+    State momentum, fresh;
+    __device__ Momentum(const Numbers& n) : momentum(n.at[0]), fresh(n.at[1]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        state[0] = momentum * state[0] + fresh * delta;
+        return value - state[0];
+    }
+};
+
+struct Nesterov {
+    static const int PLANES = 1;
+    State momentum;
+    __device__ Nesterov(const Numbers& n) : momentum(n.at[0]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        state[0] = momentum * state[0] + delta;
+        return value - (momentum * state[0] + delta);
+    }
+};
+
+struct Adagrad {
+    static const int PLANES = 1;
+    State learning_rate, rho, epsilon;
+    __device__ Adagrad(const Numbers& n) : learning_rate(n.at[0]), rho(n.at[1]), epsilon(n.at[2]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        State gradient = delta / learning_rate;
+        state[0] = state[0] + gradient * gradient;
+        return value - rho * gradient / root_of(state[0] + epsilon);
+    }
+};
+
+struct Rmsprop {
+    static const int PLANES = 1;
+    State learning_rate, rho, fresh, epsilon;
+    __device__ Rmsprop(const Numbers& n)
+        : learning_rate(n.at[0]), rho(n.at[1]), fresh(n.at[2]), epsilon(n.at[3]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        state[0] = rho * state[0] + fresh * (gradient * gradient);
+        return value - learning_rate * gradient / (root_of(state[0]) + epsilon);
+    }
+};
+
+struct Adam {
+    static const int PLANES = 2;
+    State beta1, beta2, fresh1, fresh2, epsilon, rate, root;
+    double learning_rate, log1, log2;
+    __device__ Adam(const Numbers& n)
+        : beta1(n.at[0]), beta2(n.at[1]), fresh1(n.at[2]), fresh2(n.at[3]), epsilon(n.at[4]), rate(0), root(1),
+          learning_rate(n.at[5]), log1(n.at[6]), log2(n.at[7]) {}
+    // How much of the running means comes from gradients, not from the zero that they began with.
+    __device__ void at_step(Count step) {
+        rate = (State)(learning_rate / -expm1(log1 * (double)step));
+        root = (State)sqrt(-expm1(log2 * (double)step));
+    }
+    __device__ State update(State value, State* state, State gradient) const {
+        state[0] = beta1 * state[0] + fresh1 * gradient;
+        state[1] = beta2 * state[1] + fresh2 * (gradient * gradient);
+        return value - rate * state[0] / (root_of(state[1]) / root + epsilon);
+    }
+};
+
+struct Lion {
+    static const int PLANES = 1;
+    State learning_rate, lambda, beta1, beta2, fresh1, fresh2;
+    __device__ Lion(const Numbers& n)
+        : learning_rate(n.at[0]), lambda(n.at[1]), beta1(n.at[2]), beta2(n.at[3]), fresh1(n.at[4]),
+          fresh2(n.at[5]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        State mean = beta1 * state[0] + fresh1 * gradient;
+        // A zero stays zero, and a NaN is not hidden.
+        State direction = mean > 0 || mean < 0 ? with_sign((State)1, mean) : mean;
+        state[0] = beta2 * state[0] + fresh2 * gradient;
+        return value - learning_rate * (direction + lambda * value);
+    }
+};
+
+struct Ftrl {
+    static const int PLANES = 2;
+    State alpha, beta, lambda1, lambda2;
+    __device__ Ftrl(const Numbers& n)
+        : alpha(n.at[0]), beta(n.at[1]), lambda1(n.at[2]), lambda2(n.at[3]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State gradient) const {
+        State before = root_of(state[1]);
+        State n = state[1] + gradient * gradient;
+        State after = root_of(n);
+        State z = state[0] + (gradient - (after - before) / alpha * value);
+        State evidence = with_sign(z, (State)1) - lambda1;
+        if (evidence < 0) evidence = 0;
+        State weight = (State)0 - with_sign(evidence, z) / ((beta + after) / alpha + lambda2);
+        state[0] = z;
+        state[1] = n;
+        return n == 0 ? value : weight;
+    }
+};
+
+// The weight that a worker saw last. Plus zero: it has seen none; minus zero: it saw zero.
+__device__ inline State recall(State backup, State value) {
+    return backup == 0 && with_sign((State)1, backup) > 0 ? value : backup;
+}
+
+__device__ inline State keep(State value) { return value == 0 ? -(State)0 : value; }
+
+struct Dcasgd {
+    static const int PLANES = 1;
+    State factor;
+    __device__ Dcasgd(const Numbers& n) : factor(n.at[0]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        State missed = value - recall(state[0], value);
+        value = widen(narrow(value - (delta + factor * (delta * delta) * missed)));
+        state[0] = keep(value);
+        return value;
+    }
+};
+
+struct Dcasgda {
+    static const int PLANES = 2;
+    State learning_rate, lambda, momentum, fresh, epsilon;
+    __device__ Dcasgda(const Numbers& n)
+        : learning_rate(n.at[0]), lambda(n.at[1]), momentum(n.at[2]), fresh(n.at[3]), epsilon(n.at[4]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        State gradient = delta / learning_rate;
+        state[1] = momentum * state[1] + fresh * (gradient * gradient);
+        State strength = lambda / root_of(state[1] + epsilon);
+        State missed = value - recall(state[0], value);
+        value = widen(narrow(value - (delta + strength * (delta * gradient) * missed)));
+        state[0] = keep(value);
+        return value;
+    }
+};
+
+#endif

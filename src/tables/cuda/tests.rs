@@ -1,0 +1,55 @@
+//! What can be shown without a device: every kernel compiles, and formulas know every built-in updater.
+
+use super::formula::Formula;
+use super::kernels::{ROWS, UPDATE};
+use crate::cuda::compiler::compiles;
+use crate::memory::DType;
+use crate::tables::{ArrayTable, Consistency, Role, TableOptions, Tables, UpdaterChoice};
+use crate::testing::spawn_on_hosts;
+
+#[test]
+fn every_kernel_compiles() {
+    if !compiles(&ROWS, &[]) {
+        return;
+    }
+    for name in UpdaterChoice::names() {
+        let formula = Formula::of(name).unwrap();
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64] {
+            if UpdaterChoice::named(name).unwrap().rule(dtype).is_ok() {
+                let macros = formula.macros(dtype);
+                compiles(&UPDATE, &macros.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+#[test]
+fn formulas_take_what_rules_compute() {
+    let add = |name: &str| {
+        let rule = UpdaterChoice::named(name).unwrap().rule(DType::F32).unwrap();
+        Formula::of(name).unwrap().numbers(&rule.defaults())
+    };
+    let (log1, log2) = (0.9f64.ln(), 0.999f64.ln());
+    assert_eq!(add("adam"), [0.9, 0.999, 1.0 - 0.9, 1.0 - 0.999, 1e-8, 0.001, log1, log2]);
+    assert_eq!(add("dcasgd")[0], 0.1 / 0.01);
+    assert_eq!(add("add"), [0.0; 8]);
+    assert!(Formula::of("sign_descent").is_none());
+}
+
+/// All ranks hear why there is no such table, whether this machine has a device or not.
+#[test]
+fn what_cannot_live_on_a_device_is_refused() {
+    spawn_on_hosts(2, 1, |world| {
+        let tables = Tables::join(world, Role::Both).unwrap();
+        let averages =
+            TableOptions { device: Some(0), consistency: Consistency::Average, ..TableOptions::default() };
+        let error = ArrayTable::<f32>::create(&tables, 4, None, averages).err().unwrap();
+        assert!(error.to_string().contains("average in device memory"), "{error}");
+        let none = TableOptions { device: Some(1000), ..TableOptions::default() };
+        let error = ArrayTable::<f32>::create(&tables, 4, None, none).err().unwrap();
+        assert!(error.to_string().contains("CUDA"), "{error}");
+        let table = ArrayTable::<f32>::create(&tables, 4, None, TableOptions::default()).unwrap();
+        table.add(&[1.0; 4]).unwrap();
+        tables.barrier().unwrap();
+    });
+}

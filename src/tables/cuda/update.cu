@@ -1,0 +1,217 @@
+// Adds: to all rows, to rows in the order of a sorted list, and, for rules without state, to rows in any order. RULE is defined by
+// the host, and so are STEPS and ATOMIC for rules that have them.
+
+typedef RULE Rule;
+
+const int PLANES = Rule::PLANES ? Rule::PLANES : 1; // no arrays of nothing
+
+struct Memory {
+    Element* values;
+    State* planes[2];
+};
+
+// Notes the position of the first NaN of a delta.
+extern "C" __global__ void check_nan(const Element* delta, Count count, Faults* faults) {
+    Count at = thread_number();
+    if (at < count && is_nan(widen(delta[at]))) atomicMin(&faults->nan, at);
+}
+
+// Some neighbouring elements with their state, while they are changed.
+template <int WIDTH> struct Piece {
+    Pack<Element, WIDTH> values;
+    Pack<State, WIDTH> planes[PLANES];
+
+    __device__ Piece(const Memory& memory, Count at) {
+        values = *(const Pack<Element, WIDTH>*)(memory.values + at);
+#pragma unroll
+        for (int plane = 0; plane < Rule::PLANES; plane++) {
+            planes[plane] = *(const Pack<State, WIDTH>*)(memory.planes[plane] + at);
+        }
+    }
+
+    // One add. Values are rounded to the table's type after each, as if they had been stored.
+    __device__ void change(const Element* place, const Rule& rule) {
+        Pack<Element, WIDTH> delta = *(const Pack<Element, WIDTH>*)place;
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) {
+            State state[PLANES];
+#pragma unroll
+            for (int plane = 0; plane < Rule::PLANES; plane++) state[plane] = planes[plane].at[k];
+            values.at[k] = narrow(rule.update(widen(values.at[k]), state, widen(delta.at[k])));
+#pragma unroll
+            for (int plane = 0; plane < Rule::PLANES; plane++) planes[plane].at[k] = state[plane];
+        }
+    }
+
+    __device__ void store(const Memory& memory, Count at) const {
+        *(Pack<Element, WIDTH>*)(memory.values + at) = values;
+#pragma unroll
+        for (int plane = 0; plane < Rule::PLANES; plane++) {
+            *(Pack<State, WIDTH>*)(memory.planes[plane] + at) = planes[plane];
+        }
+    }
+};
+
+#ifdef STEPS
+// The rule depends on how often a row was changed: what follows from that is computed once for each row.
+struct Scale { State rate, root; };
+#endif
+
+// Counts an add to every row, and notes what follows from the counts.
+extern "C" __global__ void count_all(Count* steps, void* scales, Count rows, Numbers numbers, const Faults* faults) {
+    Count row = thread_number();
+    if (row >= rows || refused(faults)) return;
+    Count step = ++steps[row];
+#ifdef STEPS
+    Rule rule(numbers);
+    rule.at_step(step);
+    ((Scale*)scales)[row] = Scale{rule.rate, rule.root};
+#endif
+}
+
+template <int WIDTH>
+__device__ void change_all(const Memory& memory, const Element* delta, Count at, const Rule& rule) {
+    Piece<WIDTH> piece(memory, at);
+    piece.change(delta + at, rule);
+    piece.store(memory, at);
+}
+
+// `cols`: how many elements a row has, for which adds are counted; a pack has elements of one row only.
+template <int WIDTH>
+__device__ void all(
+    const Memory& memory, const Element* delta, Count count, Count cols, const void* scales, const Numbers& numbers,
+    const Faults* faults) {
+    Count at = thread_number() * WIDTH;
+    if (at >= count || refused(faults)) return;
+    Rule rule(numbers);
+#ifdef STEPS
+    Scale scale = ((const Scale*)scales)[at / cols];
+    rule.rate = scale.rate;
+    rule.root = scale.root;
+#endif
+    if (at + WIDTH <= count) return change_all<WIDTH>(memory, delta, at, rule);
+    for (; at < count; at++) change_all<1>(memory, delta, at, rule);
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_all_wide(
+    Memory memory, const Element* delta, Count count, Count cols, const void* scales, Numbers numbers,
+    const Faults* faults) {
+    all<WIDE>(memory, delta, count, cols, scales, numbers, faults);
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_all(
+    Memory memory, const Element* delta, Count count, Count cols, const void* scales, Numbers numbers,
+    const Faults* faults) {
+    all<1>(memory, delta, count, cols, scales, numbers, faults);
+}
+
+// A group of `lanes` changes one row, as often as the sorted list names it, in the list's order.
+template <int WIDTH>
+__device__ void rows(
+    const Memory& memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
+    Count count, Count cols, unsigned int lanes, const Numbers& numbers, const Faults* faults) {
+    Count first = thread_number() / lanes;
+    if (first >= count || refused(faults)) return;
+    unsigned int row = sorted[first], lane = threadIdx.x % lanes;
+    if (first > 0 && sorted[first - 1] == row) return; // another group's
+    Count end = first + 1;
+    while (end < count && sorted[end] == row) end++;
+    Rule rule(numbers);
+    Count step = Rule::PLANES ? steps[row] : 0;
+    // All lanes have read the count before one of them writes it.
+    __syncwarp((lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes));
+    for (Count at = lane * WIDTH; at < cols; at += lanes * WIDTH) {
+        Count place = row * cols + at;
+        Piece<WIDTH> piece(memory, place);
+        for (Count index = first; index < end; index++) {
+            rule.at_step(step + (index - first) + 1);
+            piece.change(delta + positions[index] * cols + at, rule);
+        }
+        piece.store(memory, place);
+    }
+    if (Rule::PLANES && lane == 0) steps[row] = step + (end - first);
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_rows_wide(
+    Memory memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
+    Count count, Count cols, unsigned int lanes, Numbers numbers, const Faults* faults) {
+    rows<WIDE>(memory, steps, delta, sorted, positions, count, cols, lanes, numbers, faults);
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_rows(
+    Memory memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
+    Count count, Count cols, unsigned int lanes, Numbers numbers, const Faults* faults) {
+    rows<1>(memory, steps, delta, sorted, positions, count, cols, lanes, numbers, faults);
+}
+
+#ifdef ATOMIC
+// Adds to memory that others add to at the same time, where the hardware can: the sum is that of any order.
+
+__device__ inline void put(float* place, float x) { atomicAdd(place, x); }
+__device__ inline void put(Word* place, Word x) { atomicAdd(place, x); }
+__device__ inline void put(Count* place, Count x) { atomicAdd(place, x); }
+
+__device__ inline void put(double* place, double x) {
+#if __CUDA_ARCH__ >= 600
+    atomicAdd(place, x);
+#else
+    Count* bits = (Count*)place;
+    for (Count seen = *bits, before;; seen = before) {
+        before = atomicCAS(bits, seen, __double_as_longlong(__longlong_as_double(seen) + x));
+        if (before == seen) break;
+    }
+#endif
+}
+
+template <class T, int WIDTH> __device__ inline void put_pack(T* place, const Pack<T, WIDTH>& pack) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) put(place + k, Rule::SIGN < 0 ? (T)0 - pack.at[k] : pack.at[k]);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <> __device__ inline void put_pack<float, 4>(float* place, const Pack<float, 4>& pack) {
+    const float sign = Rule::SIGN;
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(place), "f"(sign * pack.at[0]),
+                 "f"(sign * pack.at[1]), "f"(sign * pack.at[2]), "f"(sign * pack.at[3])
+                 : "memory");
+}
+#endif
+
+template <int WIDTH>
+__device__ void scatter(
+    Element* values, const Element* delta, const long long* ids, Count count, Count cols, unsigned int lanes,
+    const Faults* faults) {
+    if (refused(faults)) return;
+    Count group = thread_number() / lanes, groups = ((Count)gridDim.x * blockDim.x) / lanes;
+    unsigned int lane = threadIdx.x % lanes;
+    for (Count first = group; first < count; first += groups * FLIGHT) {
+        for (Count at = lane * WIDTH; at < cols; at += lanes * WIDTH) {
+            Count row[FLIGHT];
+            Pack<Element, WIDTH> packs[FLIGHT];
+#pragma unroll
+            for (int k = 0; k < FLIGHT; k++) {
+                Count position = first + k * groups;
+                if (position >= count) continue;
+                row[k] = (Count)ids[position];
+                packs[k] = *(const Pack<Element, WIDTH>*)(delta + position * cols + at);
+            }
+#pragma unroll
+            for (int k = 0; k < FLIGHT; k++) {
+                if (first + k * groups < count) put_pack<Element, WIDTH>(values + row[k] * cols + at, packs[k]);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scatter_wide(
+    Element* values, const Element* delta, const long long* ids, Count count, Count cols, unsigned int lanes,
+    const Faults* faults) {
+    scatter<WIDE>(values, delta, ids, count, cols, lanes, faults);
+}
+
+extern "C" __global__ void __launch_bounds__(256) scatter_narrow(
+    Element* values, const Element* delta, const long long* ids, Count count, Count cols, unsigned int lanes,
+    const Faults* faults) {
+    scatter<1>(values, delta, ids, count, cols, lanes, faults);
+}
+#endif

@@ -1,0 +1,261 @@
+//! What kernels do with a table's rows on a device. Whoever calls holds the table's lock.
+
+use super::desk::{Desk, Faults, Room};
+use super::formula::NUMBERS;
+use super::kernels::{FLIGHT, THREADS, TILE};
+use super::shard::{Shard, units};
+use crate::cuda::{Argument, Stream};
+use crate::error::{Error, Result};
+use crate::tables::storage::Section;
+
+/// No place to note faults.
+const NOWHERE: Argument = Argument::Address(0);
+
+/// Where a call's row ids are on the device.
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    pub address: u64,
+    pub count: usize,
+    /// Whether nobody has looked yet whether they are rows of the table.
+    pub unchecked: bool,
+}
+
+/// An add, as kernels need it.
+pub(super) struct Change {
+    /// The values, and the planes of state.
+    pub memory: [u64; 3],
+    pub numbers: [f64; NUMBERS],
+    pub reject_nan: bool,
+}
+
+impl Change {
+    fn memory_at(&self, shard: &Shard, element: usize) -> [u64; 3] {
+        let state = shard.shape.state_row_bytes / (shard.shape.row_bytes / shard.dtype.size());
+        let sizes = [shard.dtype.size(), state, state];
+        let mut addresses = self.memory;
+        addresses.iter_mut().zip(sizes).for_each(|(address, size)| *address += (element * size) as u64);
+        addresses
+    }
+}
+
+/// Blocks for so many threads.
+fn blocks(threads: usize) -> Result<u32> {
+    let blocks = threads.div_ceil(THREADS as usize);
+    i32::try_from(blocks).map(|blocks| blocks as u32).map_err(|_| {
+        Error::usage("table", "a call on fewer elements", format!("{threads} at once"), "make several calls")
+    })
+}
+
+/// How many lanes of a warp share a row of so many units.
+fn lanes(units: usize) -> u32 {
+    units.next_power_of_two().min(32) as u32
+}
+
+impl Shard {
+    pub(super) fn stream(&self) -> &Stream {
+        self.device.stream()
+    }
+
+    /// Elements of a row.
+    fn cols(&self) -> usize {
+        self.shape.row_bytes / self.dtype.size()
+    }
+
+    /// Notes what is wrong with a list, on the device; returns where that is.
+    fn check_list(&self, desk: &mut Desk, list: List, noted: Argument<'static>) -> Result<()> {
+        if !list.unchecked {
+            return Ok(());
+        }
+        let arguments = [
+            Argument::Address(list.address),
+            Argument::U64(list.count as u64),
+            Argument::U64(self.shape.rows as u64),
+            noted,
+        ];
+        // SAFETY: the list has so many ids; the place for faults is this rank's alone.
+        unsafe { desk.kernels()?.check.launch(self.stream(), blocks(list.count)?, THREADS, &arguments) }
+    }
+
+    /// Copies rows to their places in `out`.
+    pub(super) fn gather(&self, desk: &mut Desk, list: List, out: u64) -> Result<Faults> {
+        if list.count == 0 {
+            return Ok(Faults::NONE);
+        }
+        let noted = if list.unchecked { desk.clear_faults()? } else { NOWHERE };
+        self.check_list(desk, list, noted)?;
+        let bytes = self.shape.row_bytes;
+        let fits = |unit: usize| bytes.is_multiple_of(unit) && out.is_multiple_of(unit as u64);
+        let kernels = desk.kernels()?;
+        let kernel = kernels.gather.iter().find(|(unit, _)| fits(*unit));
+        let (unit, kernel) = kernel.ok_or_else(|| Error::internal("get", "an array at an odd address"))?;
+        let (units, lanes) = (bytes / unit, lanes(bytes / unit));
+        let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
+        let arguments = [
+            Argument::Address(self.section(Section::Values)),
+            Argument::Address(list.address),
+            Argument::U64(list.count as u64),
+            Argument::U32(units as u32),
+            Argument::U32(lanes),
+            Argument::Address(out),
+            noted,
+        ];
+        // SAFETY: ids that are no rows were noted, and then nothing is read; `out` has room for all rows.
+        unsafe { kernel.launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+        desk.finish(list.unchecked)
+    }
+
+    /// Counts an add to every row; returns where rules find what follows from the counts.
+    pub(super) fn count_all(&self, desk: &mut Desk, change: &Change, noted: Argument) -> Result<u64> {
+        if self.shape.planes == 0 {
+            return Ok(0);
+        }
+        let (units, state) = (units(&self.shape), self.shape.state_row_bytes / self.cols());
+        let scales = match self.formula.counts_steps() {
+            true => desk.room(Room::Scales, 2 * state * units)?,
+            false => 0,
+        };
+        let arguments = [
+            Argument::Address(self.section(Section::Steps)),
+            Argument::Address(scales),
+            Argument::U64(units as u64),
+            Argument::Bytes(bytemuck::bytes_of(&change.numbers)),
+            noted,
+        ];
+        // SAFETY: there is a count for each unit, and room for what follows from it.
+        unsafe { self.kernels.count_all.launch(self.stream(), blocks(units)?, THREADS, &arguments)? };
+        Ok(scales)
+    }
+
+    /// Changes neighbouring elements from `first` on, by a delta of `count` of them.
+    pub(super) fn change_range(
+        &self,
+        stream: &Stream,
+        change: &Change,
+        (first, count): (usize, usize),
+        delta: u64,
+        scales: u64,
+        noted: Argument,
+    ) -> Result<()> {
+        let (cols, pack) = (self.cols(), 16 / self.dtype.size());
+        let state = 2 * self.shape.state_row_bytes / cols;
+        // An array has one count of adds, and one number that follows from it, for all of its elements.
+        let (cols, scales) = match self.shape.counts_stripes {
+            true => (usize::MAX, scales),
+            false if scales == 0 => (cols, 0),
+            false => (cols, scales + (first / cols * state) as u64),
+        };
+        let whole = !self.formula.counts_steps() || cols == usize::MAX || cols.is_multiple_of(pack);
+        let wide = whole && delta.is_multiple_of(16) && first.is_multiple_of(pack);
+        let threads = count.div_ceil(if wide { pack } else { 1 });
+        let memory = change.memory_at(self, first);
+        let arguments = [
+            Argument::Bytes(bytemuck::cast_slice(&memory)),
+            Argument::Address(delta),
+            Argument::U64(count as u64),
+            Argument::U64(cols as u64),
+            Argument::Address(scales),
+            Argument::Bytes(bytemuck::bytes_of(&change.numbers)),
+            noted,
+        ];
+        // SAFETY: the elements are the table's, whose lock is held; packs are aligned.
+        unsafe { self.kernels.all.of(wide).launch(stream, blocks(threads)?, THREADS, &arguments) }
+    }
+
+    /// Notes the first NaN of a delta.
+    fn check_nan(&self, delta: u64, count: usize, noted: Argument) -> Result<()> {
+        let arguments = [Argument::Address(delta), Argument::U64(count as u64), noted];
+        // SAFETY: the delta has so many elements.
+        unsafe { self.kernels.check_nan.launch(self.stream(), blocks(count)?, THREADS, &arguments) }
+    }
+
+    /// Changes all rows by a delta on the device.
+    pub(super) fn change_all(&self, desk: &mut Desk, change: &Change, delta: u64) -> Result<Faults> {
+        let count = self.shape.rows * self.cols();
+        let noted = if change.reject_nan { desk.clear_faults()? } else { NOWHERE };
+        if change.reject_nan {
+            self.check_nan(delta, count, noted)?;
+        }
+        let scales = self.count_all(desk, change, noted)?;
+        self.change_range(self.stream(), change, (0, count), delta, scales, noted)?;
+        desk.finish(change.reject_nan)
+    }
+
+    /// Changes listed rows by a delta on the device, one row for each id; a row that stands there twice is changed twice.
+    pub(super) fn change_rows(
+        &self,
+        desk: &mut Desk,
+        change: &Change,
+        list: List,
+        delta: u64,
+    ) -> Result<Faults> {
+        if list.count == 0 {
+            return Ok(Faults::NONE);
+        }
+        let (cols, pack) = (self.cols(), 16 / self.dtype.size());
+        let looks = list.unchecked || change.reject_nan;
+        let noted = if looks { desk.clear_faults()? } else { NOWHERE };
+        self.check_list(desk, list, noted)?;
+        if change.reject_nan {
+            self.check_nan(delta, list.count * cols, noted)?;
+        }
+        let wide = cols.is_multiple_of(pack) && delta.is_multiple_of(16);
+        let lanes = lanes(if wide { cols / pack } else { cols });
+        let (count, cols) = (Argument::U64(list.count as u64), Argument::U64(cols as u64));
+        let [values, ..] = change.memory.map(Argument::Address);
+        let delta = Argument::Address(delta);
+        let shared = Argument::U32(lanes);
+        if let Some(scatter) = &self.kernels.scatter {
+            let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
+            let arguments = [values, delta, Argument::Address(list.address), count, cols, shared, noted];
+            // SAFETY: ids that are no rows were noted, and then nothing is changed; the lock is held.
+            unsafe { scatter.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+            return desk.finish(looks);
+        }
+        let (rows, positions) = self.sort(desk, list)?;
+        let arguments = [
+            Argument::Bytes(bytemuck::cast_slice(&change.memory)),
+            Argument::Address(self.section(Section::Steps)),
+            delta,
+            Argument::Address(rows),
+            Argument::Address(positions),
+            count,
+            cols,
+            shared,
+            Argument::Bytes(bytemuck::bytes_of(&change.numbers)),
+            noted,
+        ];
+        let threads = list.count * lanes as usize;
+        // SAFETY: as above; the sorted list is a permutation of the checked one.
+        unsafe { self.kernels.rows.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+        desk.finish(looks)
+    }
+
+    /// Sorts a list by rows, equal ones in the list's order; returns where rows and positions are.
+    fn sort(&self, desk: &mut Desk, list: List) -> Result<(u64, u64)> {
+        let (count, tiles) = (list.count, list.count.div_ceil(TILE));
+        let room = desk.room(Room::Sorting, 4 * (4 * count + 256 * tiles + 256))?;
+        let part = |index: usize| room + (4 * index * count) as u64;
+        let (mut from, mut to) = ((part(0), part(1)), (part(2), part(3)));
+        let (counts, totals) = (part(4), part(4) + (4 * 256 * tiles) as u64);
+        let (kernels, stream) = (desk.kernels()?, self.stream());
+        let (address, number) = (Argument::Address, Argument::U64(count as u64));
+        let bits = usize::BITS - (self.shape.rows - 1).leading_zeros();
+        // SAFETY: all lists have `count` entries and lie side by side; ids that are no rows are sorted by their last bits.
+        unsafe {
+            let begin = [address(list.address), number, address(from.0), address(from.1)];
+            kernels.begin.launch(stream, blocks(count)?, THREADS, &begin)?;
+            for shift in (0..bits.min(32)).step_by(8).map(Argument::U32) {
+                let count_digits = [address(from.0), number, shift, address(counts)];
+                kernels.count.launch(stream, tiles as u32, THREADS, &count_digits)?;
+                let add_up = [address(counts), Argument::U32(tiles as u32), address(totals)];
+                kernels.add_up.launch(stream, 256, THREADS, &add_up)?;
+                let (here, there) = (from, to);
+                let order = [here.0, here.1].map(address).into_iter().chain([number, shift]);
+                let order = order.chain([counts, totals, there.0, there.1].map(address));
+                kernels.order.launch(stream, tiles as u32, THREADS, &order.collect::<Vec<_>>())?;
+                (from, to) = (to, from);
+            }
+        }
+        Ok(from)
+    }
+}
