@@ -1,11 +1,11 @@
 //! The plan reversed: what every rank has for the elements it needed goes back to their owners and is summed there.
 
-use super::exchange::{Exchange, pack};
+use super::exchange::Exchange;
+use super::loads::{Load, Outgoing, Ways};
 use super::neighbours::Begun;
-use super::plan::Parcel;
 use crate::error::Result;
-use crate::memory::Element;
 use crate::memory::strided::{narrow, wide_size};
+use crate::memory::{DType, Element};
 use crate::transport::{Call, Verb};
 
 impl Exchange {
@@ -47,20 +47,13 @@ impl Exchange {
         self.check_lengths(parts.iter().map(|x| x.len()), self.plan.own().elements(), "parts")
     }
 
-    fn send_padded(&mut self, call: &Call, padded: &[&[u8]]) -> Result<Begun> {
+    pub(super) fn send_padded(&mut self, call: &Call, padded: &[impl AsRef<[u8]>]) -> Result<Begun> {
         let begun = Begun { verb: Verb::HaloAdjoint, number: call.number };
         let fingerprint = self.fingerprint();
         let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let (plan, element, fields) = (&*plan, dtype.size(), *fields);
-        let bytes = |parcels: &[Parcel], at: Option<usize>| {
-            at.map_or(0, |at| parcels[at].elements * element * fields)
-        };
-        let lengths = |lane: usize| (bytes(&plan.receives, receives[lane]), bytes(&plan.sends, sends[lane]));
-        wire.send(group, call, (begun, *dtype, fingerprint), lengths, |lane, room| {
-            if let Some(at) = receives[lane] {
-                pack(&plan.receives[at], element, padded, room);
-            }
-        })?;
+        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed();
+        let mut load = Outgoing { ways, arrays: padded };
+        wire.send(group, call, (begun, *dtype, fingerprint), &mut load, false)?;
         Ok(begun)
     }
 
@@ -77,7 +70,7 @@ impl Exchange {
                 None => &mut part[..],
             };
             // Where one box has every element, it need not be added to zeroes.
-            let whole = self.plan.local.iter().position(|common| !halves && common.covers(elements));
+            let whole = self.plan.first_of_sums().filter(|_| !halves);
             match whole {
                 Some(at) => self.plan.local[at].copy_in(dtype.size(), sums, padded),
                 None => sums.fill(0),
@@ -88,21 +81,38 @@ impl Exchange {
     }
 
     pub(super) fn receive_sums(&mut self, call: &Call, begun: Begun, parts: &mut [&mut [u8]]) -> Result<()> {
-        let Exchange { plan, group, wire, sends, dtype, fields, sums, .. } = self;
-        let (dtype, element) = (*dtype, dtype.size());
-        let parcel = |lane: usize| sends[lane].map(|at| &plan.sends[at]);
-        let lengths = |lane: usize| parcel(lane).map_or(0, |parcel| parcel.elements * element * *fields);
-        wire.receive(group, call, begun, (lengths, true), |lane, bytes| {
-            let Some(parcel) = parcel(lane) else { return };
-            let size = parcel.elements * element;
-            for (field, bytes) in bytes.chunks_exact(size).enumerate() {
-                let target = sums.get_mut(field).map_or(&mut parts[field][..], |sums| &mut sums[..]);
-                parcel.boxes.iter().for_each(|common| common.add_in(dtype, target, bytes));
-            }
-        })?;
+        let Exchange { plan, group, wire, sends, receives, dtype, fields, sums, .. } = self;
+        let (dtype, ways) =
+            (*dtype, Ways::forward(plan, (sends, receives), (dtype.size(), *fields)).reversed());
+        wire.receive(group, call, begun, &mut Sums { ways, dtype, sums, parts }, true)?;
         for (sums, part) in sums.iter().zip(parts) {
             narrow(dtype, sums, part);
         }
         Ok(())
+    }
+}
+
+/// Parts to which parcels are added, or sums in a wider type that become parts in the end.
+pub(super) struct Sums<'a, 'b> {
+    pub ways: Ways<'a>,
+    pub dtype: DType,
+    pub sums: &'a mut [Vec<u8>],
+    pub parts: &'a mut [&'b mut [u8]],
+}
+
+impl Load for Sums<'_, '_> {
+    fn lengths(&self, lane: usize) -> (usize, usize) {
+        self.ways.lengths(lane)
+    }
+
+    /// Whole parcels are added: sums have one order.
+    fn unpack(&mut self, lane: usize, done: usize, bytes: &[u8]) -> usize {
+        let Some(parcel) = self.ways.from.get(lane) else { return done };
+        for (field, bytes) in bytes.chunks_exact(parcel.bytes(self.dtype.size(), 1)).enumerate() {
+            let part = &mut self.parts[field][..];
+            let target = self.sums.get_mut(field).map_or(part, |sums| &mut sums[..]);
+            parcel.boxes.iter().for_each(|common| common.add_in(self.dtype, target, bytes));
+        }
+        bytes.len()
     }
 }

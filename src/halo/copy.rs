@@ -1,5 +1,7 @@
 //! A box that two arrays have in common, and the kernels that copy it, add it up or fill it.
 
+use std::ops::Range;
+
 use crate::memory::{DType, strided};
 
 /// How the box lies in one of the arrays, counted in elements.
@@ -148,7 +150,58 @@ impl Common {
         let to = self.start(&self.other, element, other.len());
         let shape = self.shape(&self.own, &self.other);
         // SAFETY: all of the box lies inside both slices, and a mutable slice overlaps no other.
-        unsafe { strided::copy(&shape, element, own.as_ptr().add(from), other.as_mut_ptr().add(to)) };
+        unsafe {
+            strided::copy(&shape, self.rows(), element, own.as_ptr().add(from), other.as_mut_ptr().add(to));
+        }
+    }
+
+    /// Copies rows of the box from the own array to where a message has them.
+    pub fn pack(&self, rows: Range<usize>, element: usize, own: &[u8], message: &mut [u8]) {
+        let from = self.start(&self.own, element, own.len());
+        let before = self.check_rows(&rows, element, message.len());
+        let (shape, to) = (self.shape(&self.own, &self.other), message.as_mut_ptr().wrapping_sub(before));
+        // SAFETY: the box lies inside the own array, these rows fill the message, and a mutable slice overlaps no other.
+        unsafe { strided::copy(&shape, rows, element, own.as_ptr().add(from), to) };
+    }
+
+    /// Copies rows of the box to the own array from where a message has them.
+    pub fn unpack(&self, rows: Range<usize>, element: usize, own: &mut [u8], message: &[u8]) {
+        let to = self.start(&self.own, element, own.len());
+        let before = self.check_rows(&rows, element, message.len());
+        let (shape, from) = (self.shape(&self.other, &self.own), message.as_ptr().wrapping_sub(before));
+        // SAFETY: as in `pack`.
+        unsafe { strided::copy(&shape, rows, element, from, own.as_mut_ptr().add(to)) };
+    }
+
+    /// The bytes of the box before these rows of it, which fill so many bytes of a message: there a box has no gaps.
+    fn check_rows(&self, rows: &Range<usize>, element: usize, bytes: usize) -> usize {
+        let gapless = |(stride, at): (&isize, usize)| {
+            *stride == self.extents[at + 1..].iter().product::<usize>() as isize
+        };
+        let row = self.row_bytes(element);
+        assert!(
+            rows.start <= rows.end
+                && rows.end <= self.rows().end
+                && (rows.end - rows.start) * row == bytes
+                && (self.elements() == 1 || self.other.strides.iter().zip(0..).all(gapless)),
+            "rows outside their message"
+        );
+        rows.start * row
+    }
+
+    /// The numbers of all rows: of all dimensions but the last.
+    pub fn rows(&self) -> Range<usize> {
+        0..self.extents[..self.extents.len() - 1].iter().product()
+    }
+
+    /// The bytes of a row.
+    pub fn row_bytes(&self, element: usize) -> usize {
+        self.extents.last().map_or(0, |length| length * element)
+    }
+
+    /// Where a message has the box, in bytes.
+    pub fn place(&self, element: usize) -> Range<usize> {
+        self.other.offset * element..(self.other.offset + self.elements()) * element
     }
 
     /// Copies the box from the other array to the own.
@@ -157,7 +210,9 @@ impl Common {
         let to = self.start(&self.own, element, own.len());
         let shape = self.shape(&self.other, &self.own);
         // SAFETY: as in `copy_out`.
-        unsafe { strided::copy(&shape, element, other.as_ptr().add(from), own.as_mut_ptr().add(to)) };
+        unsafe {
+            strided::copy(&shape, self.rows(), element, other.as_ptr().add(from), own.as_mut_ptr().add(to));
+        }
     }
 
     /// Copies the box inside one array, in which both sides lie and do not meet.
@@ -166,7 +221,7 @@ impl Common {
         let to = self.start(&self.other, element, array.len());
         let (shape, array) = (self.shape(&self.own, &self.other), array.as_mut_ptr());
         // SAFETY: all of the box lies inside the slice, and a plan copies from a rank's own part to what is around it.
-        unsafe { strided::copy(&shape, element, array.add(from), array.add(to)) };
+        unsafe { strided::copy(&shape, self.rows(), element, array.add(from), array.add(to)) };
     }
 
     /// Adds the box of the other array to the own one, whose elements are of the type in which such are summed.
@@ -176,6 +231,16 @@ impl Common {
         let shape = self.shape(&self.other, &self.own);
         // SAFETY: as in `copy_out`, and the own array holds sums.
         unsafe { strided::add(&shape, dtype, other.as_ptr().add(from), own.as_mut_ptr().add(to)) };
+    }
+
+    /// Adds the other box to the own one inside one array, in which both lie and do not meet.
+    pub fn add_within(&self, dtype: DType, array: &mut [u8]) {
+        assert_eq!(dtype.size(), strided::wide_size(dtype), "sums of another type than elements");
+        let from = self.start(&self.other, dtype.size(), array.len());
+        let to = self.start(&self.own, dtype.size(), array.len());
+        let (shape, array) = (self.shape(&self.other, &self.own), array.as_mut_ptr());
+        // SAFETY: as in `copy_within`, and sums have the elements' type.
+        unsafe { strided::add(&shape, dtype, array.add(from), array.add(to)) };
     }
 
     /// Fills the box of the own array with one value; see [`Common::of_one_value`].

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::loads::{Incoming, Outgoing, Parcels, Ways};
 use super::neighbours::Begun;
 use super::plan::{Parcel, Plan};
 use super::wire::{Neighbour, Wire};
@@ -139,7 +140,7 @@ impl Exchange {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts, |plan| &plan.sends)?;
+            let begun = self.send(call, parts)?;
             self.fill_own(parts, padded);
             self.receive_padded(call, begun, padded)
         })
@@ -167,11 +168,16 @@ impl Exchange {
         };
         let (group, element) = (self.group.clone(), self.dtype.size());
         group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, padded, |_| &within.sends)?;
-            for array in padded.iter_mut() {
+            let begun = Begun { verb: Verb::HaloForward, number: call.number };
+            let terms = (begun, self.dtype, self.fingerprint);
+            let ways = Ways::forward(&plan, (&self.sends, &self.receives), (element, self.fields));
+            let sends = Some(Parcels(&within.sends, &self.sends));
+            let mut load = Incoming { ways, within: sends, arrays: padded };
+            self.wire.send(&group, call, terms, &mut load, true)?;
+            for array in load.arrays.iter_mut() {
                 within.local.iter().for_each(|common| common.copy_within(element, array));
             }
-            self.receive_padded(call, begun, padded)
+            self.wire.receive(&group, call, begun, &mut load, false)
         })
     }
 
@@ -181,7 +187,7 @@ impl Exchange {
         self.check_forward(parts, padded)?;
         let group = self.group.clone();
         let begun = group.call(Verb::HaloForward, |call| {
-            let begun = self.send(call, parts, |plan| &plan.sends)?;
+            let begun = self.send(call, parts)?;
             self.fill_own(parts, padded);
             Ok(begun)
         })?;
@@ -219,26 +225,13 @@ impl Exchange {
         self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")
     }
 
-    /// Sends what others need, where `boxes` says that it lies in the arrays.
-    fn send<'a>(
-        &'a mut self,
-        call: &Call,
-        arrays: &[impl AsRef<[u8]>],
-        boxes: impl FnOnce(&'a Plan) -> &'a [Parcel],
-    ) -> Result<Begun> {
+    /// Sends what others need.
+    fn send(&mut self, call: &Call, parts: &[&[u8]]) -> Result<Begun> {
         let begun = Begun { verb: Verb::HaloForward, number: call.number };
-        let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
-        let (plan, element, fields) = (&**plan, dtype.size(), *fields);
-        let boxes = boxes(plan);
-        let bytes = |parcels: &[Parcel], at: Option<usize>| {
-            at.map_or(0, |at| parcels[at].elements * element * fields)
-        };
-        let lengths = |lane: usize| (bytes(&plan.sends, sends[lane]), bytes(&plan.receives, receives[lane]));
-        wire.send(group, call, (begun, *dtype, self.fingerprint), lengths, |lane, room| {
-            if let Some(at) = sends[lane] {
-                pack(&boxes[at], element, arrays, room);
-            }
-        })?;
+        let Exchange { plan, group, wire, sends, receives, dtype, fields, fingerprint, .. } = self;
+        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
+        let mut load = Outgoing { ways, arrays: parts };
+        wire.send(group, call, (begun, *dtype, *fingerprint), &mut load, false)?;
         Ok(begun)
     }
 
@@ -255,17 +248,9 @@ impl Exchange {
     }
 
     fn receive_padded(&mut self, call: &Call, begun: Begun, padded: &mut [&mut [u8]]) -> Result<()> {
-        let Exchange { plan, group, wire, receives, dtype, fields, .. } = self;
-        let element = dtype.size();
-        let parcel = |lane: usize| receives[lane].map(|at| &plan.receives[at]);
-        let lengths = |lane: usize| parcel(lane).map_or(0, |parcel| parcel.elements * element * *fields);
-        wire.receive(group, call, begun, (lengths, false), |lane, bytes| {
-            let Some(parcel) = parcel(lane) else { return };
-            let size = parcel.elements * element;
-            for (padded, bytes) in padded.iter_mut().zip(bytes.chunks_exact(size)) {
-                parcel.boxes.iter().for_each(|common| common.copy_in(element, padded, bytes));
-            }
-        })
+        let Exchange { plan, group, wire, sends, receives, dtype, fields, .. } = self;
+        let ways = Ways::forward(plan, (sends, receives), (dtype.size(), *fields));
+        wire.receive(group, call, begun, &mut Incoming { ways, within: None, arrays: padded }, false)
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
@@ -309,7 +294,7 @@ impl Exchange {
     }
 
     /// The error for a call that cannot be right; it counts as a call, because the others may be making it.
-    fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
+    pub(super) fn refuse(&self, expected: &str, received: &str, advice: &str) -> Error {
         self.group.skip_call();
         let rank = self.group.members()[self.group.rank()];
         Error::usage("halo", expected, received, advice).at_rank(rank)
@@ -322,12 +307,5 @@ impl Drop for Exchange {
             let came = if begun.verb == Verb::HaloAdjoint { &self.sends } else { &self.receives };
             self.wire.abandon(|lane| usize::from(came[lane].is_some()));
         }
-    }
-}
-
-/// Packs the boxes of a parcel, one field after the other.
-pub(super) fn pack(parcel: &Parcel, element: usize, arrays: &[impl AsRef<[u8]>], room: &mut [u8]) {
-    for (array, room) in arrays.iter().zip(room.chunks_exact_mut(parcel.elements * element)) {
-        parcel.boxes.iter().for_each(|common| common.copy_out(element, array.as_ref(), room));
     }
 }

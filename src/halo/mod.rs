@@ -1,15 +1,19 @@
 //! Layer 5: halos. One array, divided between ranks in space; every rank gets what its outputs need of its neighbours' parts.
 
 mod adjoint;
+mod alone;
 mod boundary;
 mod copy;
 mod cuda;
 mod exchange;
 mod global_array;
 mod grid;
+mod in_place;
 mod layout;
+mod loads;
 mod neighbours;
 mod partition;
+mod pieces;
 mod plan;
 mod region;
 mod segments;

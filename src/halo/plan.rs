@@ -22,6 +22,8 @@ pub(crate) struct Parcel {
 /// The same moves for arrays that lie in their padded form already.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Within {
+    /// Which of the plan's local copies leaves everything where it is.
+    pub still: Option<usize>,
     pub local: Vec<Common>,
     pub sends: Vec<Parcel>,
 }
@@ -180,10 +182,13 @@ impl Plan {
             if peer == self.rank {
                 let own = self.own.shape();
                 self.local.push(Common::new(&extents, (&own, &lines), (&shape, &target)));
-                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within)
-                    && lines != target
-                {
-                    within.local.push(Common::new(&extents, (&shape, &lines), (&shape, &target)));
+                if let (Some(lines), Some(within)) = (inset(&insets, &lines), &mut self.within) {
+                    match lines == target {
+                        true => within.still = Some(self.local.len() - 1),
+                        false => {
+                            within.local.push(Common::new(&extents, (&shape, &lines), (&shape, &target)));
+                        }
+                    }
                 }
             } else {
                 let parcel = parcel_of(&mut self.receives, peer);
@@ -218,6 +223,13 @@ impl Plan {
         let inside = self.own.intersect(&self.needed) == self.own;
         let starts = self.own.start().into_iter().zip(self.needed.start());
         inside.then(|| starts.map(|(own, needed)| (own - needed) as usize).collect())
+    }
+
+    /// The local copy with which sums may begin, because it has every element of the part: the one that leaves all where it
+    /// is, or else the first.
+    pub(super) fn first_of_sums(&self) -> Option<usize> {
+        let (elements, still) = (self.own.elements(), self.within.as_ref().and_then(|within| within.still));
+        still.into_iter().chain(0..self.local.len()).find(|&at| self.local[at].covers(elements))
     }
 
     /// This rank.

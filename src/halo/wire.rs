@@ -1,9 +1,10 @@
 //! How parcels travel between neighbours: through lanes in shared memory, or as messages.
 
+use super::loads::Load;
 use super::neighbours::{Begun, wait};
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::transport::arena::lanes::{Inbox, Outbox};
+use crate::transport::arena::lanes::{Inbox, Outbox, STEPS};
 use crate::transport::{Call, Posted, Signature, Slot};
 use crate::world::Group;
 
@@ -18,8 +19,13 @@ pub(super) struct Neighbour {
 /// The way to all neighbours, by their number in the list of neighbours.
 pub(super) struct Wire {
     neighbours: Vec<Neighbour>,
+    /// Bytes that have been unpacked of the parcel from each neighbour.
+    unpacked: Vec<usize>,
     way: Way,
 }
+
+/// Bytes that are packed before others are unpacked: with the rows that they come from, they stay in the second cache.
+pub(super) const PIECE: usize = 24 << 10;
 
 enum Way {
     Lanes { outbox: Outbox, inbox: Inbox, number: u32 },
@@ -78,7 +84,8 @@ impl Wire {
                 posted: None,
             }),
         };
-        Ok(Wire { neighbours, way })
+        let unpacked = vec![0; neighbours.len()];
+        Ok(Wire { neighbours, unpacked, way })
     }
 
     /// Whether parcels go straight through shared memory.
@@ -86,28 +93,41 @@ impl Wire {
         matches!(self.way, Way::Lanes { .. })
     }
 
-    /// Packs and sends parcels: `lengths` says how many bytes go to each neighbour and come from it, `pack` fills the
-    /// parcel for one of them. It returns when the caller's arrays have been read.
+    /// Packs and sends parcels. It returns when the caller's arrays have been read. With `in_turns`, what has come meanwhile is
+    /// unpacked beside what was just packed, because the two lie next to each other in memory: [`Wire::receive`] does the rest.
     pub fn send(
         &mut self,
         group: &Group,
         call: &Call,
         (begun, dtype, fingerprint): (Begun, DType, u64),
-        lengths: impl Fn(usize) -> (usize, usize),
-        mut pack: impl FnMut(usize, &mut [u8]),
+        load: &mut impl Load,
+        in_turns: bool,
     ) -> Result<()> {
-        let neighbours = &self.neighbours;
-        match &mut self.way {
-            Way::Lanes { outbox, number, .. } => {
-                *number = number.wrapping_add(1);
+        let Wire { neighbours, unpacked, way } = self;
+        unpacked.fill(0);
+        match way {
+            Way::Lanes { outbox, inbox, number } => {
+                *number = number.wrapping_add(STEPS);
                 for (lane, neighbour) in neighbours.iter().enumerate() {
-                    let bytes = lengths(lane).0;
-                    if bytes == 0 {
+                    let (to, from) = load.lengths(lane);
+                    if to == 0 {
                         continue;
                     }
                     let missing = |member: usize| neighbour.member == member && !outbox.is_free(lane);
                     wait(group, call, None, || outbox.is_free(lane), missing)?;
-                    outbox.send(lane, *number, bytes, |room| pack(lane, room));
+                    let piece = if in_turns { PIECE.max(to / STEPS as usize) } else { usize::MAX };
+                    let mut packed = 0;
+                    while packed < to {
+                        packed =
+                            outbox.send(lane, *number, to, |done, room| load.pack(lane, done, piece, room));
+                        if in_turns {
+                            // Not further than was packed: beyond that, memory would be fetched twice.
+                            let limit = (from as u128 * packed as u128 / to as u128) as usize;
+                            let span = (unpacked[lane], limit);
+                            let unpack = |bytes: &[u8]| load.unpack(lane, span.0, bytes);
+                            unpacked[lane] = inbox.look(lane, *number, from, span, unpack);
+                        }
+                    }
                 }
                 Ok(())
             }
@@ -115,11 +135,11 @@ impl Wire {
                 let rank = |lane: usize| group.members()[neighbours[lane].member];
                 let (mut sends, mut receives) = (Vec::new(), Vec::new());
                 for lane in 0..neighbours.len() {
-                    let (to, from) = lengths(lane);
+                    let (to, from) = load.lengths(lane);
                     if to > 0 {
                         let mut buffer = std::mem::take(&mut messages.sends[lane]);
                         buffer.resize(to, 0);
-                        pack(lane, &mut buffer);
+                        load.pack(lane, 0, usize::MAX, &mut buffer);
                         sends.push((rank(lane), buffer));
                     }
                     if from > 0 {
@@ -141,20 +161,20 @@ impl Wire {
         }
     }
 
-    /// Waits for all parcels and lets `unpack` see each: in the order of neighbours if `in_order`, else as they come.
+    /// Waits for all parcels and lets them be unpacked: in the order of neighbours if `in_order`, else as they come.
     pub fn receive(
         &mut self,
         group: &Group,
         call: &Call,
         begun: Begun,
-        (lengths, in_order): (impl Fn(usize) -> usize, bool),
-        mut unpack: impl FnMut(usize, &[u8]),
+        load: &mut impl Load,
+        in_order: bool,
     ) -> Result<()> {
-        let neighbours = &self.neighbours;
-        match &mut self.way {
+        let Wire { neighbours, unpacked, way } = self;
+        match way {
             Way::Lanes { inbox, number, .. } => {
                 let number = *number;
-                let mut open = Open::all(neighbours.len(), &lengths);
+                let mut open = Open::all(neighbours.len(), |lane| load.lengths(lane).1);
                 while let Some(first) = open.first() {
                     let waited_for = |lane: usize| if in_order { lane == first } else { open.holds(lane) };
                     let ready = |lane: usize| waited_for(lane) && inbox.is_ready(lane, number);
@@ -165,7 +185,10 @@ impl Wire {
                     };
                     wait(group, call, Some(begun), || any().is_some(), missing)?;
                     if let Some(lane) = any() {
-                        inbox.receive(lane, number, lengths(lane), |bytes| unpack(lane, bytes));
+                        let (done, bytes) = (unpacked[lane], load.lengths(lane).1);
+                        inbox
+                            .look(lane, number, bytes, (done, bytes), |bytes| load.unpack(lane, done, bytes));
+                        inbox.take(lane, number);
                         open.close(lane);
                     }
                 }
@@ -183,7 +206,7 @@ impl Wire {
                 }
                 for (rank, buffer) in receives {
                     if let Some(lane) = lane_of(rank) {
-                        unpack(lane, &buffer);
+                        load.unpack(lane, 0, &buffer);
                         messages.receives[lane] = buffer;
                     }
                 }
@@ -214,7 +237,7 @@ enum Bits {
 }
 
 impl Open {
-    fn all(lanes: usize, lengths: &impl Fn(usize) -> usize) -> Open {
+    fn all(lanes: usize, lengths: impl Fn(usize) -> usize) -> Open {
         let wanted = (0..lanes).map(|lane| lengths(lane) > 0);
         Open(match lanes <= 128 {
             true => {

@@ -9,6 +9,7 @@ mod numbers;
 mod operation;
 pub(crate) mod prefetch;
 pub(crate) mod reduce;
+mod rows;
 mod state;
 pub(crate) mod stream;
 pub(crate) mod strided;

@@ -1,10 +1,13 @@
 //! Copying, adding and filling boxes of strided memory: the same indices of two arrays whose elements lie differently.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use super::DType;
 use super::numbers::{Number, Stored};
-use super::prefetch::prefetch;
+use super::prefetch::prefetch_early;
+use super::rows::Rows;
 use super::stream::{settle, stream_piece};
 
 /// A box of indices, and how far apart the elements of neighbouring indices lie in the two arrays, counted in elements.
@@ -23,39 +26,31 @@ const LONG: usize = 64;
 const LARGE: usize = 16 << 20;
 const STREAMED: usize = 512;
 
-/// Short rows lie far apart, in columns say: this many rows ahead are fetched from memory meanwhile.
-const AHEAD: isize = 24;
+/// Bytes that travel together between memory and caches.
+const LINE: usize = 64;
 
-impl Strided<'_> {
-    /// Calls `row` with the offsets of the first elements of each row: of all dimensions but the last.
-    #[inline(always)]
-    fn rows(&self, mut row: impl FnMut(isize, isize)) {
-        let outer = self.extents.len() - 1;
-        if self.extents.contains(&0) {
-            return;
-        }
-        let Some(last) = outer.checked_sub(1) else { return row(0, 0) };
-        let rows: usize = self.extents[..last].iter().product();
-        for block in 0..rows {
-            let (mut from, mut to, mut rest) = (0, 0, block);
-            for dimension in (0..last).rev() {
-                let index = (rest % self.extents[dimension]) as isize;
-                rest /= self.extents[dimension];
-                from += index * self.from[dimension];
-                to += index * self.to[dimension];
-            }
-            for _ in 0..self.extents[last] {
-                row(from, to);
-                from += self.from[last];
-                to += self.to[last];
-            }
-        }
+/// Where a box begins in an array, and how many bytes an element and a row of it have there.
+struct Array {
+    start: *const u8,
+    element: usize,
+    row: usize,
+}
+
+impl Array {
+    fn of<T>(start: *const T, length: usize) -> Array {
+        Array { start: start.cast(), element: size_of::<T>(), row: length * size_of::<T>() }
     }
 
-    /// From a row to the one that is to be fetched meanwhile; it may lie outside, where fetching does nothing.
-    fn ahead(&self) -> (isize, isize) {
-        let Some(rows) = self.extents.len().checked_sub(2) else { return (0, 0) };
-        (AHEAD.wrapping_mul(self.from[rows]), AHEAD.wrapping_mul(self.to[rows]))
+    #[inline(always)]
+    fn at(&self, offset: isize) -> *const u8 {
+        self.start.wrapping_offset(offset * self.element as isize)
+    }
+}
+
+impl Strided<'_> {
+    /// How many rows there are: of all dimensions but the last.
+    pub fn row_count(&self) -> usize {
+        self.extents[..self.extents.len() - 1].iter().product()
     }
 
     /// The length of a row and the strides inside it.
@@ -63,110 +58,135 @@ impl Strided<'_> {
         let last = self.extents.len() - 1;
         (self.extents[last], self.from[last], self.to[last])
     }
+
+    /// Calls `row` with the offsets of the rows of these numbers, after asking for their memory where they lie apart. The
+    /// processor itself follows rows that lie one behind the other.
+    #[inline(always)]
+    fn each_row(&self, rows: Range<usize>, [from, to]: [Array; 2], row: impl FnMut(isize, isize)) {
+        let outer = self.extents.len().checked_sub(2);
+        let apart = |strides: &[isize], array: &Array| {
+            let far = |at: usize| strides[at].unsigned_abs() * array.element >= LINE;
+            outer.is_some_and(|at| strides[at] != self.extents[at + 1] as isize && far(at))
+        };
+        let (from_apart, to_apart) = (apart(self.from, &from), apart(self.to, &to));
+        let fetch = |source: isize, target: isize| {
+            if from_apart {
+                prefetch_early(from.at(source), from.row);
+            }
+            if to_apart {
+                prefetch_early(to.at(target), to.row);
+            }
+        };
+        Rows::new(self, rows).visit_all(from.row.max(to.row), fetch, row);
+    }
 }
 
-/// Asks for the line at an address, wherever that is.
-#[inline(always)]
-fn soon<T>(place: *const T) {
-    prefetch(place.cast(), 1);
-}
-
-/// Copies a box of elements of so many bytes.
+/// Copies rows of a box of elements of so many bytes.
 ///
 /// # Safety
-/// All elements of the box are valid for reading from `from` and for writing to `to`, the two do not overlap, and nobody
-/// else uses the target meanwhile.
-pub(crate) unsafe fn copy(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+/// All elements of these rows are valid for reading from `from` and for writing to `to`, which is where the whole box has its
+/// first element; the two do not overlap, and nobody else uses the target meanwhile.
+pub(crate) unsafe fn copy(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     let (length, from_stride, to_stride) = shape.row();
     // SAFETY: passed on from the caller; rows and strides stay inside the box.
     unsafe {
         if (from_stride, to_stride) == (1, 1) {
             let bytes = length * element;
             return match bytes {
-                2 => copy_rows::<2>(shape, element, from, to),
-                4 => copy_rows::<4>(shape, element, from, to),
-                6 => copy_rows::<6>(shape, element, from, to),
-                8 => copy_rows::<8>(shape, element, from, to),
-                12 => copy_rows::<12>(shape, element, from, to),
-                16 => copy_rows::<16>(shape, element, from, to),
-                20 => copy_rows::<20>(shape, element, from, to),
-                24 => copy_rows::<24>(shape, element, from, to),
-                32 => copy_rows::<32>(shape, element, from, to),
-                _ if bytes < LONG => copy_elements(shape, element, from, to),
+                2 => copy_rows::<2>(shape, rows, element, from, to),
+                4 => copy_rows::<4>(shape, rows, element, from, to),
+                6 => copy_rows::<6>(shape, rows, element, from, to),
+                8 => copy_rows::<8>(shape, rows, element, from, to),
+                12 => copy_rows::<12>(shape, rows, element, from, to),
+                16 => copy_rows::<16>(shape, rows, element, from, to),
+                20 => copy_rows::<20>(shape, rows, element, from, to),
+                24 => copy_rows::<24>(shape, rows, element, from, to),
+                32 => copy_rows::<32>(shape, rows, element, from, to),
+                _ if bytes < LONG => copy_elements(shape, rows, element, from, to),
                 _ if bytes >= STREAMED && shape.extents.iter().product::<usize>() * element >= LARGE => {
-                    stream_long_rows(shape, element, from, to)
+                    stream_long_rows(shape, rows, element, from, to)
                 }
-                _ => copy_long_rows(shape, element, from, to),
+                _ => copy_long_rows(shape, rows, element, from, to),
             };
         }
-        copy_elements(shape, element, from, to);
+        copy_elements(shape, rows, element, from, to);
     }
 }
 
 /// # Safety
 /// As [`copy`], for rows of `BYTES` bytes.
-unsafe fn copy_rows<const BYTES: usize>(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+unsafe fn copy_rows<const BYTES: usize>(
+    shape: &Strided,
+    rows: Range<usize>,
+    element: usize,
+    from: *const u8,
+    to: *mut u8,
+) {
     let size = element as isize;
-    let (from_ahead, to_ahead) = shape.ahead();
-    shape.rows(|source, target| {
-        soon(from.wrapping_offset((source + from_ahead) * size));
-        soon(to.wrapping_offset((target + to_ahead) * size));
-        // SAFETY: the row lies inside the box.
+    let arrays = [from, to.cast_const()].map(|start| Array { start, element, row: BYTES });
+    shape.each_row(rows, arrays, |source, target| {
+        // SAFETY: it is one of the rows.
         unsafe {
-            let row = from.offset(source * size).cast::<[u8; BYTES]>().read_unaligned();
-            to.offset(target * size).cast::<[u8; BYTES]>().write_unaligned(row);
+            let row = from.wrapping_offset(source * size).cast::<[u8; BYTES]>().read_unaligned();
+            to.wrapping_offset(target * size).cast::<[u8; BYTES]>().write_unaligned(row);
         }
     });
 }
 
 /// # Safety
 /// As [`copy`], for rows without gaps.
-unsafe fn stream_long_rows(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+unsafe fn stream_long_rows(
+    shape: &Strided,
+    rows: Range<usize>,
+    element: usize,
+    from: *const u8,
+    to: *mut u8,
+) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    shape.rows(|source, target| {
-        // SAFETY: the row lies inside the box.
-        unsafe { stream_piece(from.offset(source * size), to.offset(target * size), bytes) };
+    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+        // SAFETY: it is one of the rows.
+        unsafe {
+            stream_piece(from.wrapping_offset(source * size), to.wrapping_offset(target * size), bytes)
+        };
     });
     settle();
 }
 
 /// # Safety
 /// As [`copy`], for rows without gaps.
-unsafe fn copy_long_rows(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+unsafe fn copy_long_rows(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     let (size, bytes) = (element as isize, shape.row().0 * element);
-    shape.rows(|source, target| {
-        // SAFETY: the row lies inside the box.
-        unsafe { to.offset(target * size).copy_from_nonoverlapping(from.offset(source * size), bytes) };
+    Rows::new(shape, rows).visit(usize::MAX, |source, target| {
+        let (from, to) = (from.wrapping_offset(source * size), to.wrapping_offset(target * size));
+        // SAFETY: it is one of the rows.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     });
 }
 
 /// # Safety
 /// As [`copy`].
-unsafe fn copy_elements(shape: &Strided, element: usize, from: *const u8, to: *mut u8) {
+unsafe fn copy_elements(shape: &Strided, rows: Range<usize>, element: usize, from: *const u8, to: *mut u8) {
     // SAFETY: passed on from the caller.
     unsafe {
         match element {
-            1 => copy_each::<u8>(shape, from.cast(), to.cast()),
-            2 => copy_each::<u16>(shape, from.cast(), to.cast()),
-            4 => copy_each::<u32>(shape, from.cast(), to.cast()),
-            _ => copy_each::<u64>(shape, from.cast(), to.cast()),
+            1 => copy_each::<u8>(shape, rows, from.cast(), to.cast()),
+            2 => copy_each::<u16>(shape, rows, from.cast(), to.cast()),
+            4 => copy_each::<u32>(shape, rows, from.cast(), to.cast()),
+            _ => copy_each::<u64>(shape, rows, from.cast(), to.cast()),
         }
     }
 }
 
 /// # Safety
 /// As [`copy`], for elements of type `T`.
-unsafe fn copy_each<T: Copy>(shape: &Strided, from: *const T, to: *mut T) {
+unsafe fn copy_each<T: Copy>(shape: &Strided, rows: Range<usize>, from: *const T, to: *mut T) {
     let (length, from_stride, to_stride) = shape.row();
-    let (from_ahead, to_ahead) = shape.ahead();
-    shape.rows(|source, target| {
-        soon(from.wrapping_offset(source + from_ahead));
-        soon(to.wrapping_offset(target + to_ahead));
+    shape.each_row(rows, [Array::of(from, length), Array::of(to, length)], |source, target| {
         for index in 0..length as isize {
-            // SAFETY: the element lies inside the box.
+            // SAFETY: the element is one of the rows'.
             unsafe {
-                let value = from.offset(source + index * from_stride).read_unaligned();
-                to.offset(target + index * to_stride).write_unaligned(value);
+                let value = from.wrapping_offset(source + index * from_stride).read_unaligned();
+                to.wrapping_offset(target + index * to_stride).write_unaligned(value);
             }
         }
     });
@@ -204,10 +224,8 @@ pub(crate) unsafe fn add(shape: &Strided, dtype: DType, from: *const u8, to: *mu
 /// As [`add`].
 unsafe fn add_each<T: Stored>(shape: &Strided, from: *const T, to: *mut T::Wide) {
     let (length, from_stride, to_stride) = shape.row();
-    let (from_ahead, to_ahead) = shape.ahead();
-    shape.rows(|source, target| {
-        soon(from.wrapping_offset(source + from_ahead));
-        soon(to.wrapping_offset(target + to_ahead));
+    let arrays = [Array::of(from, length), Array::of(to, length)];
+    shape.each_row(0..shape.row_count(), arrays, |source, target| {
         // SAFETY: all elements lie inside the box; one after the other, because they may be added to the same sum.
         unsafe {
             let (from, to) = (from.offset(source), to.offset(target));
@@ -294,7 +312,13 @@ mod tests {
                 let mut target = vec![0xee; 1200 * element];
                 // SAFETY: all offsets are below 1200 and the vectors are distinct.
                 unsafe {
-                    copy(&shape, element, source.as_ptr().add(start as usize * element), target.as_mut_ptr());
+                    copy(
+                        &shape,
+                        0..shape.row_count(),
+                        element,
+                        source.as_ptr().add(start as usize * element),
+                        target.as_mut_ptr(),
+                    );
                 }
                 let mut expected = vec![0xee; 1200 * element];
                 for (from, to) in offsets(extents, from).into_iter().zip(offsets(extents, to)) {
@@ -314,7 +338,7 @@ mod tests {
         let shape =
             Strided { extents: &[rows, length], from: &[pitch as isize, 1], to: &[length as isize, 1] };
         // SAFETY: both vectors have room for all rows.
-        unsafe { copy(&shape, 4, source.as_ptr().cast(), target.as_mut_ptr().cast()) };
+        unsafe { copy(&shape, 0..rows, 4, source.as_ptr().cast(), target.as_mut_ptr().cast()) };
         let right = |(at, &value): (usize, &u32)| value == (at / length * pitch + at % length) as u32;
         assert!(target.iter().enumerate().all(right));
     }

@@ -45,7 +45,9 @@ fn a_plan_that_is_used_again_allocates_nothing() {
         assert!(exchange.is_direct());
         let mut calls = || {
             exchange.forward(&part, &mut padded).unwrap();
+            exchange.refresh(&mut padded).unwrap();
             exchange.adjoint(&padded, &mut gradient).unwrap();
+            exchange.adjoint_within(&mut padded).unwrap();
             exchange
                 .begin(&[bytemuck::cast_slice(&part)], &mut [bytemuck::cast_slice_mut(&mut padded)])
                 .unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use unisono::halo::{Exchange, ExchangeOptions, Plan};
+use unisono::halo::{Boundary, Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
 use unisono::testing::{spawn, spawn_on_hosts};
 use unisono::{DType, Group, ReduceOp};
 
@@ -39,6 +39,7 @@ fn check(group: &Group, case: &Case, direct: bool, name: &str) {
         let y: Vec<f64> = (0..padded.len()).map(|_| random.value() + group.rank() as f64).collect();
         let mut gradient = vec![f64::NAN; part.len()];
         exchange.adjoint(&y, &mut gradient).unwrap();
+        summed_within(group, &mut exchange, (&y, &gradient), name);
         let linear = needed.indices().map(|index| x.at(&index, edges, true));
         let forward: Vec<f64> = linear.zip(&y).map(|(value, y)| value * y).collect();
         let backward: Vec<f64> = part.iter().zip(&gradient).map(|(x, gradient)| x * gradient).collect();
@@ -68,6 +69,22 @@ fn refreshed(group: &Group, exchange: &mut Exchange, (part, padded): (&[f64], &[
         exchange.refresh(&mut array).unwrap();
         let same = array.iter().zip(padded).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "{name}: {array:?} is not {padded:?}");
+    }
+}
+
+/// The adjoint inside of the padded array has the same bits, where every rank's part is all there.
+fn summed_within(group: &Group, exchange: &mut Exchange, (y, gradient): (&[f64], &[f64]), name: &str) {
+    let (own, needed) = (exchange.plan().own().clone(), exchange.plan().needed().clone());
+    let mut all_there = [i32::from(own.intersect(&needed) == own)];
+    group.all_reduce(&mut all_there, ReduceOp::Min).unwrap();
+    if all_there[0] == 1 {
+        let mut array = y.to_vec();
+        exchange.adjoint_within(&mut array).unwrap();
+        for (index, expected) in own.indices().zip(gradient) {
+            let inside: Vec<i64> = index.iter().zip(needed.start()).map(|(at, start)| at - start).collect();
+            let sum = array[offset(&needed.shape(), &inside)];
+            assert_eq!(sum.to_bits(), expected.to_bits(), "{name}: {index:?} of {own}");
+        }
     }
 }
 
@@ -103,6 +120,46 @@ fn two_thousand_random_cases_equal_one_process() {
     }
     let done = done.into_inner();
     assert!(done >= 2000, "only {done} cases had windows that fit");
+}
+
+/// Parcels of many pieces, which are packed and unpacked in turns: uneven parts, two fields, and neighbours that are late.
+#[test]
+fn large_halos_are_refreshed_by_the_piece() {
+    spawn(4, |group| {
+        let grid = Grid::parse("h=2,w=2", 4).unwrap();
+        let layout = Layout::new(&grid, &[40, 61, 83], &[("h", 1), ("w", 2)]).unwrap();
+        let wide = Window { kernel: 12, padding: (7, 4), ..Window::IDENTITY };
+        let windows = [Window::IDENTITY, wide, wide];
+        let edges = [Edges::default(), Edges::both(Boundary::Reflect), Edges::both(Boundary::Periodic)];
+        let plan = Plan::window(&layout, &windows, &edges, None, group.rank()).unwrap();
+        let (own, needed) = (plan.own().clone(), plan.needed().clone());
+        assert!(plan.sources().any(|(_, elements)| elements * 16 > 100_000), "several pieces");
+        let options = ExchangeOptions { fields: 2, ..ExchangeOptions::of(DType::F64) };
+        let mut exchange = Exchange::new(&group, plan, options).unwrap();
+        for round in 0..20 {
+            let mut random = Random::new(100 * round + group.rank() as u64);
+            let parts = [0, 1].map(|_| (0..own.elements()).map(|_| random.value()).collect::<Vec<f64>>());
+            let mut expected = [0, 1].map(|_| vec![0.0f64; needed.elements()]);
+            let bytes = parts.each_ref().map(|part| bytemuck::cast_slice::<f64, u8>(part));
+            exchange
+                .forward_fields(&bytes, &mut expected.each_mut().map(|x| bytemuck::cast_slice_mut(x)))
+                .unwrap();
+            let mut arrays = expected.clone();
+            for (array, part) in arrays.iter_mut().zip(&parts) {
+                array.fill(f64::NAN);
+                for (index, value) in own.indices().zip(part) {
+                    let inside: Vec<i64> =
+                        index.iter().zip(needed.start()).map(|(at, start)| at - start).collect();
+                    array[offset(&needed.shape(), &inside)] = *value;
+                }
+            }
+            if round as usize % 5 == group.rank() {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            exchange.refresh_fields(&mut arrays.each_mut().map(|x| bytemuck::cast_slice_mut(x))).unwrap();
+            assert_eq!(arrays, expected, "round {round}");
+        }
+    });
 }
 
 #[test]

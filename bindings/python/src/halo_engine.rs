@@ -15,6 +15,7 @@ pub(crate) enum Step {
     Forward,
     Refresh,
     Adjoint,
+    AdjointWithin,
     Begin,
     BeginAdjoint,
     End,
@@ -119,6 +120,7 @@ fn on_host(
         Step::Forward => exchange.forward_fields(&inputs, &mut outputs),
         Step::Refresh => exchange.refresh_fields(&mut outputs),
         Step::Adjoint => exchange.adjoint_fields(&inputs, &mut outputs),
+        Step::AdjointWithin => exchange.adjoint_fields_within(&mut outputs),
         Step::Begin => exchange.begin(&inputs, &mut outputs),
         Step::BeginAdjoint => exchange.begin_adjoint(&inputs, &mut outputs),
         Step::End => exchange.end(&mut outputs),
@@ -147,6 +149,10 @@ fn on_device(
         Step::Forward => exchange.forward(&inputs, &outputs),
         Step::Refresh => exchange.refresh(&outputs),
         Step::Adjoint => exchange.adjoint(&inputs, &outputs),
+        Step::AdjointWithin => {
+            exchange.skip_call();
+            Err(elsewhere("in the processor's memory", operation))
+        }
         Step::Begin => exchange.begin(&inputs, &outputs),
         Step::BeginAdjoint => exchange.begin_adjoint(&inputs, &outputs),
         Step::End => exchange.end(&outputs),

@@ -148,6 +148,15 @@ impl HaloExchange {
         self.run(py, (Step::Adjoint, "halo adjoint"), timeout, &padded, &parts)
     }
 
+    fn adjoint_within(
+        &self,
+        py: Python<'_>,
+        padded: Vec<Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.run(py, (Step::AdjointWithin, "halo adjoint"), timeout, &[], &padded)
+    }
+
     fn begin(
         &self,
         py: Python<'_>,

@@ -143,6 +143,33 @@ def test_indices_here_and_in_the_whole():
         assert grid.coordinates_of(2) == {"h": 1, "w": 0} and grid.rank_at(h=1, w=0) == 2
 
 
+@pytest.mark.parametrize("kernel, stride, padding", [(3, 1, [(1, 1), (2, 0)]), (1, 3, 0)])
+@pytest.mark.parametrize("boundary", MODES)
+def test_an_adjoint_that_may_overwrite_gives_the_same_bits(kernel, stride, padding, boundary):
+    def rank(grid):
+        array = uni.GlobalArray((2, 13, 11), grid, split={"h": 1, "w": 2})
+        window = array.window((kernel, kernel), stride, padding, boundary=boundary, dims=(1, 2))
+        # With a stride, some rows are needed by nobody, and of some ranks alone.
+        inside = all(min(pair) >= 0 for pair in window.halos)
+        assert inside or stride > 1
+        for dtype in (np.float32, np.float64, np.float16, np.int64):
+            random = np.random.default_rng(grid.rank)
+            gradients = [(9 * random.normal(size=window.padded_shape)).astype(dtype) for _ in range(2)]
+            expected = window.adjoint(gradients)
+            copies = [one.copy() for one in gradients]
+            made = window.adjoint(copies, overwrite=True)
+            for one, copy, right in zip(made, copies, expected, strict=True):
+                assert one.shape == right.shape and one.tobytes() == right.tobytes()
+                if dtype == np.float16 or not inside:
+                    assert not np.shares_memory(one, copy), "no view where it cannot be one"
+                else:
+                    assert np.shares_memory(one, copy)
+            assert np.array_equal(window.adjoint(gradients[0], overwrite=True), expected[0])
+
+    with uni.local_grid(h=2, w=3) as grid:
+        grid.run(rank)
+
+
 def test_torch_tensors_stay_tensors():
     torch = pytest.importorskip("torch")
 

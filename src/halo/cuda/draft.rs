@@ -117,14 +117,13 @@ impl Draft {
     pub fn sums(&self, arrived: impl Fn(usize) -> Origin) -> (Program, Program, usize) {
         let (element, wide) = (self.dtype.size(), wide_size(self.dtype));
         let (mut early, mut late, mut waiting) = (Program::default(), Program::default(), 0);
-        let (shape, elements) = (self.plan.own().shape(), self.plan.own().elements());
+        let shape = self.plan.own().shape();
         let kept = Origin::Array(2 * self.fields as u32);
         for field in 0..self.fields {
             let local = |common| Contribution { common, origin: self.input(field), skip: 0 };
             let mut contributions: Vec<Contribution> = self.plan.local.iter().map(local).collect();
             // As on the processor: a box that has every element comes first, where sums are of the elements' own type.
-            let whole = contributions.iter().position(|one| one.common.covers(elements));
-            if let Some(whole) = whole.filter(|_| wide == element) {
+            if let Some(whole) = self.plan.first_of_sums().filter(|_| wide == element) {
                 contributions[..=whole].rotate_right(1);
             }
             for (lane, &member) in self.members.iter().enumerate() {

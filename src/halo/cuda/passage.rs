@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use super::super::loads::{Packed, Unpacked};
 use super::super::neighbours::Begun;
 use super::super::wire::{Neighbour, Wire};
 use super::piece::Origin;
@@ -189,18 +190,20 @@ impl Passage {
         let Errand { group, call, begun, dtype, fingerprint } = errand;
         if matches!(way, Way::Direct { .. }) {
             stream.wait(&|| patient(call))?;
-            return wire.send(group, call, (begun, dtype, fingerprint), |_| (TOKEN, TOKEN), |_, _| ());
+            let mut tokens = Packed(|_| (TOKEN, TOKEN), |_, _: &mut [u8]| ());
+            return wire.send(group, call, (begun, dtype, fingerprint), &mut tokens, false);
         }
         let start = memory.address() + u64::from(*parity) * *flip as u64;
         let mut copied = Ok(());
         let lengths = |lane: usize| (lanes[lane].to, lanes[lane].from);
-        wire.send(group, call, (begun, dtype, fingerprint), lengths, |lane, room| {
+        let pack = |lane: usize, room: &mut [u8]| {
             let from = start + places[lane] as u64;
             // SAFETY: the room and the packed parcel are this rank's until it has waited for the copy.
             let copy = unsafe { stream.copy(room.as_mut_ptr().addr() as u64, from, room.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
-        })?;
+        };
+        wire.send(group, call, (begun, dtype, fingerprint), &mut Packed(lengths, pack), false)?;
         copied
     }
 
@@ -209,16 +212,18 @@ impl Passage {
         let Passage { lanes, wire, way, .. } = self;
         let Errand { group, call, begun, .. } = errand;
         let Way::Staged { memory, places } = way else {
-            return wire.receive(group, call, begun, (|_| TOKEN, false), |_, _| ());
+            return wire.receive(group, call, begun, &mut Unpacked(|_| TOKEN, |_, _: &[u8]| ()), false);
         };
         let mut copied = Ok(());
-        wire.receive(group, call, begun, (|lane: usize| lanes[lane].from, false), |lane, bytes| {
+        let unpack = |lane: usize, bytes: &[u8]| {
             let (from, to) = (bytes.as_ptr().addr() as u64, memory.address() + places[lane] as u64);
             // SAFETY: the bytes are lent and the memory is this rank's until it has waited for the copy.
             let copy = unsafe { stream.copy(to, from, bytes.len()) };
             let done = copy.and_then(|()| stream.synchronize());
             copied = std::mem::replace(&mut copied, Ok(())).and(done);
-        })?;
+        };
+        let lengths = |lane: usize| lanes[lane].from;
+        wire.receive(group, call, begun, &mut Unpacked(lengths, unpack), false)?;
         copied
     }
 

@@ -2,12 +2,23 @@
 //!
 //! A lane is handed over by two counters. The sender fills it and publishes a number; the receiver empties it and takes that
 //! number; only then may the sender fill it again. Each rings the other's bell, which never goes away, so that a lane may.
+//!
+//! A load is [`STEPS`] numbers. The sender may publish some of them before the rest is filled; then that share of the bytes is
+//! the receiver's to read. Bells ring when all is there: who has nothing else to do waits for the whole load.
 
 use std::sync::Arc;
 
 use super::futex::{AtomicU32, Ordering};
 use super::{Arena, Seat, flag};
 use crate::error::Result;
+
+/// The numbers from one load of a lane to the next.
+pub(crate) const STEPS: u32 = 256;
+
+/// The part of a load of so many bytes that is there after these of its steps.
+fn share(bytes: usize, steps: u32) -> usize {
+    (bytes as u128 * u128::from(steps) / u128::from(STEPS)) as usize
+}
 
 /// A counter on cache lines of its own.
 #[repr(C, align(128))]
@@ -23,6 +34,12 @@ struct Handover {
 impl Handover {
     fn is_published(&self, number: u32) -> bool {
         flag::reached(self.published.0.load(Ordering::Acquire), number)
+    }
+
+    /// How many steps of the load that ends with this number are there.
+    fn steps_of(&self, number: u32) -> u32 {
+        let steps = self.published.0.load(Ordering::Acquire).wrapping_sub(number.wrapping_sub(STEPS));
+        if (steps as i32) < 0 { 0 } else { steps.min(STEPS) }
     }
 
     fn publish(&self, number: u32) {
@@ -62,6 +79,8 @@ struct OutLane {
     to: usize,
     /// The number that was published last.
     last: u32,
+    /// Bytes of the load that is being filled.
+    filled: usize,
 }
 
 impl Outbox {
@@ -82,7 +101,7 @@ impl Outbox {
             let offset = start + place;
             // SAFETY: the memory was just reserved, and nobody else knows of it yet.
             unsafe { seat.arena.range(offset, HEAD).write_bytes(0, HEAD) };
-            OutLane { offset, bytes, to, last: 0 }
+            OutLane { offset, bytes, to, last: 0, filled: 0 }
         };
         let lanes = lanes.iter().zip(&places).map(lane).collect();
         Ok(Outbox { seat: seat.clone(), start, bytes: end, lanes })
@@ -99,16 +118,34 @@ impl Outbox {
         handover(&self.seat.arena, lane.offset).is_taken(lane.last)
     }
 
-    /// Lets `fill` write so many bytes, and publishes them. The lane must be free.
-    pub fn send(&mut self, lane: usize, number: u32, bytes: usize, fill: impl FnOnce(&mut [u8])) {
-        assert!(self.is_free(lane) && bytes <= self.lanes[lane].bytes);
+    /// Lets `fill` write the rest of a load of so many bytes, or the next piece of it, and publishes what is there: `fill`
+    /// says how many bytes of the load are. Gives the same. The load ends with `number`; the lane must be free for its
+    /// first piece.
+    pub fn send(
+        &mut self,
+        lane: usize,
+        number: u32,
+        bytes: usize,
+        fill: impl FnOnce(usize, &mut [u8]) -> usize,
+    ) -> usize {
+        let free = self.is_free(lane);
         let lane = &mut self.lanes[lane];
-        let data = self.seat.arena.range(lane.offset + HEAD, bytes);
-        // SAFETY: the receiver has taken the last number and does not touch the data until the next is published.
-        fill(unsafe { std::slice::from_raw_parts_mut(data, bytes) });
-        lane.last = number;
-        handover(&self.seat.arena, lane.offset).publish(number);
-        self.seat.arena.place(lane.to).bell.ring();
+        assert!((free || lane.filled > 0) && lane.filled <= bytes && bytes <= lane.bytes);
+        let data = self.seat.arena.range(lane.offset + HEAD + lane.filled, bytes - lane.filled);
+        // SAFETY: the receiver has taken the last load, and of this one touches only what has been published.
+        let filled = fill(lane.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - lane.filled) });
+        assert!(lane.filled <= filled && filled <= bytes);
+        let handover = handover(&self.seat.arena, lane.offset);
+        if filled == bytes {
+            (lane.last, lane.filled) = (number, 0);
+            handover.publish(number);
+            self.seat.arena.place(lane.to).bell.ring();
+        } else {
+            lane.filled = filled;
+            let steps = (filled as u128 * u128::from(STEPS) / bytes as u128) as u32;
+            handover.publish(number.wrapping_sub(STEPS).wrapping_add(steps));
+        }
+        filled
     }
 }
 
@@ -154,20 +191,36 @@ impl Inbox {
         Inbox { seat: seat.clone(), lanes: lanes.map(lane).collect() }
     }
 
-    /// Whether the sender has published this number.
+    /// Whether the sender has published all of the load that ends with this number.
     pub fn is_ready(&self, lane: usize, number: u32) -> bool {
         handover(&self.seat.arena, self.lanes[lane].offset).is_published(number)
     }
 
-    /// Lets `read` see so many bytes that were published with this number, and takes them.
-    pub fn receive(&self, lane: usize, number: u32, bytes: usize, read: impl FnOnce(&[u8])) {
-        let InLane { offset, bytes: room, from } = self.lanes[lane];
-        assert!(self.is_ready(lane, number) && bytes <= room);
-        let data = self.seat.arena.range(offset + HEAD, bytes);
-        // SAFETY: the sender has published the number and does not touch the data until it is taken.
-        read(unsafe { std::slice::from_raw_parts(data, bytes) });
+    /// Lets `read` see what is there of a load of so many bytes that ends with this number, from the byte `done` on and not
+    /// beyond `limit`; gives what `read` does.
+    pub fn look(
+        &self,
+        lane: usize,
+        number: u32,
+        bytes: usize,
+        (done, limit): (usize, usize),
+        read: impl FnOnce(&[u8]) -> usize,
+    ) -> usize {
+        let InLane { offset, bytes: room, .. } = self.lanes[lane];
+        let there = share(bytes, handover(&self.seat.arena, offset).steps_of(number)).min(limit);
+        assert!(bytes <= room);
+        if there <= done {
+            return done;
+        }
+        let data = self.seat.arena.range(offset + HEAD + done, there - done);
+        // SAFETY: the sender has published these bytes and does not touch them until the load is taken.
+        read(unsafe { std::slice::from_raw_parts(data, there - done) })
+    }
+
+    /// Takes the load that ends with this number: the sender may fill the lane again.
+    pub fn take(&self, lane: usize, number: u32) {
         self.forget(lane, number);
-        self.seat.arena.place(from).bell.ring();
+        self.seat.arena.place(self.lanes[lane].from).bell.ring();
     }
 
     /// Takes a number without looking at it.
@@ -190,16 +243,46 @@ mod tests {
         for _ in 0..3 {
             let mut outbox = Outbox::new(one, &[(1, 1000), (1, 0)]).unwrap();
             let inbox = Inbox::new(other, [(0, outbox.offset(0), 1000)].into_iter());
-            for number in 1..5 {
+            let fill = |value: u8, most: usize| {
+                move |done: usize, room: &mut [u8]| {
+                    let bytes = room.len().min(most);
+                    room[..bytes].fill(value);
+                    done + bytes
+                }
+            };
+            for load in 1..5 {
+                let number = load * STEPS;
                 assert!(outbox.is_free(0) && !inbox.is_ready(0, number));
-                outbox.send(0, number, 7, |bytes| bytes.fill(number as u8));
-                assert!(!outbox.is_free(0));
-                inbox.receive(0, number, 7, |bytes| assert_eq!(bytes, [number as u8; 7]));
+                assert_eq!(outbox.send(0, number, 7, fill(load as u8, 7)), 7);
+                assert!(!outbox.is_free(0) && inbox.is_ready(0, number));
+                let seen = |bytes: &[u8]| {
+                    assert_eq!(bytes, [load as u8; 7]);
+                    7
+                };
+                assert_eq!(inbox.look(0, number, 7, (0, 7), seen), 7);
+                inbox.take(0, number);
             }
-            outbox.send(0, 5, 1000, |bytes| bytes.fill(9));
+            let number = 5 * STEPS;
+            let mut done = 0;
+            while done < 1000 {
+                let filled = outbox.send(0, number, 1000, fill(9, 90));
+                let mut seen = 0;
+                done = inbox.look(0, number, 1000, (done, 1000), |bytes| {
+                    assert!(bytes.iter().all(|&byte| byte == 9), "only what is there");
+                    seen = bytes.len();
+                    done + seen
+                });
+                assert!(done <= filled && done + 1000usize.div_ceil(STEPS as usize) >= filled);
+                assert_eq!(inbox.is_ready(0, number), filled == 1000);
+                assert!(!outbox.is_free(0) || filled < 1000);
+            }
             drop(outbox);
             let beyond = one.reserve(4097).unwrap();
-            inbox.receive(0, 5, 1000, |bytes| assert!(bytes.iter().all(|&byte| byte == 9), "still there"));
+            inbox.look(0, number, 1000, (0, 1000), |bytes| {
+                assert!(bytes.iter().all(|&byte| byte == 9), "still there");
+                bytes.len()
+            });
+            inbox.take(0, number);
             one.give_back(beyond, 1);
         }
         let again = one.reserve(1 << 20).unwrap();

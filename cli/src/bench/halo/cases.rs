@@ -58,7 +58,7 @@ impl ExchangeCases {
     pub(super) fn halos_alone(mut self) -> HaloCases {
         self.arrays.padded.clone_from(&self.arrays.expected);
         let elements: usize = self.arrays.exchange.plan().sources().map(|(_, elements)| elements).sum();
-        HaloCases { x: vec![1.0; elements], y: vec![0.0; elements], arrays: self.arrays }
+        HaloCases { x: vec![1.0; elements], y: vec![0.0; elements], arrays: self.arrays, room: Vec::new() }
     }
 }
 
@@ -109,10 +109,12 @@ pub(super) struct HaloCases {
     /// As many bytes as this rank receives, in a row.
     x: Vec<f32>,
     y: Vec<f32>,
+    /// What was picked without an exchange.
+    room: Vec<u8>,
 }
 
 impl HaloCases {
-    pub(super) const NAMES: [&str; 2] = ["copy", "refresh"];
+    pub(super) const NAMES: [&str; 3] = ["copy", "alone", "refresh"];
 }
 
 impl Cases for HaloCases {
@@ -130,17 +132,24 @@ impl Cases for HaloCases {
     fn call(&mut self, case: usize) -> Result<()> {
         match case {
             0 => Kernel::Copy.run(black_box(&mut self.y), black_box(&self.x)),
+            1 => self.arrays.exchange.copy_alone(black_box(&mut self.arrays.padded), &mut self.room)?,
             _ => self.arrays.exchange.refresh(black_box(&mut self.arrays.padded))?,
         }
         Ok(())
     }
 
     fn is_right(&mut self, case: usize, _calls: usize) -> bool {
-        if case == 0 { self.y == self.x } else { self.arrays.padded == self.arrays.expected }
+        let Arrays { exchange, padded, expected, .. } = &mut self.arrays;
+        match case {
+            0 => self.y == self.x,
+            // Only halos have changed: the exchange brings them back.
+            1 => padded != expected && exchange.refresh(padded).is_ok() && padded == expected,
+            _ => padded == expected,
+        }
     }
 
     fn waits(&self, case: usize) -> bool {
-        case == 1
+        case == 2
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
         ("forward / copy of the padded bytes", "exchange", "forward", "copy", Some(0.6)),
         ("adjoint / copy of the part's bytes", "exchange", "adjoint", "copy_part", None),
         ("halos in place / copy of their bytes", "halo", "refresh", "copy", None),
+        ("halos in place / the copies alone", "halo", "refresh", "alone", None),
         ("forward, then work / work", "overlap", "one_after_the_other", "work", None),
         ("forward behind work / work", "overlap", "overlapped", "work", None),
     ];

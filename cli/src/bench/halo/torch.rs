@@ -60,8 +60,13 @@ impl Memory {
         })
     }
 
-    /// Of what the image takes, the part that a rank of many has.
+    /// Of what one process takes, the part that a rank of many does.
     fn share(&self) -> f64 {
+        self.shared / self.alone
+    }
+
+    /// The same of what the image takes.
+    fn share_beyond(&self) -> f64 {
         self.shared_beyond / self.alone_beyond
     }
 }
@@ -115,16 +120,16 @@ pub(super) fn table(measured: &Measured) -> String {
         let mebibytes = |bytes: f64| Size(((bytes / f64::from(1 << 20)).round() as usize) << 20);
         let side = measured.side;
         text += &format!(
-            "memory for a training step on {side} x {side}, beyond what the process has before: {} alone, at most {} on each \
-             of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
-             with the interpreter and the libraries: {} and {}: {:.2}\n",
-            mebibytes(memory.alone_beyond),
-            mebibytes(memory.shared_beyond),
-            memory.share(),
-            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            "memory for a training step of a U-Net on {side} x {side}, the most that a process has had: {} alone, at most {} \
+             on each of {MANY} ranks: {:.2}, wanted ≤ {WANTED_MEMORY} {};\n\
+             without the interpreter and the libraries: {} and {}: {:.2}\n",
             mebibytes(memory.alone),
             mebibytes(memory.shared),
-            memory.shared / memory.alone,
+            memory.share(),
+            if memory.share() <= WANTED_MEMORY { "yes" } else { "NO" },
+            mebibytes(memory.alone_beyond),
+            mebibytes(memory.shared_beyond),
+            memory.share_beyond(),
         );
     }
     text
@@ -142,6 +147,7 @@ pub(super) fn json(measured: &Measured) -> Vec<Json> {
             ("bytes_beyond_start", memory.shared_beyond.into()),
             ("reference_bytes_beyond_start", memory.alone_beyond.into()),
             ("share", memory.share().into()),
+            ("share_beyond_start", memory.share_beyond().into()),
             ("wanted_share", WANTED_MEMORY.into()),
         ])
     }));

@@ -143,20 +143,21 @@ def network() -> Any:
 
 
 def memory(side: int) -> None:
-    """The most memory that a rank has had after a step of training: in all, and beyond a small one."""
+    """The most memory that a rank has had after a step of a U-Net: in all, and beyond a small one."""
     import torch
 
+    from unisono.bench.halo_unet import unet
     from unisono.torch import spatial
 
     world = uni.world()
     grid = uni.Grid(h=2 if world.size % 2 == 0 else 1, w=-1)
     # Small sizes first, so that what libraries keep for themselves is there already.
-    for extent in (8 * world.size, side):
-        module = network()
+    for extent in (32 * world.size, side):
+        module = unet()
         model = module if world.size == 1 else spatial(module, grid)
         before = high_water()
         array = uni.GlobalArray((1, 3, extent, extent), grid)
-        x = torch.from_numpy(_places(array.region))
+        x = torch.from_numpy(_places(array.region) / extent)
         model(x).square().mean().backward()
     peak = high_water()
     for name, value in (("peak", peak), ("beyond", peak - before)):

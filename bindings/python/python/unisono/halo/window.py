@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
 
 
+# Sums of these are made in a wider type.
+_HALVES = ("float16", "bfloat16")
+
+
 class Window:
     """A window over a `GlobalArray`; made by `GlobalArray.window`. Every rank of the grid makes its calls.
 
@@ -90,6 +94,11 @@ class Window:
         return tuple((own[0] - needed[0], needed[1] - own[1]) for own, needed in pairs)
 
     @property
+    def _holds_parts(self) -> bool:
+        """Whether the padded array has all of this rank's part in it."""
+        return 0 not in self.input.local_shape and all(min(pair) >= 0 for pair in self.halos)
+
+    @property
     def neighbours(self) -> dict[int, int]:
         """The ranks that send to this one, and how many elements each."""
         return dict(self._plan.sources)
@@ -127,17 +136,33 @@ class Window:
         self._exchange(arrays, timeout).refresh(arrays, timeout)
         return padded
 
-    def adjoint(self, gradient: Any, out: Any = None, *, timeout: float | None = None) -> Any:
+    def adjoint(
+        self, gradient: Any, out: Any = None, *, overwrite: bool = False, timeout: float | None = None
+    ) -> Any:
         """The adjoint of `forward`, for backpropagation: sums each element over all that forward made of it.
 
         Args:
             gradient: Of the padded array; or a list.
             out: Where to put the result; by default a new array.
+            overwrite: Whether `gradient` is needed no more. Then, where it can be, the result is a view of
+                its inner part: only halos move, and no array is made.
             timeout: Seconds until the call gives up.
 
         Returns:
             The gradient of this rank's part, or a list of them.
         """
+        if overwrite and out is None:
+            arrays = list(gradient) if isinstance(gradient, (list, tuple)) else [gradient]
+            self._check(arrays, self.padded_shape, "halo adjoint")
+            here = all(name_of(one.dtype) not in _HALVES and device_of(one) is None for one in arrays)
+            if here and self._holds_parts:
+                self._exchange(arrays, timeout).adjoint_within(arrays, timeout)
+                inner = tuple(
+                    slice(before, before + length)
+                    for (before, _), length in zip(self.halos, self.input.local_shape, strict=True)
+                )
+                views = [one[inner] for one in arrays]
+                return views if isinstance(gradient, (list, tuple)) else views[0]
         padded, targets = self._arrays(
             gradient, out, self.padded_shape, self.input.local_shape, "halo adjoint"
         )

@@ -36,6 +36,7 @@ class _Convolution(torch.autograd.Function):
         context.bias_sizes = None if bias is None else list(bias.shape)
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
+        context.overlaps = overlaps(window.input.grid) or _on_device(x)
         seams = seams_of(window, len(stride)) if _on_device(x) else None
         if seams is not None:
             return convolved_in_place(x.contiguous(), weight, bias, numbers, seams)
@@ -68,26 +69,32 @@ def _on_device(x: torch.Tensor) -> bool:
 
 
 def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:
-    """The gradients, each computed while the halos for the other one travel."""
-    needs, window = context.needs_input_grad, context.window
-    for_padded = for_x = for_weight = for_bias = None
-    source = x.new_empty(window.padded_shape) if not needs[1] else None
-    exchange = window.begin(x.contiguous()) if needs[1] else None
-    if needs[0]:
-        # The inputs' gradient does not look at the inputs, only at their shape.
-        shaped = x.new_empty(window.padded_shape) if source is None else source
-        for_padded, _, _ = _backward(context, gradient, shaped, weight, (True, False, False))
-    if exchange is not None:
+    """The gradients. One padded array at a time, unless each is to be computed while halos travel."""
+    (for_input, *for_weights), window = context.needs_input_grad[:3], context.window
+    needs = (False, *for_weights)
+    if context.overlaps and for_input and for_weights[0]:
+        exchange = window.begin(x.contiguous())
+        for_padded = _backward(context, gradient, _shaped(x, window), weight, (True, False, False))[0]
         source = exchange.end()
-    adjoint = window.begin_adjoint(for_padded.contiguous()) if for_padded is not None else None
-    # What is under way has been copied.
-    for_padded = None
-    if needs[1] or needs[2]:
-        assert source is not None
-        _, for_weight, for_bias = _backward(context, gradient, source, weight, (False, needs[1], needs[2]))
-    if adjoint is not None:
-        for_x = adjoint.end()
+        adjoint = window.begin_adjoint(for_padded.contiguous())
+        # What is under way has been copied.
+        del for_padded
+        _, for_weight, for_bias = _backward(context, gradient, source, weight, needs)
+        return adjoint.end(), for_weight, for_bias
+    for_x = for_weight = for_bias = None
+    if any(for_weights):
+        source = window.forward(x.contiguous()) if for_weights[0] else _shaped(x, window)
+        _, for_weight, for_bias = _backward(context, gradient, source, weight, needs)
+        del source
+    if for_input:
+        for_padded = _backward(context, gradient, _shaped(x, window), weight, (True, False, False))[0]
+        for_x = window.adjoint(for_padded.contiguous(), overwrite=True)
     return for_x, for_weight, for_bias
+
+
+def _shaped(x: torch.Tensor, window: Window) -> torch.Tensor:
+    """For gradients that do not look at the padded inputs, only at their shape."""
+    return x.new_empty(window.padded_shape)
 
 
 def _backward(

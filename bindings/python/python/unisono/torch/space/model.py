@@ -212,9 +212,9 @@ def spatial(
     Args:
         module: Any module in the processor's or in CUDA memory, with the same parameters on every rank.
         grid: The ranks.
-        overlap: Whether convolutions compute their inner outputs while halos travel. It pays where ranks wait
-            for each other, as between hosts; on one host, pieces cost more than they save. In the way back,
-            gradients are always computed while halos travel.
+        overlap: Whether convolutions compute their inner outputs, and in the way back one gradient, while
+            halos travel. It pays where ranks wait for each other, as between hosts; on one host, pieces
+            cost more than they save. It takes one more padded array of the largest layer.
         compare_every: After how many calls ranks compare some elements of their parameters and buffers, to
             find out whether they have come apart; 0 for never. The first call compares all.
 

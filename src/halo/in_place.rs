@@ -1,0 +1,53 @@
+//! The adjoint inside of the padded arrays: for who needs them no more, it takes no other array and moves only the halos.
+
+use super::adjoint::Sums;
+use super::exchange::Exchange;
+use super::loads::{Parcels, Ways};
+use crate::error::Result;
+use crate::memory::Element;
+use crate::memory::strided::wide_size;
+use crate::transport::Verb;
+
+impl Exchange {
+    /// As [`Exchange::adjoint`], with the same bits, but the sums are where the part lies in `padded`. What is around them is
+    /// left over. It takes a window whose padded arrays hold all of each part, and no half type.
+    ///
+    /// ```
+    /// use unisono::halo::{Edges, Exchange, ExchangeOptions, Grid, Layout, Plan, Window};
+    /// use unisono::{DType, testing};
+    /// testing::spawn(2, |group| {
+    ///     let line = Layout::new(&Grid::parse("x=2", 2).unwrap(), &[4], &[("x", 0)]).unwrap();
+    ///     let windows = [Window { kernel: 3, padding: (1, 1), ..Window::IDENTITY }];
+    ///     let plan = Plan::window(&line, &windows, &[Edges::default()], None, group.rank()).unwrap();
+    ///     let mut exchange = Exchange::new(&group, plan, ExchangeOptions::of(DType::F32)).unwrap();
+    ///     let mut padded = [1.0f32; 4];
+    ///     exchange.adjoint_within(&mut padded).unwrap();
+    ///     assert_eq!(padded[1..3], if group.rank() == 0 { [1.0, 2.0] } else { [2.0, 1.0] });
+    /// });
+    /// ```
+    pub fn adjoint_within<T: Element>(&mut self, padded: &mut [T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.adjoint_fields_within(&mut [bytemuck::cast_slice_mut(padded)])
+    }
+
+    /// As [`Exchange::adjoint_within`], for all fields.
+    pub fn adjoint_fields_within(&mut self, padded: &mut [&mut [u8]]) -> Result<()> {
+        self.check_idle()?;
+        self.check_lengths(padded.iter().map(|x| x.len()), self.plan.needed().elements(), "padded arrays")?;
+        let (plan, group, dtype) = (self.plan.clone(), self.group.clone(), self.dtype);
+        let Some(within) = plan.within.as_ref().filter(|_| wide_size(dtype) == dtype.size()) else {
+            let expected = "a window whose padded arrays hold all of each part, and no half type";
+            return Err(self.refuse(expected, &format!("another one, of {dtype}"), "use adjoint"));
+        };
+        group.call(Verb::HaloAdjoint, |call| {
+            let begun = self.send_padded(call, padded)?;
+            for array in padded.iter_mut() {
+                within.local.iter().for_each(|common| common.add_within(dtype, array));
+            }
+            let ways = Ways::forward(&plan, (&self.sends, &self.receives), (dtype.size(), self.fields));
+            let ways = Ways { from: Parcels(&within.sends, &self.sends), ..ways.reversed() };
+            let mut load = Sums { ways, dtype, sums: &mut [], parts: padded };
+            self.wire.receive(&group, call, begun, &mut load, true)
+        })
+    }
+}
