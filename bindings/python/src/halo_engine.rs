@@ -22,7 +22,7 @@ pub(crate) enum Step {
 }
 
 pub(crate) enum Engine {
-    Host(Exchange),
+    Host(Box<Exchange>),
     Cuda {
         exchange: Box<CudaExchange>,
         /// The outputs of what has begun. They are in order with our streams already: asking for them again would let the

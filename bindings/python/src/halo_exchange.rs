@@ -109,7 +109,7 @@ impl HaloExchange {
         let usual = handle.timeout();
         let handle = handle.with_timeout(limit.unwrap_or(usual));
         let make = || match device {
-            None => Exchange::new(&handle, plan, options).map(Engine::Host),
+            None => Exchange::new(&handle, plan, options).map(Box::new).map(Engine::Host),
             Some(device) => CudaExchange::new(&handle, plan, options, device)
                 .map(|exchange| Engine::Cuda { exchange: Box::new(exchange), begun: Vec::new() }),
         };

@@ -15,7 +15,9 @@ fn every_kernel_compiles() {
     for name in UpdaterChoice::names() {
         let formula = Formula::of(name).unwrap();
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64] {
-            if UpdaterChoice::named(name).unwrap().rule(dtype).is_ok() {
+            // Compiling takes its time: all rules for one type, and some for all types.
+            let some = dtype == DType::F32 || ["add", "adam", "dcasgda"].contains(&name);
+            if some && UpdaterChoice::named(name).unwrap().rule(dtype).is_ok() {
                 let macros = formula.macros(dtype);
                 compiles(&UPDATE, &macros.iter().map(String::as_str).collect::<Vec<_>>());
             }

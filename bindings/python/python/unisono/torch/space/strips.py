@@ -72,13 +72,13 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
         shape = list(array.shape)
         shape[place] = 2 * reach * grid.axes[axis]
         strips = GlobalArray(shape, grid, array.split, {**array.sizes, axis: [2 * reach] * grid.axes[axis]})
-        dims = range(-spatial, 0)
-        numbers = {
-            "kernel": [window.numbers[one][0] for one in dims],
-            "dilation": [window.numbers[one][2] for one in dims],
-            "padding": [window.numbers[one][3] for one in dims],
-        }
-        over = strips.window(dims=range(count - spatial, count), **numbers)
+        numbers = window.numbers[-spatial:]
+        over = strips.window(
+            [one[0] for one in numbers],
+            dilation=[one[2] for one in numbers],
+            padding=[one[3] for one in numbers],
+            dims=range(count - spatial, count),
+        )
         own = array.region[place]
         seams.append(Seam(dim, reach // 2, own.start > 0, own.stop < array.shape[place], over))
     return tuple(seams)
