@@ -250,3 +250,23 @@ def test_gradients_of_gradients_where_ranks_have_nothing(last):
                 # A parameter that only adds has no second gradient: none, or zeros.
                 none = {name: torch.zeros_like(found[name]) for name in found if expected[name] is None}
                 check({**expected, **none}, found, 1e-10)
+
+
+def test_writing_to_a_part_copies_no_gradient():
+    def names(node, found):
+        if node is not None and type(node).__name__ not in found:
+            found.add(type(node).__name__)
+            for before, _ in node.next_functions:
+                names(before, found)
+        return found
+
+    def rank(grid):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(True))
+        y = spatial(net, grid)(torch.rand(1, 1, 4, 8) + grid.rank)
+        y += y * 2
+        found = names(y.local.grad_fn, set())
+        assert "ReluBackward0" in found and "CopySlices" not in found, found
+
+    with uni.local_grid(h=2) as grid:
+        grid.run(rank)

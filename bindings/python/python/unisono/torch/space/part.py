@@ -170,6 +170,26 @@ def unwrap(x: torch.Tensor) -> torch.Tensor:
         return x.as_subclass(torch.Tensor)
 
 
+def origin(x: Part) -> torch.Tensor:
+    """This rank's elements for an operation that may write to them.
+
+    A part is a view of the tensor that it was made from, and where views are written to, autograd copies
+    the gradient twice.
+
+    Args:
+        x: A part.
+
+    Returns:
+        A plain tensor: the one that the part was made from, if they are the same elements.
+    """
+    local = unwrap(x)
+    base: torch.Tensor | None = local._base
+    if base is None or isinstance(base, Part) or base.is_leaf or base.dtype != local.dtype:
+        return local
+    places = ((one.shape, one.stride(), one.storage_offset()) for one in (base, local))
+    return base if next(places) == next(places) else local
+
+
 def whole_shape(x: torch.Tensor) -> torch.Size:
     """The shape of the whole.
 

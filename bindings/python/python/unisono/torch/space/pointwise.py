@@ -10,7 +10,7 @@ from unisono.errors import UsageError
 from unisono.torch.space.dispatch import Function, name_of, parts_in, plain_once, refuse, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import share
-from unisono.torch.space.part import Part, bring, unflattened, unwrap, whole_shape, wrap
+from unisono.torch.space.part import Part, bring, origin, unflattened, unwrap, whole_shape, wrap
 from unisono.torch.space.passes import counts_fully
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
@@ -46,7 +46,7 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
         return binary(function, x, *args, **kwargs)
     if x.hollow:
         return x
-    result = function(unwrap(x), *args, **kwargs)
+    result = function(origin(x), *args, **kwargs)
     return x if writes(function) else wrap(result, x.place, x.flat)
 
 
@@ -70,8 +70,10 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     if first.hollow:
         return args[0] if writes(function) else wrap(unwrap(first).new_empty(target.local_shape), target)
     local = replaced((args, kwargs), lambda one: aligned(one, target), lambda one: plain_aligned(one, target))
-    result = function(*local[0], **local[1])
-    return args[0] if writes(function) else wrap(result, target)
+    if writes(function):
+        function(origin(args[0]), *local[0][1:], **local[1])
+        return args[0]
+    return wrap(function(*local[0], **local[1]), target)
 
 
 def _into_plain(function: Function, *args: Any, **kwargs: Any) -> Any:
