@@ -6,6 +6,9 @@ from compare import compare
 from torch import nn
 from torch.nn import functional
 
+import unisono as uni
+from unisono.torch import Part
+
 GRIDS = [{"h": 3}, {"h": 2, "w": 2}, {"data": 2, "h": 2}, {"h": 6}, {"w": 2}, {"h": 2, "w": 3}]
 
 
@@ -31,6 +34,14 @@ def per_channel(own):
 def standardised(own):
     mean, std = own.weight.mean((1, 2, 3), keepdim=True), own.weight.std((1, 2, 3), keepdim=True)
     return (own.weight - mean) / std
+
+
+def finer(columns):
+    """Each pixel becomes four of its neighbours' means, as optical flow is made finer."""
+    means = columns.view(4, 3, 9, 1, 1, 5, 7) * torch.linspace(0, 1, 36, dtype=columns.dtype).view(
+        9, 2, 2, 1, 1
+    )
+    return means.sum(2).permute(0, 1, 4, 2, 5, 3).reshape(4, 3, 10, 14)
 
 
 FUNCTIONS = {
@@ -98,6 +109,18 @@ FUNCTIONS = {
     ),
     "a decision": lambda own, x: x * 2 if x.mean() > -100 else x,
     "a number": lambda own, x: x * float(x.detach().mean()),
+    "unfold": lambda own, x: functional.unfold(x, 3).transpose(1, 2),
+    "unfold, all options": lambda own, x: functional.unfold(x, (2, 3), (2, 1), (3, 2), (2, 3)).mT,
+    "unfold, one sample": lambda own, x: nn.Unfold(2, padding=1)(x[0]).t(),
+    "unfold, other dimensions": lambda own, x: functional.unfold(x.permute(0, 2, 3, 1), 2).transpose(1, 2),
+    "unfold, a convolution": lambda own, x: own.weight.flatten(1) @ functional.unfold(x, 3, padding=1),
+    "unfold, neighbours": lambda own, x: functional.unfold(x, 3, padding=1).view(4, 3, 9, 5, 7).amax(2),
+    "unfold, finer": lambda own, x: finer(functional.unfold(x, 3, padding=1)),
+    "unfold, another view": lambda own, x: functional.unfold(x, 1).view(4, 3, 7, 5),
+    "unfold of h": lambda own, x: x.unfold(2, 3, 2),
+    "unfold of h and w": lambda own, x: x.unfold(2, 2, 1).unfold(3, 3, 2),
+    "unfold of channels": lambda own, x: x.unfold(dimension=1, size=2, step=1),
+    "unfold with gaps": lambda own, x: x.unfold(3, 2, 5),
 }
 
 
@@ -109,6 +132,38 @@ def test_functions_on_parts_are_functions_of_the_whole(name):
     # Other grids for each function: all of them for all would take long.
     grids = [GRIDS[place % len(GRIDS)], GRIDS[(place + 2) % len(GRIDS)]]
     compare(Between(FUNCTIONS[name]).double(), whole, grids)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_windows_and_shuffles_with_fewer_rows_than_ranks(grid):
+    def each(own, x):
+        return [
+            functional.unfold(x, 2).transpose(1, 2),
+            functional.unfold(x, 3, padding=1).view(2, 3, 9, 2, 4),
+            x.unfold(2, 2, 1),
+            functional.pixel_shuffle(x.repeat(1, 4, 1, 1), 2),
+            functional.pixel_unshuffle(x, 2),
+        ]
+
+    whole = torch.randn(2, 3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    compare(Between(each).double(), whole, [grid])
+
+
+def test_columns_stay_where_they_are():
+    whole = torch.arange(35.0).view(1, 1, 5, 7)
+
+    def rank(grid):
+        x = Part.of(whole, grid)
+        columns = functional.unfold(x, 3, padding=1)
+        assert columns.shape == (1, 9, 35)
+        assert columns.local.shape == (1, 9, x.local.shape[2] * x.local.shape[3])
+        assert torch.equal(columns.gather(), functional.unfold(whole, 3, padding=1))
+        viewed = columns.view(1, 3, 3, 5, 7)
+        assert viewed.array.split == {"h": 3, "w": 4}
+        assert viewed.local.data_ptr() == columns.local.data_ptr()
+
+    with uni.local_grid(h=2, w=2) as local:
+        local.run(rank)
 
 
 POINTWISE = """ELU Hardshrink Hardsigmoid Hardtanh Hardswish LeakyReLU LogSigmoid PReLU ReLU ReLU6 SELU CELU

@@ -39,6 +39,10 @@ def on(axes, function):
         (nn.Linear(5, 2), r"layer 'inner' \(Linear\): linear: expected 5 inputs"),
         (nn.ReflectionPad2d(9), r"layer 'inner' \(ReflectionPad2d\): reflect padding: expected at most"),
         (nn.GroupNorm(1, 1), None),
+        (nn.PixelShuffle(2), r"layer 'inner' \(PixelShuffle\): pixel_shuffle: .* shape \(1, 1, 8, 9\)"),
+        (nn.PixelUnshuffle(2), r"layer 'inner' \(PixelUnshuffle\): pixel_unshuffle: .* received 2; "),
+        (nn.Unfold(9), r"layer 'inner' \(Unfold\): unfold: .* shape \(1, 1, 8, 9\), received 9, "),
+        (nn.Unfold(7), None),
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ import torch
 from unisono.errors import Unsupported, UsageError
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
-from unisono.torch.space.part import Part, unflattened, unwrap, wrap
+from unisono.torch.space.part import Part, unflattened, unwrap, whole_shape, wrap
 from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, within
 
 Function = Callable[..., Any]
@@ -253,6 +253,32 @@ def refuse(wanted: str, advice: str = "") -> Any:
     """
     advice = advice or "call gather() on its input, or write it with operations that have one"
     raise Unsupported(f"expected {wanted}, received none; {advice}")
+
+
+def shape_on_whole(function: Function, x: Part, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+    """The shape that an operation on the whole would give.
+
+    Args:
+        function: What was called.
+        x: Its input.
+        args: Its other arguments.
+        kwargs: Its options.
+
+    Returns:
+        The shape.
+
+    Raises:
+        UsageError: PyTorch refuses these arguments for the whole. A part could suit them by chance.
+    """
+    whole = whole_shape(x)
+    try:
+        return tuple(function(torch.empty(whole, device="meta"), *args, **kwargs).shape)
+    except (RuntimeError, IndexError) as error:
+        given = ", ".join([*map(str, args), *(f"{key}={one}" for key, one in kwargs.items())])
+        raise UsageError(
+            f"{name_of(function)}: expected arguments that suit a tensor of the shape {tuple(whole)}, "
+            f"received {given}; the whole's shape counts, and PyTorch says: {error}"
+        ) from error
 
 
 def sequence(value: Any, count: int) -> list[int]:

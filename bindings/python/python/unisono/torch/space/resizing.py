@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, refuse, rule
+from unisono.torch.space.dispatch import Function, refuse, rule, shape_on_whole
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import move
 from unisono.torch.space.part import Part, bring, spread, unwrap, wrap
@@ -125,9 +125,8 @@ def _cubic(t: torch.Tensor) -> torch.Tensor:
 def shuffled(function: Function, input: Part, upscale_factor: int) -> Part:
     """Each rank turns channels of its elements into space, and few elements change hands."""
     x = spread(input, 2)
-    *front, channels, rows, columns = x.place.shape
     factor = upscale_factor
-    shape = (*front, channels // factor**2, rows * factor, columns * factor)
+    shape = shape_on_whole(function, x, factor)
     sizes = {
         axis: [factor * one if dim >= len(shape) - 2 else one for one in x.array.sizes[axis]]
         for axis, dim in x.place.split.items()
@@ -143,9 +142,8 @@ def shuffled(function: Function, input: Part, upscale_factor: int) -> Part:
 def unshuffled(function: Function, input: Part, downscale_factor: int) -> Part:
     """Each rank turns the space of its outputs into channels."""
     x = spread(input, 2)
-    *front, channels, rows, columns = x.place.shape
     factor = downscale_factor
-    target = x.place.resized((*front, channels * factor**2, rows // factor, columns // factor))
+    target = x.place.resized(shape_on_whole(function, x, factor))
     sizes = {
         axis: [factor * one if dim >= len(target.shape) - 2 else one for one in target.array.sizes[axis]]
         for axis, dim in x.place.split.items()

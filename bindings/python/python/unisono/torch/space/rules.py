@@ -16,6 +16,7 @@ from unisono.torch.space import (
     reductions,
     resizing,
     shapes,
+    unfolding,
 )
 from unisono.torch.space.dispatch import dispatch
 
@@ -36,4 +37,5 @@ __all__ = [
     "reductions",
     "resizing",
     "shapes",
+    "unfolding",
 ]

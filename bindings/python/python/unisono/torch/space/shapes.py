@@ -9,7 +9,7 @@ import torch
 
 from unisono.torch.space.dispatch import Function, name_of, rule
 from unisono.torch.space.layout import layout_of
-from unisono.torch.space.part import Part, gathered, unwrap, wrap
+from unisono.torch.space.part import Part, gathered, unflattened, unwrap, wrap
 
 _RESHAPES = (
     "reshape",
@@ -24,10 +24,11 @@ _RESHAPES = (
 )
 
 
-@rule(*_RESHAPES, "reshape_as", "view_as")
+@rule(*_RESHAPES, "reshape_as", "view_as", flat=True)
 def reshaped(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part:
     """Dimensions that are divided stay as they are, or are gathered where they merge with others."""
     if name_of(function) in ("view", "reshape") and args and isinstance(args[0], torch.dtype):
+        input = unflattened(input)
         return wrap(unwrap(input).view(args[0]), input.place)
     if name_of(function).endswith("_as"):
         shape = tuple(args[0].shape)
@@ -35,6 +36,8 @@ def reshaped(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part
         name = name_of(function).rstrip("_")
         operation = getattr(torch.Tensor, "reshape" if name == "view" else name)
         shape = tuple(operation(torch.empty(input.shape, device="meta"), *args, **kwargs).shape)
+    if input.flat is not None:
+        input = _opened(input, shape)
     if _flattens(input, shape):
         return wrap(unwrap(input).flatten(len(shape) - 1), input.place, len(shape) - 1)
     places = kept_dimensions(input.place.shape, shape)
@@ -42,6 +45,15 @@ def reshaped(function: Function, input: Part, *args: Any, **kwargs: Any) -> Part
     split = {axis: places[dim] for axis, dim in x.place.split.items()}
     layout = layout_of(x.grid, shape, split)
     return wrap(unwrap(x).reshape(layout.local_shape), layout)
+
+
+def _opened(x: Part, shape: tuple[int, ...]) -> Part:
+    """A flattened tensor before it takes a shape: where that has the old dimensions last, nothing travels."""
+    assert x.flat is not None
+    last = x.place.shape[x.flat :]
+    if shape[-len(last) :] != last:
+        return unflattened(x)
+    return wrap(unwrap(x).reshape(x.place.local_shape), x.place)
 
 
 def _flattens(x: Part, shape: tuple[int, ...]) -> bool:
