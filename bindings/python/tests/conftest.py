@@ -12,7 +12,8 @@ import pytest
 
 import unisono as uni
 
-collect_ignore = ["programs"]
+# `make test-gpu` runs the programs that need a device.
+collect_ignore = ["programs", "gpu"]
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[3]
 

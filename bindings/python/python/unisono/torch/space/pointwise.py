@@ -143,7 +143,7 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     except RuntimeError:
         raise UsageError(
             f"expected operands whose shapes go together, received {', '.join(map(str, shapes))}; the shapes "
-            "of wholes count: say of a plain tensor that is a part, Part.here(local, shape, grid)"
+            "of wholes count: say of a plain tensor that is a part, model.part(local, shape)"
         ) from None
 
 
