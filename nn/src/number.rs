@@ -40,6 +40,8 @@ pub trait Number:
     fn double(self) -> f64;
     /// eˣ.
     fn exponential(self) -> Self;
+    /// ln(1 + x), exact where x is small.
+    fn logarithm_of_one_plus(self) -> Self;
     /// The hyperbolic tangent.
     fn hyperbolic_tangent(self) -> Self;
     /// √x.
@@ -70,6 +72,10 @@ macro_rules! number {
             #[inline(always)]
             fn exponential(self) -> Self {
                 self.exp()
+            }
+            #[inline(always)]
+            fn logarithm_of_one_plus(self) -> Self {
+                self.ln_1p()
             }
             #[inline(always)]
             fn hyperbolic_tangent(self) -> Self {

@@ -234,7 +234,8 @@ const BIAS: &[Field] = &[
     field("bias", Kind::Flag, Default("true"), "whether each output map has a bias"),
     field("first_bias", Kind::Number, Default("0"), "the first value of biases"),
 ];
-const FUNCTIONS: Kind = Kind::Choice(&["identity", "logistic", "tanh", "rectified", "leaky", "softmax"]);
+pub(super) const FUNCTIONS: Kind =
+    Kind::Choice(&["identity", "logistic", "tanh", "rectified", "leaky", "softplus", "softmax"]);
 const ACTIVATION: &[Field] = &[
     field("activation", FUNCTIONS, Default("identity"), "the function that follows"),
     field("slope", Kind::Number, Default("0.01"), "the slope of `leaky` below zero"),

@@ -47,6 +47,7 @@ pub(super) fn function(layer: &Node) -> Activation {
         "tanh" => Activation::Tanh,
         "rectified" => Activation::Rectified,
         "leaky" => Activation::Leaky(number(layer, "slope")),
+        "softplus" => Activation::Softplus,
         "softmax" => Activation::Softmax,
         _ => Activation::Identity,
     }
@@ -143,4 +144,32 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             test_targets: data.get("test_targets").map(path),
         }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Experiment;
+    use super::super::describe::Kind;
+    use super::super::format::FUNCTIONS;
+    use crate::layers::Activation;
+
+    #[test]
+    fn every_activation_of_the_format_is_one_of_its_own() {
+        let Kind::Choice(names) = FUNCTIONS else { panic!("activations are a choice of names") };
+        let mut seen: Vec<Activation> = Vec::new();
+        for name in names {
+            let text = format!(
+                "epochs: 1\nbatch_size: 10\ndata: {{type: toy_images, sample: 30}}\n\
+                 model:\n  type: network\n  cost: sum_of_squares\n  layers:\n    \
+                 - {{type: fully_connected, outputs: 2, activation: {name}}}\n    \
+                 - {{type: activation, function: {name}}}\n"
+            );
+            let experiment = Experiment::parse("activation.yaml", &text, &[]).expect(name);
+            let found = experiment.layers[0].activation;
+            assert_eq!(found, experiment.layers[1].activation, "{name}");
+            assert!(!seen.contains(&found), "{name} is read as {found:?}");
+            seen.push(found);
+        }
+        assert!(seen.contains(&Activation::Softplus), "{seen:?}");
+    }
 }

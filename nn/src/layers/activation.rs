@@ -18,6 +18,8 @@ pub enum Activation {
     Rectified,
     /// x where positive, else this times x.
     Leaky(f64),
+    /// ln(1 + eˣ).
+    Softplus,
     /// eˣ over the sum of them for a sample.
     Softmax,
 }
@@ -35,6 +37,14 @@ fn logistic<T: Number>(x: T) -> T {
 #[inline(always)]
 fn rectified<T: Number>(x: T) -> T {
     if x <= T::ZERO { T::ZERO } else { x }
+}
+
+/// ln(1 + eˣ), without overflow; what eˣ adds is not lost where x is far below zero.
+fn softplus<T: Number>(x: T) -> T {
+    if x > T::ZERO {
+        return x + (-x).exponential().logarithm_of_one_plus();
+    }
+    x.exponential().logarithm_of_one_plus()
 }
 
 /// eˣ over their sum, in place.
@@ -105,6 +115,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
                     let slope = T::of(slope);
                     map(inputs, outputs, |x| if x > T::ZERO { x } else { slope * x });
                 }
+                Activation::Softplus => map(inputs, outputs, softplus),
                 Activation::Softmax => {
                     outputs.copy_from_slice(inputs);
                     outputs.chunks_mut(size).for_each(softmax);
@@ -137,6 +148,7 @@ impl<T: Number> Layer<T> for ActivationLayer {
                     let slope = T::of(slope);
                     back(inputs, error, result, |x| if x > T::ZERO { T::ONE } else { slope });
                 }
+                Activation::Softplus => back(inputs, error, result, logistic),
                 Activation::Softmax => {
                     let samples = result.chunks_mut(size).zip(error.chunks(size)).zip(outputs.chunks(size));
                     for ((result, error), outputs) in samples {

@@ -172,10 +172,30 @@ fn dropout_and_activations_have_the_right_gradients() {
         Activation::Tanh,
         Activation::Rectified,
         Activation::Leaky(0.1),
+        Activation::Softplus,
         Activation::Softmax,
     ] {
         check(ActivationLayer::new("activation", Shape::new(2, 3, 1), function));
     }
+}
+
+#[test]
+fn softplus_keeps_numbers_far_from_zero() {
+    fn both<T: Number>(inputs: [f64; 5]) -> (Vec<T>, Vec<T>) {
+        let mut layer = ActivationLayer::new("softplus", Shape::flat(5), Activation::Softplus);
+        let (pass, inputs) = (Pass::alone(1, true, 0), inputs.map(T::of));
+        let (mut outputs, mut slopes) = (vec![T::ZERO; 5], vec![T::ZERO; 5]);
+        layer.fprop(&pass, &inputs, &mut outputs);
+        layer.bprop(&pass, &inputs, &outputs, &[T::ONE; 5], Some(&mut slopes));
+        (outputs, slopes)
+    }
+    // eˣ is infinite at the last of these, and 1 + eˣ rounds to 1 at the second.
+    let (outputs, slopes) = both::<f64>([-1e4, -40.0, 0.0, 40.0, 1e4]);
+    assert_eq!(outputs, [0.0, (-40_f64).exp(), 2_f64.ln(), 40.0, 1e4]);
+    assert_eq!(slopes, [0.0, (-40_f64).exp(), 0.5, 1.0, 1.0]);
+    let (outputs, slopes) = both::<f32>([-1e3, -20.0, 0.0, 20.0, 1e3]);
+    assert_eq!(outputs, [0.0, (-20_f32).exp(), 2_f32.ln(), 20.0, 1e3]);
+    assert_eq!(slopes, [0.0, (-20_f32).exp(), 0.5, 1.0, 1.0]);
 }
 
 #[test]
@@ -251,9 +271,10 @@ fn convolutions_in_single_precision_equal_those_in_double() {
 #[test]
 fn a_nan_is_passed_on() {
     let shape = Shape::new(1, 4, 4);
-    let layers: [Box<dyn Layer<f64>>; 4] = [
+    let layers: [Box<dyn Layer<f64>>; 5] = [
         Box::new(ActivationLayer::new("rectified", shape, Activation::Rectified)),
         Box::new(ActivationLayer::new("leaky", shape, Activation::Leaky(0.1))),
+        Box::new(ActivationLayer::new("softplus", shape, Activation::Softplus)),
         Box::new(Pooling::new("four", Pool::Max, shape, window([2, 2], [2, 2], [0, 0]))),
         Box::new(Pooling::new("nine", Pool::Max, shape, window([3, 3], [1, 1], [1, 1]))),
     ];
