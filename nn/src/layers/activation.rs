@@ -74,10 +74,10 @@ fn map<T: Number>(inputs: &[T], outputs: &mut [T], function: impl Fn(T) -> T) {
     inputs.iter().zip(outputs).for_each(|(input, output)| *output = function(*input));
 }
 
-/// The error of the input where the derivative is a function of the output.
-fn back<T: Number>(outputs: &[T], error: &[T], result: &mut [T], derivative: impl Fn(T) -> T) {
-    for ((result, error), output) in result.iter_mut().zip(error).zip(outputs) {
-        *result = *error * derivative(*output);
+/// The error of the input where the derivative is a function of these values: of the outputs, or of the inputs.
+fn back<T: Number>(values: &[T], error: &[T], result: &mut [T], derivative: impl Fn(T) -> T) {
+    for ((result, error), value) in result.iter_mut().zip(error).zip(values) {
+        *result = *error * derivative(*value);
     }
 }
 
