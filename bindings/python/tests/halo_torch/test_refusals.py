@@ -106,7 +106,7 @@ def test_grids_that_do_not_fit_are_named():
 def test_plain_tensors_that_do_not_fit_are_named():
     def rank(grid):
         part = Part.of(torch.zeros(1, 1, 8, 8), grid)
-        with pytest.raises(uni.UsageError, match=r"Part\.here"):
+        with pytest.raises(uni.UsageError, match=r"model\.part"):
             part + torch.zeros(1, 1, 4, 8)
         assert (part + torch.ones(8, 8)).gather().sum() == 64
 
