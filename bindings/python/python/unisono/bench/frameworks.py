@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import unisono as uni
-from unisono.bench.gloo import join_gloo
+from unisono.bench.peers import join
 from unisono.bench.turns import in_turns
 
 # PyTorch's DistributedDataParallel sends gradients in buckets of so many bytes.
@@ -79,7 +79,7 @@ def gradients(elements: int, seconds: float) -> None:
         one.grad = torch.empty_like(one)
     count = sum(one.numel() for one in model.parameters())
     flat = torch.empty(count)
-    join_gloo()
+    join("gloo")
 
     def fill() -> None:
         flat.fill_(world.rank)

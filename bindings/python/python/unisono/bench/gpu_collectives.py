@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from typing import Any
-
-import numpy as np
 import torch
 
 import unisono as uni
 from unisono.bench.gpu_figures import Figure, bandwidth, in_turns
+from unisono.bench.peers import join
 
 SIZE = 100_000_000
-
-
-def join_nccl(world: uni.World) -> Any:
-    """PyTorch's own processes over NCCL; ranks that share a device pretend to be on different hosts."""
-    import torch.distributed
-
-    os.environ["NCCL_HOSTID"] = f"rank-{world.rank}"
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    folder = tempfile.mkdtemp() if world.rank == 0 else ""
-    name = np.zeros(4096, np.uint8)
-    name[: len(folder)] = np.frombuffer(folder.encode(), np.uint8)
-    folder = uni.broadcast(name).tobytes().rstrip(b"\0").decode()
-    distributed: Any = torch.distributed
-    store = distributed.FileStore(os.path.join(folder, "meeting"), world.size)
-    distributed.init_process_group("nccl", store=store, rank=world.rank, world_size=world.size)
-    return distributed
 
 
 def main() -> None:
@@ -38,7 +18,7 @@ def main() -> None:
     ours = torch.ones(SIZE // 4, device="cuda")
     theirs, target = torch.ones_like(ours), torch.empty_like(ours)
     pinned = torch.empty(SIZE // 4, pin_memory=True)
-    distributed = join_nccl(world)
+    distributed = join("nccl")
     speed = bandwidth()
 
     assert float(world.all_reduce(ours.fill_(1.0 + world.rank))[-1]) == sum(range(1, world.size + 1))

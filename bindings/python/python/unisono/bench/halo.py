@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import unisono as uni
-from unisono.bench.gloo import join_gloo
 from unisono.bench.halo_gloo import GlooHalos
+from unisono.bench.peers import join
 from unisono.bench.turns import in_turns
 
 CHANNELS = 16
@@ -25,7 +25,7 @@ def against_gloo(shape: list[int], axes: list[int], width: int, seconds: float) 
         if uni.world().rank == 0:
             print("left out: Gloo, whose halos would come from more than the next rank", file=sys.stderr)
         return
-    join_gloo()
+    join("gloo")
     _halos(shape, axes, width, seconds, ["gloo_halos", "gloo_forward"])
     # As one sample has them in a layer half-way down a network: what counts is how soon a message arrives.
     small = [
