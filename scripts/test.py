@@ -1,4 +1,4 @@
-"""Runs every test of the repository, stage by stage, and says in its last lines what was left out.
+"""Runs every test of the repository, stage by stage; its last lines say what failed and what was left out.
 
 All stages run even when one fails; the exit status is 1 when any did.
 """
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +21,9 @@ PACKAGE = "bindings/python"
 
 # No stage may take longer, whatever hangs. The first one builds everything, on whatever machine this is.
 STAGE_SECONDS = 30 * 60
+
+# How much of a failed stage is shown again at the end, where a reader looks first.
+LAST_LINES = 40
 
 
 @dataclass
@@ -84,8 +88,35 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(stage: Stage, left_out: list[str]) -> bool:
-    """Runs one stage, passing its output on; notes what it says was left out."""
+@dataclass
+class Listener:
+    """Passes on what one stage says, but for what passing Rust tests print; remembers what matters."""
+
+    left_out: list[str]
+    failures: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    part: str = ""
+
+    def hear(self, line: str) -> None:
+        """Takes one line."""
+        if line.startswith(("successes:", "failures:")):
+            self.part = line.split(":")[0]
+        elif line.startswith("test result:"):
+            self.part = ""
+        if line.startswith(("left out:", "SKIPPED")) and line not in self.left_out:
+            self.left_out.append(line)
+        if self.part == "successes":
+            return
+        print(line, end="", flush=True)
+        (self.failures if self.part == "failures" else self.last).append(line)
+
+    def why(self) -> str:
+        """The failures that Rust's tests named, and the last lines."""
+        return "".join([*self.failures[-5 * LAST_LINES :], *self.last])
+
+
+def run(stage: Stage, listener: Listener) -> bool:
+    """Runs one stage, and lets the listener hear what it says."""
     print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
     process = subprocess.Popen(
         stage.command,
@@ -102,9 +133,7 @@ def run(stage: Stage, left_out: list[str]) -> bool:
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", flush=True)
-            if line.startswith(("left out:", "SKIPPED")) and line not in left_out:
-                left_out.append(line)
+            listener.hear(line)
         return process.wait() == 0
     except KeyboardInterrupt:
         end(process, stage)
@@ -129,12 +158,17 @@ def main() -> int:
         wanted = [stage for stage in wanted if stage.name not in NEED_FRAMEWORKS]
         left_out.append("left out: types, tests and examples of frameworks, because of FRAMEWORKS=none\n")
     results = []
+    reasons = []
     for stage in wanted:
         begin = time.monotonic()
-        passed = run(stage, left_out)
+        listener = Listener(left_out)
+        passed = run(stage, listener)
         results.append((stage.name, passed, time.monotonic() - begin))
+        if not passed:
+            reasons.append(f"\n=== why {stage.name} failed\n{listener.why()}")
 
-    print("\n=== summary")
+    print("".join(reasons))
+    print("=== summary")
     for name, passed, seconds in results:
         print(f"{'passed' if passed else 'FAILED'}  {name} ({seconds:.0f} s)")
     failures = sum(not passed for _, passed, _ in results)

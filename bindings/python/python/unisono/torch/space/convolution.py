@@ -13,7 +13,7 @@ from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
-from unisono.torch.space.strips import convolved_in_place, seams_of
+from unisono.torch.space.strips import convolved_in_place, is_worthwhile, seams_of
 from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
@@ -36,8 +36,8 @@ class _Convolution(torch.autograd.Function):
         context.bias_sizes = None if bias is None else list(bias.shape)
         stride, dilation, groups = numbers
         zeros = [0] * len(stride)
-        context.overlaps = overlaps(window.input.grid) or _on_device(x)
-        seams = seams_of(window, len(stride)) if _on_device(x) else None
+        context.overlaps = overlaps(window.input.grid) or x.is_cuda
+        seams = seams_of(window, len(stride)) if is_worthwhile(x, window) else None
         if seams is not None:
             return convolved_in_place(x.contiguous(), weight, bias, numbers, seams)
         if overlaps(window.input.grid):
@@ -62,10 +62,6 @@ class _Convolution(torch.autograd.Function):
         for_padded, for_weight, for_bias = _backward(context, gradients[0], source, weight, needs)
         for_x = halo_adjoint(for_padded, window) if needs[0] else None
         return for_x, for_weight, for_bias, None, None
-
-
-def _on_device(x: torch.Tensor) -> bool:
-    return x.is_cuda
 
 
 def _gradients(context: Any, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> Any:

@@ -1,0 +1,59 @@
+"""Convolutions whose seams are computed apart: as large parts have them, here forced upon small ones."""
+
+import pytest
+import torch
+from compare import compare
+from torch import nn
+
+from unisono.torch.space import convolution, strips
+
+GRIDS = {1: [{"w": 2}, {"w": 3}], 2: [{"h": 3}, {"h": 2, "w": 2}, {"h": 2, "w": 3}], 3: [{"d": 2, "w": 2}]}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The seams of each convolution that was computed so, as large ones are."""
+    seen = []
+
+    def counted(*arguments):
+        seen.append(arguments[-1])
+        return strips.convolved_in_place(*arguments)
+
+    monkeypatch.setattr(convolution, "convolved_in_place", counted)
+    return seen
+
+
+@pytest.fixture
+def forced(calls, monkeypatch):
+    """The same, and parts of any size count as large."""
+    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    return calls
+
+
+@pytest.mark.parametrize("dims", GRIDS)
+@pytest.mark.parametrize(
+    "kernel, dilation, groups, bias", [(3, 1, 1, True), (5, 1, 2, False), (3, 2, 1, True)]
+)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_convolutions_are_those_of_the_whole(forced, dims, kernel, dilation, groups, bias, overlap):
+    make = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims]
+    layers = [
+        make(4, 4, kernel, padding="same", dilation=dilation, groups=groups, bias=bias) for _ in range(2)
+    ]
+    module = nn.Sequential(layers[0], nn.ReLU(), layers[1]).double()
+    whole = torch.rand(2, 4, *[29, 23, 13][-dims:], dtype=torch.float64)
+    compare(module, whole, GRIDS[dims], 1e-10, overlap=overlap)
+    assert forced, "another way was taken"
+
+
+def test_parts_that_are_too_small_take_the_usual_way(forced):
+    module = nn.Conv2d(1, 1, 5, padding=2).double()
+    compare(module, torch.rand(1, 1, 9, 9, dtype=torch.float64), [{"h": 3}], 1e-10)
+    assert not forced
+
+
+@pytest.mark.parametrize("side, large", [(16, False), (256, True)])
+def test_large_parts_alone_take_this_way(calls, side, large):
+    module = nn.Conv2d(4, 1, 3, padding=1).double()
+    compare(module, torch.rand(1, 4, side, side, dtype=torch.float64), [{"h": 2}], 1e-10)
+    assert bool(calls) == large
