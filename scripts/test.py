@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 PACKAGE = "bindings/python"
 
-# No stage may take longer, whatever hangs. The first one builds everything, and machines differ by a factor of five.
+# No stage may take longer, whatever hangs. The first one builds everything, and some machines are slow.
 STAGE_SECONDS = 90 * 60
 
 # How much of a failed stage is shown again at the end, where a reader looks first.

@@ -3,7 +3,6 @@
 mod common;
 
 use common::*;
-use std::time::{Duration, Instant};
 
 #[test]
 fn every_line_has_its_rank_and_goes_where_it_went() {
@@ -53,10 +52,8 @@ fn very_long_lines_are_cut_and_nothing_is_lost() {
 }
 
 #[test]
-fn many_lines_are_fast_and_never_mixed() {
-    let start = Instant::now();
+fn many_lines_are_never_mixed() {
     let output = finish(run_shell(&["-n", "2"], "seq 100000"));
-    let elapsed = start.elapsed();
     for rank in 0..2 {
         let prefix = format!("[{rank}] ");
         let whole = text(&output.stdout);
@@ -64,7 +61,6 @@ fn many_lines_are_fast_and_never_mixed() {
         assert!(own.map(|line| line.parse::<u32>().unwrap()).eq(1..=100_000));
     }
     assert_eq!(output.stdout.iter().filter(|&&byte| byte == b'\n').count(), 200_000);
-    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use std::sync::Arc;
 use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{ReduceOp, World};
 
@@ -54,10 +55,9 @@ fn work_in_rounds(world: &World) {
 fn die(world: &World, restarts: usize, inside: bool) {
     if inside {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let _pending = world.group().start(move |group| {
-            sender.send(()).unwrap();
-            group.barrier()
-        });
+        // Whoever is asked whether to stop waits inside the call.
+        let waits = Arc::new(move || sender.send(()).is_err());
+        let _pending = world.group().start(|group| group.with_interrupt(waits).barrier());
         receiver.recv().unwrap();
     }
     assert!(restarts.is_multiple_of(2), "an error of the program's own");

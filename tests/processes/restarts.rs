@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use unisono::{Error, Kind, ReduceOp, World};
 
-use crate::harness::Job;
+use crate::harness::{Job, LIMIT};
 
 /// How often the victim dies in the long test.
 const DEATHS: usize = 50;
@@ -82,7 +82,7 @@ fn a_rank_killed_between_calls_takes_part_again_fifty_times() {
 fn until_doing(job: &Job, rank: usize, what: &str) {
     let began = Instant::now();
     while !job.memory.activity(rank).contains(what) {
-        assert!(began.elapsed() < Duration::from_secs(40), "{}", job.memory.activity(rank));
+        assert!(began.elapsed() < LIMIT, "{}", job.memory.activity(rank));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -124,13 +124,15 @@ pub fn patient(world: &World) {
     if world.rank() == VICTIM {
         wait_for_death();
     }
-    let error = world.group().all_reduce(&mut [1], ReduceOp::Sum).unwrap_err();
+    let patience = std::env::var("UNISONO_TEST_PATIENCE").map_or(LIMIT, |text| Duration::from_secs(text.parse().unwrap()));
+    let group = world.group().with_timeout(patience);
+    let error = group.all_reduce(&mut [1], ReduceOp::Sum).unwrap_err();
     eprintln!("{:?}: {error}", error.kind());
 }
 
 #[test]
 fn who_waits_for_a_rank_that_may_return_has_a_deadline() {
-    let mut job = Job::start_restartable(2, "patient", &[("UNISONO_TIMEOUT", "2")], 1);
+    let mut job = Job::start_restartable(2, "patient", &[("UNISONO_TEST_PATIENCE", "2")], 1);
     job.wait_for_output(VICTIM, "between");
     job.kill_silently(VICTIM);
     let ending = job.end_of(0);
@@ -140,29 +142,25 @@ fn who_waits_for_a_rank_that_may_return_has_a_deadline() {
 
 #[test]
 fn without_restarts_left_a_killed_rank_is_lost() {
-    let mut job = Job::start_restartable(2, "come and go", &[("UNISONO_TIMEOUT", "50")], 1);
+    let mut job = Job::start_restartable(2, "come and go", &[], 1);
     job.wait_for_output(VICTIM, "between");
     job.kill_silently(VICTIM);
     job.restart(VICTIM, 0);
     job.wait_for_output(VICTIM, "between");
     let pid = job.pid(VICTIM);
-    let killed = Instant::now();
     job.kill_silently(VICTIM);
     // The launcher has not said anything: there was nothing left to say.
     let ending = job.end_of(0);
-    assert!(killed.elapsed() < Duration::from_secs(20), "{:?}", killed.elapsed());
     assert!(!ending.status.success() && ending.output.contains("PeerLost"), "{}", ending.output);
     assert!(ending.output.contains(&format!("pid: Some({pid})")), "{}", ending.output);
 }
 
 #[test]
 fn a_rank_that_the_launcher_gives_up_is_lost() {
-    let mut job = Job::start_restartable(2, "patient", &[("UNISONO_TIMEOUT", "50")], 7);
+    let mut job = Job::start_restartable(2, "patient", &[], 7);
     job.wait_for_output(VICTIM, "between");
-    let killed = Instant::now();
     job.kill(VICTIM);
     let ending = job.end_of(0);
-    assert!(killed.elapsed() < Duration::from_secs(20), "{:?}", killed.elapsed());
     assert!(ending.output.contains("PeerLost"), "{}", ending.output);
 }
 

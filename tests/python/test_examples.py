@@ -26,7 +26,7 @@ def environment(name: str) -> Path:
 def run(command: list[str], ranks: int, **variables: str) -> str:
     """What the tour printed; it fails when the tour did."""
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=180, env={**os.environ, **variables}
+        command, capture_output=True, text=True, timeout=900, env={**os.environ, **variables}
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{ranks} {'ranks' if ranks > 1 else 'rank'}, transport" in result.stdout
@@ -78,7 +78,7 @@ def test_logistic_regression(workers: int, consistency: str) -> None:
     """It asserts itself what it has learned; without a launcher for one worker."""
     launcher = [] if workers == 1 else ["-m", "unisono", "run", "-n", str(workers), "--"]
     command = [sys.executable, *launcher, REGRESSION, "--consistency", consistency, "--epochs", "3"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
     assert len(re.findall(r"epoch \d: test error +[\d.]+%", result.stdout)) == 3, result.stdout
     assert f"{'4 workers' if workers == 4 else '1 worker'}, {consistency}: test error" in result.stdout
@@ -89,7 +89,7 @@ def trained(launcher: list[str], out: Path, mode: str = "data", **variables: str
     changes = ["--set", "epochs=2", "--set", "deterministic=true", "--mode", mode, "--out", str(out)]
     command = [*launcher, sys.executable, "-m", "unisono", "train", IRIS, *changes]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     # One process speaks.
     assert result.stderr.count("epoch 2 full") == 1, result.stderr
@@ -103,7 +103,7 @@ def test_experiment_under_torchrun(tmp_path: Path) -> None:
     torchrun.append("--no-python")
     assert trained(torchrun, tmp_path / "four", "vector") == trained([], tmp_path / "one")
     command = [*torchrun, sys.executable, "-m", "unisono", "train", IRIS, "--grid", "data=3"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=tmp_path)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
     assert result.returncode != 0
     assert result.stderr.count("unisono: --grid data=3") == 1, result.stderr
     assert not (tmp_path / "runs").exists()

@@ -33,7 +33,7 @@ def run(script: Path, workers: int | None, *arguments: str) -> str:
         [sys.executable, *launcher, str(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
     assert result.returncode == 0, result.stdout + result.stderr

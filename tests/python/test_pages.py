@@ -52,7 +52,7 @@ def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
     # Compiling graphs would take longer than all the rest.
     environment = {**os.environ, "PYTENSOR_FLAGS": "mode=FAST_COMPILE"}
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, cwd=tmp_path, env=environment
+        command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=environment
     )
     assert result.returncode == 0, f"{page.name} on {ranks} ranks:\n{result.stdout}{result.stderr}"
 

@@ -47,7 +47,7 @@ def pick(tmp_path):
             env={**kept, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == status, done.stderr
         return done.stdout.split(), done.stderr

@@ -275,5 +275,5 @@ def test_halos_between_processes(run_ranks, ranks):
 
 @pytest.mark.parametrize("launcher", ["mpich", "openmpi"])
 def test_halos_over_mpi(run_ranks, launcher):
-    job = run_ranks(4, "halo.py", "4", launcher=launcher, deadline=180, UNISONO_HOSTS="2").check()
+    job = run_ranks(4, "halo.py", "4", launcher=launcher, deadline=600, UNISONO_HOSTS="2").check()
     assert all("mpi" in note for note in job.notes.values())

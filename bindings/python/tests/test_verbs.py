@@ -16,7 +16,7 @@ def test_every_verb_alone(run_ranks):
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpich", "openmpi"])
 def test_every_verb_with_other_launchers(run_ranks, launcher):
-    job = run_ranks(2, "every_verb.py", "2", launcher=launcher, deadline=120).check()
+    job = run_ranks(2, "every_verb.py", "2", launcher=launcher, deadline=600).check()
     assert sorted(job.notes) == [0, 1]
     assert all(note.startswith("shm ") for note in job.notes.values())
 
@@ -25,5 +25,5 @@ def test_every_verb_with_other_launchers(run_ranks, launcher):
 @pytest.mark.parametrize("hosts", [None, "2"])
 def test_every_verb_over_mpi(run_ranks, launcher, hosts):
     forced = {"UNISONO_TRANSPORT": "mpi"} if hosts is None else {"UNISONO_HOSTS": hosts}
-    job = run_ranks(4, "every_verb.py", "4", launcher=launcher, deadline=180, **forced).check()
+    job = run_ranks(4, "every_verb.py", "4", launcher=launcher, deadline=600, **forced).check()
     assert all("mpi" in note for note in job.notes.values())

@@ -1,11 +1,13 @@
 """Frameworks on few cores: one thread for each rank, or they hold each other up."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 collect_ignore = ["programs"]
 PROGRAMS = Path(__file__).parent / "programs"
+SHARED = Path(__file__).parents[1] / "programs"
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +19,14 @@ def one_thread(monkeypatch):
 
 @pytest.fixture
 def run_framework(run_ranks):
-    """Runs a program of `frameworks/programs` on some ranks; frameworks take seconds to be imported."""
+    """Runs a program of `frameworks/programs` on some ranks; frameworks take seconds to be imported.
 
-    def run(ranks, program, *arguments, deadline=180.0, **options):
+    What programs of all folders share lies in `tests/programs`.
+    """
+    path = os.pathsep.join([str(SHARED), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(ranks, program, *arguments, deadline=600.0, **options):
+        options = {"PYTHONPATH": path, **options}
         return run_ranks(ranks, str(PROGRAMS / program), *arguments, deadline=deadline, **options)
 
     return run

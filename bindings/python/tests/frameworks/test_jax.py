@@ -9,12 +9,12 @@ if importlib.util.find_spec("jax") is None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_arrays_and_trees(run_ranks, ranks):
-    job = run_ranks(ranks, "jax_suite.py", deadline=120, JAX_PLATFORMS="cpu").check()
+def test_arrays_and_trees(run_framework, ranks):
+    job = run_framework(ranks, "jax_suite.py", JAX_PLATFORMS="cpu").check()
     assert len(job.notes) == ranks
 
 
-def test_flax(run_ranks):
+def test_flax(run_framework):
     if importlib.util.find_spec("flax") is None:
         pytest.skip("no Flax here: pip install flax")
-    run_ranks(2, "jax_suite.py", "flax", deadline=120, JAX_PLATFORMS="cpu").check()
+    run_framework(2, "jax_suite.py", "flax", JAX_PLATFORMS="cpu").check()

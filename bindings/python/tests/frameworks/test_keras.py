@@ -22,9 +22,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("backend", "ranks"), CASES)
-def test_models(run_ranks, backend, ranks):
+def test_models(run_framework, backend, ranks):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"no {backend} here for Keras: pip install {backend}")
     variables = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-    job = run_ranks(ranks, "keras_suite.py", deadline=120, **variables).check()
+    job = run_framework(ranks, "keras_suite.py", **variables).check()
     assert len(job.notes) == ranks

@@ -11,12 +11,12 @@ if importlib.util.find_spec("pytensor") is None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_lasagne(run_ranks, ranks):
+def test_lasagne(run_framework, ranks):
     if importlib.util.find_spec("lasagne") is None:
         pytest.skip("no Lasagne here: pip install lasagne")
-    assert len(run_ranks(ranks, "lasagne_suite.py", "lasagne", **FLAGS).check().notes) == ranks
+    assert len(run_framework(ranks, "lasagne_suite.py", "lasagne", **FLAGS).check().notes) == ranks
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_an_object_of_the_same_interface(run_ranks, ranks):
-    assert len(run_ranks(ranks, "lasagne_suite.py", "object", **FLAGS).check().notes) == ranks
+def test_an_object_of_the_same_interface(run_framework, ranks):
+    assert len(run_framework(ranks, "lasagne_suite.py", "object", **FLAGS).check().notes) == ranks

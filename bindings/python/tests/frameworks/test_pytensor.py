@@ -12,6 +12,6 @@ FLAGS = {"PYTENSOR_FLAGS": "linker=py,optimizer=fast_compile,floatX=float32"}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_shared_variables(run_ranks, ranks):
-    job = run_ranks(ranks, "theano_suite.py", str(ranks), **FLAGS).check()
+def test_shared_variables(run_framework, ranks):
+    job = run_framework(ranks, "theano_suite.py", str(ranks), **FLAGS).check()
     assert len(job.notes) == ranks

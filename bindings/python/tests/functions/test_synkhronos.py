@@ -12,7 +12,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def run(name):
-    done = subprocess.run([sys.executable, PROGRAMS / name], capture_output=True, text=True, timeout=180)
+    done = subprocess.run([sys.executable, PROGRAMS / name], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -58,7 +58,7 @@ try:
 except RuntimeError as error:
     assert "Only fork once." in str(error).replace(":", "."), error
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Synkhronos: 3 workers initialized, master rank: 1\n"
 

@@ -23,7 +23,7 @@ def one_thread(monkeypatch):
 def run_program(run_ranks):
     """Runs a program of `halo_torch/programs` on some ranks."""
 
-    def run(ranks, program, *arguments, deadline=180.0, **options):
+    def run(ranks, program, *arguments, deadline=600.0, **options):
         return run_ranks(ranks, str(PROGRAMS / program), *arguments, deadline=deadline, **options)
 
     return run

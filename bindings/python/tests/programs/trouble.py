@@ -1,6 +1,7 @@
 """Ranks in trouble: the first argument says which."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -40,9 +41,19 @@ def observe(call, **more):
     raise AssertionError("the call should have failed")
 
 
+def interrupted(call):
+    """A call that hears of Control-C a moment after it began."""
+
+    def both():
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        call()
+
+    return both
+
+
 def until(condition):
     """Waits for a condition that another rank brings about."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -67,16 +78,23 @@ if trouble == "late":
         observe(lambda: uni.all_reduce(x, timeout=1.0), pid_of_2=int(pids[2]))
     elif world.rank == 1:
         with contextlib.suppress(uni.Timeout, uni.PeerLost):
-            uni.all_reduce(x, timeout=1.5)
+            uni.all_reduce(x)
         until(noted(0))
     else:
         daydream()
 
 elif trouble == "busy":
+    pipe = os.environ["NOTES"] + "-pipe"
+    if world.rank == 1:
+        os.mkfifo(pipe)
+        end = os.open(pipe, os.O_RDWR)
+    uni.barrier()
     if world.rank == 0:
         observe(lambda: uni.all_reduce(x, timeout=0.5))
-    while world.rank == 1 and not noted(0)():
-        sum(range(100_000_000))  # one long step in C that lets no other thread in
+        Path(pipe).write_bytes(b"!")
+    else:
+        # One long step in C that lets no other thread in, until rank 0 has its error.
+        assert ctypes.PyDLL(None).read(end, ctypes.create_string_buffer(1), 1) == 1
 
 elif trouble == "killed":
     if world.rank == 2:
@@ -125,8 +143,7 @@ elif trouble.startswith("interrupted"):
 
             signal.signal(signal.SIGINT, handler)
         pending = uni.barrier(wait=False) if trouble.endswith("pending") else None
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        observe(pending.wait if pending else uni.barrier)
+        observe(interrupted(pending.wait if pending else uni.barrier))
         if pending:
             os._exit(0)  # its barrier can never end
 

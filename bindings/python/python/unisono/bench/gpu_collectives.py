@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import unisono as uni
-from unisono.bench.gpu_figures import Figure, bandwidth, in_turns
+from unisono.bench.gpu_figures import Figure, bandwidth, device_turns
 from unisono.bench.peers import join
 
 SIZE = 100_000_000
@@ -23,7 +23,7 @@ def main() -> None:
 
     assert float(world.all_reduce(ours.fill_(1.0 + world.rank))[-1]) == sum(range(1, world.size + 1))
     path = world.cuda_path()
-    times = in_turns(
+    times = device_turns(
         {
             "all_reduce": lambda: world.all_reduce(ours, "avg"),
             "nccl": lambda: distributed.all_reduce(theirs, op=distributed.ReduceOp.AVG),

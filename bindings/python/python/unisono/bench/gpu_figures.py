@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-import unisono as uni
+from unisono.bench.turns import in_turns
 
 MARK = "figure "
 """How a line that holds a figure begins."""
@@ -61,39 +60,11 @@ class Figure:
         print(MARK + json.dumps(asdict(self)), flush=True)
 
 
-def in_turns(
-    cases: dict[str, Callable[[], object]],
-    rounds: int = 10,
-    group: uni.Group | None = None,
-    calls: int = 5,
-) -> dict[str, list[float]]:
-    """Times cases in turns, so that they meet the same device; with a group, on all ranks at once.
+device_turns = partial(in_turns, settle=torch.cuda.synchronize, calls=5)
+"""Times cases in turns, each to the end of its work on the device.
 
-    Args:
-        cases: What to time, by name; each ends when the device has ended it.
-        rounds: How often.
-        group: The ranks; the slowest counts.
-        calls: How often a case is called in its turn; each call is timed. At the first one, processes that
-            share a device take it from each other.
-
-    Returns:
-        The seconds of each call of each case.
-    """
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(-2, rounds):
-        for name, case in cases.items():
-            for _ in range(calls):
-                torch.cuda.synchronize()
-                if group is not None:
-                    group.barrier()
-                began = time.perf_counter()
-                case()
-                torch.cuda.synchronize()
-                if turn >= 0:
-                    times[name].append(time.perf_counter() - began)
-    if group is None:
-        return times
-    return {name: group.all_reduce(np.array(taken), "max").tolist() for name, taken in times.items()}
+At the first call of a turn, processes that share a device take it from each other.
+"""
 
 
 def bandwidth(bytes_of_copy: int = 1 << 30) -> float:

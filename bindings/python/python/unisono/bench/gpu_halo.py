@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import unisono as uni
-from unisono.bench.gpu_figures import Figure, bandwidth, in_turns
+from unisono.bench.gpu_figures import Figure, bandwidth, device_turns
 
 SHAPE = (8, 64, 2048, 2048)
 HALO = 3
@@ -27,7 +27,7 @@ def halos(shape: tuple[int, ...], width: int) -> None:
     part = part.view(array.local_shape)
     padded = window.forward(part)
     speed = bandwidth()
-    times = in_turns(
+    times = device_turns(
         {
             "forward": lambda: window.forward(part, padded),
             "refresh": lambda: window.refresh(padded),
@@ -89,7 +89,7 @@ def stack(side: int, batch: int, channels: int, rounds: int) -> None:
         return run
 
     for kind, work in (("convolutions", infer), ("training convolutions", train)):
-        times = in_turns({name: case(work, name) for name in models}, rounds, world, calls=2)
+        times = device_turns({name: case(work, name) for name in models}, rounds=rounds, group=world, calls=2)
         if world.rank == 0:
             title = f"{kind} {side}x{side}, {world.size} ranks"
             Figure.of(title, times["parts"], "PyTorch, one", min(times["one"]), 1.0).show()

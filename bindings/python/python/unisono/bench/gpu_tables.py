@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import unisono as uni
-from unisono.bench.gpu_figures import Figure, bandwidth, in_turns
+from unisono.bench.gpu_figures import Figure, bandwidth, device_turns
 
 ROWS, COLS, LISTED = 10_000_000, 64, 4_000_000
 """A table of rows of 256 bytes, and how many of them a call names."""
@@ -22,7 +22,7 @@ def rows(speed: float) -> None:
     ids = torch.randint(0, ROWS, (LISTED,), device="cuda")
     ours, reference = (torch.empty(LISTED, COLS, device="cuda") for _ in range(2))
     delta = torch.randn(LISTED, COLS, device="cuda")
-    times = in_turns(
+    times = device_turns(
         {
             "get": lambda: table.get(ids, out=ours),
             "index_select": lambda: torch.index_select(theirs, 0, ids, out=reference),
@@ -44,12 +44,12 @@ def adds(
     words: str, table: uni.MatrixTable, theirs: torch.Tensor, ids: torch.Tensor, delta: torch.Tensor
 ) -> None:
     """Adds to listed rows, here and there."""
-    times = in_turns(
+    times = device_turns(
         {
             "add": lambda: table.add(delta, ids, wait=True),
             "index_add_": lambda: theirs.index_add_(0, ids, delta),
         },
-        10,
+        rounds=10,
     )
     name = f"add {LISTED // 1_000_000} M {words}"
     Figure.of(name, times["add"], "index_add_", min(times["index_add_"]), 1.5).show()
@@ -81,7 +81,7 @@ def adam(speed: float) -> None:
         )
 
     table = uni.ArrayTable(WEIGHTS, updater="adam", device="cuda")
-    times = in_turns({"adam": lambda: table.add(gradient, wait=True), "pytorch": pytorch})
+    times = device_turns({"adam": lambda: table.add(gradient, wait=True), "pytorch": pytorch})
     assert torch.allclose(table.get(), theirs, rtol=1e-4, atol=1e-6)
     name = f"adam on {WEIGHTS // 1_000_000} M weights"
     Figure.of(name, times["adam"], "bandwidth", 7 * 4 * WEIGHTS / speed, 0.8).show()
@@ -99,14 +99,14 @@ def through_the_host() -> None:
         table.get(out=plain)
         out.copy_(plain)
 
-    times = in_turns(
+    times = device_turns(
         {
             "get": lambda: table.get(out=out),
             "by hand": by_hand,
             "add": lambda: table.add(out, wait=True),
             "pinned": lambda: out.copy_(pinned, non_blocking=True),
         },
-        8,
+        rounds=8,
     )
     name = "100 MB between a host's table and the device"
     Figure.of(f"get {name}", times["get"], "get, then copy", min(times["by hand"])).show()

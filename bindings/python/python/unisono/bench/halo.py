@@ -12,7 +12,7 @@ import numpy as np
 import unisono as uni
 from unisono.bench.halo_gloo import GlooHalos
 from unisono.bench.peers import join
-from unisono.bench.turns import in_turns
+from unisono.bench.turns import print_turns
 
 CHANNELS = 16
 
@@ -66,7 +66,7 @@ def _halos(shape: list[int], axes: list[int], width: int, seconds: float, groups
     received = sum(window.neighbours.values()) * part.element_size()
     for group in groups:
         mine, other = cases["gloo_forward" if group == "gloo_forward" else "gloo_halos"]
-        in_turns(group, received, seconds, {"ours": mine, "gloo": other}, lambda: None)
+        print_turns(group, received, seconds, {"ours": mine, "gloo": other})
     _check(window, part, (ours, theirs), inner, list(cases.values()))
 
 
@@ -121,7 +121,7 @@ def stack(side: int, seconds: float) -> None:
         return run
 
     for group, work in (("stack", infer), ("training", train)):
-        in_turns(group, whole.nbytes, seconds, {name: case(work, name) for name in models}, lambda: None)
+        print_turns(group, whole.nbytes, seconds, {name: case(work, name) for name in models})
     expected = infer("one")
     train("one")
     for name in list(models)[1:]:

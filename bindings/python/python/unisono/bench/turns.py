@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,40 +11,79 @@ import unisono as uni
 
 
 def in_turns(
-    group: str, size: int, seconds: float, cases: dict[str, Callable[[], None]], before: Callable[[], None]
-) -> None:
-    """Times cases in turns on all ranks at once; rank 0 prints a line for each, the slowest rank counts.
+    cases: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 10,
+    seconds: float = 0.0,
+    group: uni.Group | None = None,
+    before: Callable[[], object] | None = None,
+    settle: Callable[[], object] | None = None,
+    calls: int = 1,
+) -> dict[str, list[float]]:
+    """Times cases in turns; with a group, on all ranks at once.
 
     Args:
-        group: What the cases are about.
+        cases: What to time, by name.
+        rounds: How often at least.
+        seconds: About how long to measure, if that is more.
+        group: The ranks; they begin together, and the slowest counts.
+        before: What each call begins with, untimed.
+        settle: Waits until nothing is under way: before a call, and at its end, where it counts.
+        calls: How often a case is called in its turn; each call is timed.
+
+    Returns:
+        The seconds of each call of each case.
+    """
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    turn = -2  # turns that only warm up
+    while turn < rounds:
+        begin = time.perf_counter()
+        for name, case in cases.items():
+            for _ in range(calls):
+                if before is not None:
+                    before()
+                if settle is not None:
+                    settle()
+                if group is not None:
+                    group.barrier()
+                start = time.perf_counter()
+                case()
+                if settle is not None:
+                    settle()
+                if turn >= 0:
+                    times[name].append(time.perf_counter() - start)
+        if turn == -1 and seconds > 0:
+            spent = time.perf_counter() - begin
+            if group is not None:
+                # All ranks make equally many turns.
+                spent = float(group.all_reduce(np.array([spent]), "max")[0])
+            rounds = max(rounds, int(seconds / spent))
+        turn += 1
+    if group is None:
+        return times
+    return {name: group.all_reduce(np.array(taken), "max").tolist() for name, taken in times.items()}
+
+
+def print_turns(
+    about: str,
+    size: int,
+    seconds: float,
+    cases: Mapping[str, Callable[[], object]],
+    before: Callable[[], object] | None = None,
+) -> None:
+    """Times cases in turns on all ranks; rank 0 prints a line for each, for the program that makes the table.
+
+    Args:
+        about: What the cases are about.
         size: How many bytes they move.
         seconds: About how long to measure.
         cases: What to time, by name.
         before: What each turn begins with, untimed.
     """
     world = uni.world()
-    times: dict[str, list[float]] = {name: [] for name in cases}
     if world.rank == 0:
-        print(f"now {group} {size}", flush=True)
-    rounds, spent = 1, 0.0
-    turn = -2  # turns that only warm up
-    while turn < rounds:
-        begin = time.perf_counter()
-        for name, case in cases.items():
-            before()
-            uni.barrier()
-            start = time.perf_counter()
-            case()
-            if turn >= 0:
-                times[name].append(time.perf_counter() - start)
-        spent = time.perf_counter() - begin
-        if turn == -1:
-            # All ranks make equally many turns.
-            slowest = uni.all_reduce(np.array([spent]), "max")[0]
-            rounds = max(10, int(seconds / slowest))
-        turn += 1
-    for name, taken in times.items():
-        slowest = uni.all_reduce(np.array(taken), "max")
+        print(f"now {about} {size}", flush=True)
+    for name, taken in in_turns(cases, seconds=seconds, group=world, before=before).items():
         if world.rank == 0:
-            figures = f"{slowest.min():.9f} {np.median(slowest):.9f} {len(slowest)}"
-            print(f"time {group} {name} {size} {figures}", flush=True)
+            figures = f"{min(taken):.9f} {np.median(taken):.9f} {len(taken)}"
+            print(f"time {about} {name} {size} {figures}", flush=True)
