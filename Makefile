@@ -7,11 +7,12 @@ BIN := .venv/bin
 SOURCES := $(shell find src nn cli bindings/python experiments -type f \
 	\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.cu' -o -name '*.yaml' \) \
 	-not -path '*/tests/*' 2>/dev/null) bindings/python/README.md Cargo.toml Cargo.lock
+NATIVE := bindings/python/python/unisono/_native.abi3.so
 CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header test test-gpu check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header develop test test-gpu check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -39,6 +40,11 @@ lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/rele
 
 header: ## Writes the C header anew from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
+
+develop: .venv/.demo ## Builds the native module into bindings/python/python, for work on the package without a wheel after every change.
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --release --package unisono-python
+	@install target/release/lib_native.so $(NATIVE)
+	@echo "use it with: export PYTHONPATH=$(CURDIR)/bindings/python/python"
 
 test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them (FRAMEWORKS=none without PyTorch, JAX and the like).
 	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py
@@ -75,7 +81,7 @@ docs: ## Builds the Rust documentation into target/doc.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib
 
 clean: ## Removes everything that was built or installed here.
-	rm -rf target .venv .venv-openmpi .tools
+	rm -rf target .venv .venv-openmpi .tools runs $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each thing that is installed; a second run finds them newer than what they were made from.

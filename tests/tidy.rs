@@ -1,4 +1,4 @@
-//! The repository's rules as an ordinary test: layers, `unsafe` addresses, file sizes, docstrings, links, words.
+//! The repository's rules as an ordinary test: layers, addresses of `unsafe` and of globals, file sizes, docstrings, links, words.
 
 #[path = "tidy/layers.rs"]
 mod layers;
@@ -8,6 +8,8 @@ mod lexer;
 mod pages;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/statics.rs"]
+mod statics;
 #[path = "tidy/text.rs"]
 mod text;
 #[path = "tidy/tree.rs"]
@@ -49,6 +51,17 @@ fn every_unsafe_says_why_it_is_sound() {
 }
 
 #[test]
+fn globals_stay_at_their_addresses() {
+    everywhere(statics::check);
+}
+
+#[test]
+fn addresses_of_globals_are_in_use() {
+    let breaches = statics::unused_addresses(&tree::sources());
+    assert!(breaches.is_empty(), "remove these from the list in tests/tidy/statics.rs: {breaches:?}");
+}
+
+#[test]
 fn files_open_with_a_sentence() {
     everywhere(text::check_opening);
 }
@@ -71,6 +84,11 @@ fn make_targets_have_help() {
 #[test]
 fn links_lead_somewhere() {
     everywhere(|file| pages::check_links(file, &|path| tree::root().join(path).exists()));
+}
+
+#[test]
+fn paths_on_pages_for_contributors_lead_somewhere() {
+    everywhere(|file| pages::check_paths(file, &|path| tree::root().join(path).exists()));
 }
 
 #[test]

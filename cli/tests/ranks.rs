@@ -23,7 +23,8 @@ fn a_job_that_hangs_tells_what_ranks_were_doing() {
         let output = finish(run_shell(&["-n", "2", "--timeout", seconds], &script));
         assert_eq!(output.status.code(), Some(124));
         let summary = text(&output.stderr);
-        let does = |rank: &str, what: &str| summary.lines().any(|line| line.contains(rank) && line.contains(what));
+        let does =
+            |rank: &str, what: &str| summary.lines().any(|line| line.contains(rank) && line.contains(what));
         assert!(does("rank 0 ", "init"), "{summary}");
         if does("rank 1 ", "all_reduce") || does("rank 1 ", "barrier") {
             return;

@@ -124,7 +124,8 @@ pub fn patient(world: &World) {
     if world.rank() == VICTIM {
         wait_for_death();
     }
-    let patience = std::env::var("UNISONO_TEST_PATIENCE").map_or(LIMIT, |text| Duration::from_secs(text.parse().unwrap()));
+    let patience = std::env::var("UNISONO_TEST_PATIENCE")
+        .map_or(LIMIT, |text| Duration::from_secs(text.parse().unwrap()));
     let group = world.group().with_timeout(patience);
     let error = group.all_reduce(&mut [1], ReduceOp::Sum).unwrap_err();
     eprintln!("{:?}: {error}", error.kind());

@@ -5,14 +5,8 @@ use crate::paths::{module_of, named};
 use crate::tree::{Breach, Source};
 
 /// From the ground up; modules of one row are siblings.
-const LAYERS: &[&[&str]] = &[
-    &["error"],
-    &["memory", "cuda"],
-    &["transport"],
-    &["world"],
-    &["collectives"],
-    &["tables", "functions", "halo"],
-];
+const LAYERS: &[&[&str]] =
+    &[&["error"], &["memory", "cuda"], &["transport"], &["world"], &["collectives"], &["tables", "halo"]];
 
 /// These stand beside the house and may use all of it; nothing in the house uses them.
 const BESIDE: &[&str] = &["testing", "launch"];

@@ -39,6 +39,76 @@ pub fn check_links(file: &Source, exists: &dyn Fn(&str) -> bool) -> Vec<Breach> 
     breaches
 }
 
+/// Pages that tell contributors where things are.
+const MAPS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
+
+/// What a file's name ends with; other words with a dot are code.
+const SUFFIXES: &[&str] = &[".rs", ".py", ".pyi", ".cu", ".md", ".toml", ".yaml", ".c", ".h", ".lua", ".txt"];
+
+/// Paths between backticks on the maps. They begin at the root, or in a folder that the same list item, row or paragraph names.
+pub fn check_paths(file: &Source, exists: &dyn Fn(&str) -> bool) -> Vec<Breach> {
+    if !MAPS.contains(&file.path.as_str()) {
+        return Vec::new();
+    }
+    let mut breaches = Vec::new();
+    let (mut in_code, mut item) = (false, Vec::new());
+    for (number, line) in file.text.lines().enumerate() {
+        in_code ^= line.trim_start().starts_with("```");
+        if line.is_empty() || line.starts_with(['-', '|', '#']) {
+            breaches.extend(check_item(&std::mem::take(&mut item), exists));
+        }
+        let spans = line.split('`').skip(1).step_by(2).filter(|_| !in_code);
+        item.extend(spans.flat_map(alternatives).filter(|text| is_path(text)).map(|path| (number + 1, path)));
+    }
+    breaches.extend(check_item(&item, exists));
+    breaches
+}
+
+fn check_item(paths: &[(usize, String)], exists: &dyn Fn(&str) -> bool) -> Vec<Breach> {
+    let mut folders = vec![String::new()];
+    // A name may come before its folder: those that were not found are looked for again.
+    let mut open: Vec<_> = paths.iter().collect();
+    for _ in 0..2 {
+        open.retain(|(_, path)| {
+            // A name with a gap, as in `with_….py`, tells its folder alone.
+            let path =
+                path.rsplit_once('/').filter(|_| path.contains('…')).map_or(&**path, |(folder, _)| folder);
+            let found =
+                folders.iter().rev().map(|folder| format!("{folder}{path}")).find(|whole| exists(whole));
+            found.iter().for_each(|whole| remember(whole, &mut folders));
+            found.is_none()
+        });
+    }
+    open.iter().map(|(line, path)| Breach::new(*line, format!("`{path}` is not there"))).collect()
+}
+
+/// What braces stand for: `a/{b,c}.rs` is two files.
+fn alternatives(text: &str) -> Vec<String> {
+    let parts = text.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
+    match parts {
+        Some((head, (names, tail))) => {
+            names.split(',').map(|name| format!("{head}{}{tail}", name.trim())).collect()
+        }
+        None => vec![text.to_string()],
+    }
+}
+
+fn is_path(text: &str) -> bool {
+    let written = |c: char| c.is_ascii_alphanumeric() || "_-./…".contains(c);
+    text.chars().all(written) && (text.contains('/') || is_named(text))
+}
+
+/// Whether it is a file's name or ends with one.
+fn is_named(text: &str) -> bool {
+    SUFFIXES.iter().any(|suffix| text.ends_with(suffix) && text.len() > suffix.len())
+}
+
+/// A path's folder and those that it lies in; later names may begin there.
+fn remember(path: &str, folders: &mut Vec<String>) {
+    let folder = if is_named(path) { path.to_string() } else { format!("{}/", path.trim_end_matches('/')) };
+    folders.extend(folder.match_indices('/').map(|(at, _)| folder[..=at].to_string()));
+}
+
 fn beside(page: &str, target: &str) -> String {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     format!("{folder}/{target}").trim_start_matches('/').to_string()
@@ -66,6 +136,18 @@ fn a_broken_link_is_a_breach() {
         "[a](here.md#part) [b](gone.md) [c](https://example.org/x.md) [d](#part)\n```\n[e](code.md)\n```\n";
     let found = check_links(&Source::new("docs/guide/page.md", text), &exists);
     assert_eq!(found, [Breach::new(1, "the link `gone.md` leads nowhere")]);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_a_breach() {
+    let exists =
+        |path: &str| ["src/a/b.rs", "src/a/c.rs", "src/d.rs", "src/a"].contains(&path.trim_end_matches('/'));
+    let check = |text: &str| check_paths(&Source::new("CONTRIBUTING.md", text), &exists).len();
+    assert_eq!(check("- `src/a/b.rs`, `c.rs` beside it, `d.rs`, `src/a/{b,c}.rs`, `cargo test`, `a::b`"), 0);
+    assert_eq!(check("- `src/a`: `b.rs`\n  and `c.rs`\n```\n`gone/x.rs`\n```\n- `src/a/x_….rs`, `c.rs`"), 0);
+    assert_eq!(check("- `b.rs` in `src/a/`"), 0, "the folder may come later");
+    assert_eq!(check("- `src/a/b.rs`\n- `c.rs`"), 1, "another item");
+    assert_eq!(check("`src/e.rs` and `src/a/{b,e}.rs` and `e.py`"), 3);
 }
 
 #[test]

@@ -13,7 +13,6 @@ use super::path::{Abilities, Facts, Path, Wish, choose};
 use super::staged::Staging;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemory, Span, Stream};
 use crate::error::Result;
-use crate::transport::process;
 use crate::world::Group;
 
 /// What a rank shows at the beginning of a call.
@@ -64,25 +63,13 @@ pub(super) fn at_least<M>(
     kept.as_mut().ok_or_else(|| nonsense("memory was not kept"))
 }
 
-/// A number that no other process of the host has, now or later.
-fn process_number() -> u64 {
-    // Read once for a process; a forked child is another one.
-    static KNOWN: Mutex<(u32, u64)> = Mutex::new((0, 0));
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let pid = process::own();
-    if known.0 != pid {
-        *known = (pid, process::start_time(pid).unwrap_or(0) << 24 ^ u64::from(pid));
-    }
-    known.1
-}
-
 /// What this rank says of itself.
 pub(super) fn facts(group: &Group, device: &Device) -> Result<Facts> {
     let wish = std::env::var("UNISONO_CUDA_PATH").ok();
     let rank = group.members()[group.rank()];
     Ok(Facts {
         device: device.uuid(),
-        process: process_number(),
+        process: cuda::process_number(),
         host: group.core.common.hosts[rank] as u32,
         wish: Wish::parse(wish.as_deref())?,
     })

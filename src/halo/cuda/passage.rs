@@ -5,7 +5,7 @@
 //! There are two buffers in turn. Who has a neighbour's token of one call knows that it has read everything of the call
 //! before, so the second-last buffer may be filled again without asking.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::super::loads::{Packed, Unpacked};
 use super::super::neighbours::Begun;
@@ -119,7 +119,7 @@ impl Passage {
             shown[lane.member].address = memory.address() + *place as u64;
         }
         for one in &mut shown {
-            one.process = if can { this_process() } else { 0 };
+            one.process = if can { cuda::process_number() } else { 0 };
             (one.start, one.flip) = (memory.address(), flip as u64);
             if let Some(exported) = exported {
                 one.exported = exported;
@@ -272,7 +272,7 @@ fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
     if shown.process == 0 || shown.address == 0 {
         return Err(nowhere());
     }
-    if shown.process == this_process() {
+    if shown.process == cuda::process_number() {
         let memory = recall(shown.start).ok_or_else(nowhere)?;
         return Ok((Origin::Buffer { address: shown.address, flip: shown.flip }, Held::Own(memory)));
     }
@@ -293,15 +293,6 @@ fn remember(memory: &Arc<DeviceMemory>) {
 fn recall(address: u64) -> Option<Arc<DeviceMemory>> {
     let buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
     buffers.iter().filter_map(Weak::upgrade).find(|memory| memory.address() == address)
-}
-
-/// A number that no other process has, and never zero.
-fn this_process() -> u64 {
-    static NUMBER: OnceLock<u64> = OnceLock::new();
-    *NUMBER.get_or_init(|| {
-        use std::hash::{BuildHasher, RandomState};
-        RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now())) | 1
-    })
 }
 
 fn is_staging_wanted() -> bool {
