@@ -1,7 +1,6 @@
 """Compares the pages that list others with what lies in their folders: nothing is missing in them."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ def linked(page: Path) -> set[str]:
     return {str((page.parent / target).resolve().relative_to(ROOT)) for target in targets}
 
 
-def files(folder: str, ending: str) -> set[str]:
-    """The files of a folder that git knows, as paths from the root."""
-    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", folder]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {name for name in listed if name.endswith(ending) and (ROOT / name).exists()}
+def files(folder: str, *endings: str) -> set[str]:
+    """The files of a folder and of those inside it, as paths from the root."""
+    return {
+        str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.name.endswith(endings)
+    }
 
 
 @pytest.mark.parametrize(
@@ -43,8 +42,8 @@ def test_a_page_links_to_all(page: str, folder: str, ending: str) -> None:
 def test_examples_are_named() -> None:
     """The page of examples names each program, or the folder of framework pairs that it belongs to."""
     text = (ROOT / "examples/README.md").read_text()
-    programs = {name.removeprefix("examples/") for name in files("examples", "") if "/data/" not in name}
-    helpers = {"README.md", "frameworks/data.py", "halos/cells.py", "halos/segmentation.py"}
+    programs = {name.removeprefix("examples/") for name in files("examples", ".py", ".rs", ".c", ".lua")}
+    helpers = {"frameworks/data.py", "halos/cells.py", "halos/segmentation.py"}
     missing = [
         name
         for name in sorted(programs - helpers)
