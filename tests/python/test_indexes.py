@@ -17,9 +17,7 @@ def linked(page: Path) -> set[str]:
 
 def files(folder: str, *endings: str) -> set[str]:
     """The files of a folder and of those inside it, as paths from the root."""
-    return {
-        str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.name.endswith(endings)
-    }
+    return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.name.endswith(endings)}
 
 
 @pytest.mark.parametrize(
