@@ -12,7 +12,7 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header develop test test-gpu check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -40,6 +40,9 @@ lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/rele
 
 header: ## Writes the C header anew from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
+
+pictures: .venv/.test .venv/.wheel ## Draws the pictures of the README and the guide anew.
+	$(BIN)/python scripts/pictures
 
 develop: .venv/.demo ## Builds the native module into bindings/python/python, for work on the package without a wheel after every change.
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --release --package unisono-python
