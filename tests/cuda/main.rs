@@ -106,7 +106,6 @@ fn a_rank_that_is_killed_is_noticed() {
         for rank in [0, 2] {
             let ending = job.end_of(rank);
             assert!(ending.output.contains("lost rank 1"), "rank {rank}: {}", ending.output);
-            assert!(ending.after < Duration::from_secs(20));
         }
     }
 }
