@@ -1,4 +1,4 @@
-//! Rules on the text of a file: its opening sentence, its size, and words that do not belong.
+//! Rules on the text of a file: its opening sentence, its size, and words and paths that do not belong.
 
 use crate::lexer::{code_only, lines_before_tests};
 use crate::tree::{Breach, Source};
@@ -59,6 +59,17 @@ pub fn check_words(file: &Source) -> Vec<Breach> {
         .collect()
 }
 
+/// What users get must not look for files in the folder where it was built.
+pub fn check_builders_paths(file: &Source) -> Vec<Breach> {
+    let path = format!("/{}", file.path);
+    if !file.is_rust() || !path.contains("/src/") || path.contains("/tests/") {
+        return Vec::new();
+    }
+    let lines = file.text.lines().enumerate().filter(|(_, line)| line.contains("CARGO_MANIFEST_DIR"));
+    let what = "the builder's folder is not on a user's machine: embed the file";
+    lines.map(|(number, _)| Breach::new(number + 1, what)).collect()
+}
+
 #[test]
 fn a_file_without_an_opening_is_a_breach() {
     assert_eq!(check_opening(&Source::new("src/a.rs", "use std::fs;\n")).len(), 1);
@@ -80,4 +91,16 @@ fn a_long_file_is_a_breach_but_its_tests_do_not_count() {
 fn a_word_out_of_place_is_a_breach() {
     let found = check_words(&Source::new("src/a.rs", &format!("//! A.\nfn f() {{ {}) }}\n", WORDS[0])));
     assert_eq!((found.len(), found[0].line), (1, 2));
+}
+
+#[test]
+fn a_path_of_the_builder_is_a_breach_in_what_users_get() {
+    let text = "//! A.\nconst ROOT: &str = env!(\"CARGO_MANIFEST_DIR\");\n";
+    for path in ["src/a.rs", "nn/src/data/a.rs"] {
+        let found = check_builders_paths(&Source::new(path, text));
+        assert_eq!((found.len(), found[0].line), (1, 2), "{path}");
+    }
+    for path in ["cli/tests/a.rs", "src/transport/tests/a.rs", "nn/examples/a.rs", "build.rs"] {
+        assert_eq!(check_builders_paths(&Source::new(path, text)), [], "{path}");
+    }
 }
