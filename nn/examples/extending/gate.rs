@@ -86,7 +86,8 @@ impl LayerMaker for Gates {
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape> {
         let steepness = plan.settings.get("steepness");
         if let Some(wrong) = steepness.filter(|node| node.number().is_none()) {
-            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), "change it"));
+            let advice = "write, for example, `steepness: 1.5`";
+            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), advice));
         }
         Ok(plan.input)
     }

@@ -291,7 +291,8 @@ impl Experiment {
         let sample = data.get("sample").and_then(Node::number).unwrap_or(100.0);
         if !(sample > 0.0 && sample <= 100.0) {
             let expected = "a percentage above 0 and up to 100";
-            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), "change it"));
+            let advice = "write, for example, `sample: 10` for a tenth of the samples";
+            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
         if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter)) {
@@ -393,7 +394,8 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         value if value > 0.0 && value <= 1.0 => Ok(value),
         value => {
             let what = format!("`{key}` of {name}");
-            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), "change it"))
+            let advice = format!("write, for example, `{key}: 0.5`");
+            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), advice))
         }
     };
     let kind = match kind {
