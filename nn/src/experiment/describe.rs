@@ -249,7 +249,7 @@ mod tests {
             ("deterministic=perhaps", "`deterministic: false`"),
             ("data.sample=half", "`sample: 100`"),
             ("data.sample=0", "`sample: 10` for a tenth"),
-            ("rule.rate=-1", "`rate: 0.01`"),
+            ("rule={type: momentum, rate: -1}", "`rate: 0.01`"),
             ("model.layers.0.kernel=wide", "`kernel: [3, 3]`"),
             ("model.layers.0.padding=2", "`padding: [1, 1]`"),
             ("model.layers.1.kernel=[4, 2]", "`kernel: [5, 3]`"),
