@@ -20,7 +20,7 @@ PYTHON = sys.executable
 PACKAGE = "bindings/python"
 
 # No stage may take longer, whatever hangs. The first one builds everything, and some machines are slow.
-STAGE_SECONDS = 90 * 60
+STAGE_SECONDS = 45 * 60
 
 # How much of a failed stage is shown again at the end, where a reader looks first.
 LAST_LINES = 40

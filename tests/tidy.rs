@@ -77,6 +77,11 @@ fn no_word_is_out_of_place() {
 }
 
 #[test]
+fn the_product_knows_no_path_of_its_builder() {
+    everywhere(text::check_builders_paths);
+}
+
+#[test]
 fn make_targets_have_help() {
     everywhere(pages::check_makefile);
 }

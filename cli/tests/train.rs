@@ -47,6 +47,20 @@ fn an_experiment_trains_and_predicts() {
 }
 
 #[test]
+fn the_first_run_needs_no_file_but_its_own() {
+    let folder = Folder::new();
+    let experiment = "epochs: 1\nbatch_size: 20\ndata: {type: mnist, sample: 2}\nmodel:\n  type: network\n  \
+                      cost: softmax_cross_entropy\n  layers: [{type: fully_connected, outputs: 10}]\n";
+    std::fs::write(folder.path("digits.yaml"), experiment).unwrap();
+    let mut command = unisono(["train", "digits.yaml"]);
+    command.current_dir(&folder.0);
+    let output = finish(command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let metrics = std::fs::read_to_string(folder.path("runs/digits/metrics.csv")).unwrap();
+    assert!(metrics.lines().nth(1).is_some_and(|line| line.starts_with("1,full,3,")), "{metrics}");
+}
+
+#[test]
 fn wrong_files_end_with_2_one_line_and_nothing_written() {
     let folder = Folder::new();
     let good = std::fs::read_to_string(shipped("iris.yaml")).unwrap();
@@ -216,13 +230,23 @@ fn many_processes_learn_the_same_weights() {
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
     assert!(table.contains("gradient of weights") && table.contains("h=2,w=2"), "{table}");
     for (spread, words) in
-        [(&["--mode", "halo"][..], "with -n"), (&["-n", "2", "--mode", "table"], "compare")]
+        [(&["--mode", "halo"][..], "with -n"), (&["-n", "2", "--set", "distributed=table"], "compare")]
     {
         let output = finish(unisono(["check", &file].iter().chain(spread)));
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(words) && message.trim_end().lines().count() == 1, "{message}");
     }
+}
+
+#[test]
+fn check_offers_no_option_that_it_refuses() {
+    let help = text(&finish(unisono(["check", "--help"])).stdout);
+    assert!(help.contains("[possible values: data, halo, vector]"), "{help}");
+    assert!(!help.contains("table") && !help.contains("--consistency"), "{help}");
+    let output = finish(unisono(["check", "small.yaml", "-n", "2", "--mode", "table"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("possible values: data, halo, vector"));
 }
 
 #[test]

@@ -30,8 +30,8 @@ pub use experiment::{
 };
 pub use initial::Initial;
 pub use layers::{
-    Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected,
-    Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
+    Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, Facts,
+    FullyConnected, Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
 };
 pub use models::{Network, Phase, PretrainCost, Pretraining};
 pub use number::Number;

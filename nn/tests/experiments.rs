@@ -102,6 +102,7 @@ fn twins_are_the_same_experiment() {
         ("distributed/mnist_halopar_cpu_cnn-20-50-500-10.yaml", "mnist_numpy_cnn-20-50-500-10.yaml"),
         ("distributed/mnist_halopar_cpu_gb.yaml", "mnist_numpy_gb.yaml"),
         ("cifar10_distarray_numpy_mlp.yaml", "cifar10_numpy_mlp.yaml"),
+        ("distributed/cifar10_halopar_cpu_gb.yaml", "cifar10_distarray_numpy_gb.yaml"),
     ] {
         let text = |name: &str| {
             let same = changes(&["name=twin", "distributed=data"]);
@@ -117,6 +118,31 @@ fn twins_are_the_same_experiment() {
         (phases[0], phases[23], phases[24], phases[27]),
         (Phase::Pretrain { group: 0 }, Phase::Pretrain { group: 2 }, Phase::Last, Phase::Full)
     );
+}
+
+#[test]
+fn sparse_autoencoders_of_pictures_cost_less_with_every_epoch() {
+    let folder = Folder::new("pictures");
+    // Noise is as hard on the learning rate as photographs are.
+    let noise =
+        "data={type: uniform_random, train: 60, test: 0, shape: [3, 32, 32], classes: 10, shuffle: false}";
+    for name in ["cifar10_distarray_numpy_gb.yaml", "cifar10_numpy_gb.yaml"] {
+        let experiment = Experiment::read(&shipped(name), &changes(&[noise, "batch_size=20"])).expect(name);
+        let out = run(&experiment, &folder.0.join(name), false).expect("it trains").out;
+        let column = |file: &str, at: usize| -> Vec<f64> {
+            let text = std::fs::read_to_string(out.join(file)).expect("the run left it");
+            let cells = text.lines().skip(1).filter_map(|line| line.split(',').nth(at)?.parse().ok());
+            cells.collect()
+        };
+        let (epochs, batches) = (column("metrics.csv", 3), column("batches.csv", 1));
+        assert_eq!((epochs.len(), batches.len()), (3 + 4, 3 * (3 + 4)), "{name}");
+        // Each group has one epoch of pretraining: there, batches tell.
+        assert!(
+            batches[..9].chunks(3).all(|group| group.is_sorted_by(|one, next| one > next)),
+            "{batches:?}"
+        );
+        assert!(epochs[3..].is_sorted_by(|one, next| one > next), "{name}: {epochs:?}");
+    }
 }
 
 #[test]

@@ -31,7 +31,9 @@ impl Grid {
                 return wrong("a name of its own for each axis", format!("{name:?}"), "rename one of them");
             }
             if *size < 1 && *size != -1 {
-                return wrong("axes of 1 or more, or one of -1", format!("{name}={size}"), "correct it");
+                let advice =
+                    format!("give it a size, such as {name}=2, or {name}=-1 for all ranks that are left");
+                return wrong("axes of 1 or more, or one of -1", format!("{name}={size}"), &advice);
             }
         }
         let rest = axes.iter().filter(|(_, size)| *size == -1).count();

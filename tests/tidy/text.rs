@@ -1,4 +1,4 @@
-//! Rules on the text of a file: its opening sentence, its size, and words that do not belong.
+//! Rules on the text of a file: its opening sentence, its size, and words and paths that do not belong.
 
 use std::path::Path;
 
@@ -73,6 +73,17 @@ fn surroundings(root: &Path) -> String {
     format!("{}/", folder.display())
 }
 
+/// What users get must not look for files in the folder where it was built.
+pub fn check_builders_paths(file: &Source) -> Vec<Breach> {
+    let path = format!("/{}", file.path);
+    if !file.is_rust() || !path.contains("/src/") || path.contains("/tests/") {
+        return Vec::new();
+    }
+    let lines = file.text.lines().enumerate().filter(|(_, line)| line.contains("CARGO_MANIFEST_DIR"));
+    let what = "the builder's folder is not on a user's machine: embed the file";
+    lines.map(|(number, _)| Breach::new(number + 1, what)).collect()
+}
+
 #[test]
 fn a_file_without_an_opening_is_a_breach() {
     assert_eq!(check_opening(&Source::new("src/a.rs", "use std::fs;\n")).len(), 1);
@@ -98,4 +109,16 @@ fn a_word_out_of_place_is_a_breach() {
     assert_eq!(found.len(), 1, "a path of the machine that this runs on");
     let places = ["/somewhere/unisono", "/some/where/unisono"].map(|root| surroundings(Path::new(root)));
     assert_eq!(places, ["/somewhere/unisono/", "/some/where/"]);
+}
+
+#[test]
+fn a_path_of_the_builder_is_a_breach_in_what_users_get() {
+    let text = "//! A.\nconst ROOT: &str = env!(\"CARGO_MANIFEST_DIR\");\n";
+    for path in ["src/a.rs", "nn/src/data/a.rs"] {
+        let found = check_builders_paths(&Source::new(path, text));
+        assert_eq!((found.len(), found[0].line), (1, 2), "{path}");
+    }
+    for path in ["cli/tests/a.rs", "src/transport/tests/a.rs", "nn/examples/a.rs", "build.rs"] {
+        assert_eq!(check_builders_paths(&Source::new(path, text)), [], "{path}");
+    }
 }

@@ -3,6 +3,7 @@
 mod bar;
 mod comparing;
 mod processes;
+mod spread;
 mod terminal;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use processes::Processes;
+use spread::{CheckSpread, Spread, TrainSpread};
 use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
@@ -22,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
     #[command(flatten)]
-    spread: Spread,
+    spread: TrainSpread,
     /// Continue an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
@@ -37,55 +39,6 @@ pub(crate) struct Options {
     quiet: bool,
 }
 
-/// How a run is spread over processes.
-#[derive(Args)]
-struct Spread {
-    /// How many processes to start; as many as the grid has without it.
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::positive)]
-    ranks: Option<usize>,
-    /// How many processes along each axis: data=2,h=2,w=2.
-    #[arg(long, value_name = "AXES")]
-    grid: Option<String>,
-    /// What is divided: samples (data), rows and columns of samples (halo), inputs of layers (vector), or samples with
-    /// weights that processes share through a table (table).
-    #[arg(long, value_name = "MODE", value_parser = ["data", "halo", "vector", "table"])]
-    mode: Option<String>,
-    /// How far processes that share a table may drift apart: async, ssp:3, bsp.
-    #[arg(long, value_name = "CONSISTENCY")]
-    consistency: Option<String>,
-}
-
-impl Spread {
-    /// The experiment as these options change it.
-    fn read(&self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
-        // The axes say the mode where nothing else does.
-        let axes = |names: &[&str]| {
-            let grid = self.grid.as_deref().unwrap_or_default();
-            grid.split(',').any(|axis| names.contains(&axis.split('=').next().unwrap_or_default().trim()))
-        };
-        let mode = match &self.mode {
-            Some(mode) => Some(mode.as_str()),
-            None if self.consistency.is_some() => Some("table"),
-            None if axes(&["h", "w"]) => Some("halo"),
-            None if axes(&["v"]) => Some("vector"),
-            None if self.grid.is_some() => Some("data"),
-            None => None,
-        };
-        let Some(mode) = mode else { return Experiment::read(file, changes) };
-        let more = [("grid", &self.grid), ("consistency", &self.consistency)];
-        let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", value.as_ref()?)));
-        let change = format!("distributed={{type: {mode}{}}}", more.collect::<String>());
-        Experiment::read_with_option(file, changes, &self.typed(), &change)
-    }
-
-    /// These options as the user typed them.
-    fn typed(&self) -> String {
-        let options = [("--mode", &self.mode), ("--grid", &self.grid), ("--consistency", &self.consistency)];
-        let options = options.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
-        options.collect::<Vec<_>>().join(" ")
-    }
-}
-
 #[derive(Args)]
 pub(crate) struct CheckOptions {
     /// The experiment.
@@ -94,7 +47,7 @@ pub(crate) struct CheckOptions {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
     #[command(flatten)]
-    spread: Spread,
+    spread: CheckSpread,
 }
 
 #[derive(Args)]
@@ -152,13 +105,15 @@ fn status(error: &unisono::Error) -> i32 {
     }
 }
 
+/// The experiment of a file as options spread it, and the processes that it takes.
+fn find(spread: Spread<'_>, file: &Path, changes: &[String]) -> unisono::Result<(Processes, Experiment)> {
+    let experiment = spread.read(file, changes)?;
+    Ok((Processes::find(&experiment, spread.ranks)?, experiment))
+}
+
 /// Trains here, or in processes that are started with the same arguments.
 pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[OsString]) -> i32 {
-    let found = options
-        .spread
-        .read(&options.file, &options.changes)
-        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
-    match found {
+    match find(options.spread.spread(), &options.file, &options.changes) {
         Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
         Ok((Processes::Here(world), experiment)) => train_here(options, &world, &experiment),
         Err(error) => failed_together(&error),
@@ -167,13 +122,10 @@ pub(crate) fn train(options: &Options, arguments: &[OsString], this_program: &[O
 
 /// Compares here, or in processes that are started with the same arguments.
 pub(crate) fn check(options: &CheckOptions, arguments: &[OsString], this_program: &[OsString]) -> i32 {
-    let found = options
-        .spread
-        .read(&options.file, &options.changes)
-        .and_then(|experiment| Ok((Processes::find(&experiment, options.spread.ranks)?, experiment)));
-    match found {
+    let spread = options.spread.spread();
+    match find(spread, &options.file, &options.changes) {
         Ok((Processes::Start(size), _)) => processes::start(size, arguments, this_program),
-        Ok((Processes::Here(world), _)) if world.size() == 1 && options.spread.ranks.is_none() => {
+        Ok((Processes::Here(world), _)) if world.size() == 1 && spread.ranks.is_none() => {
             let advice = "say how many with -n, or give a --grid";
             failed(&unisono::Error::usage("check", "several processes to compare with one", "one", advice))
         }

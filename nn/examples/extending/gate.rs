@@ -1,7 +1,9 @@
 //! A layer of one's own: y = x / (1 + e^(−a·x)), where each map learns its own a.
 
 use unisono::Result;
-use unisono_nn::{Layer, LayerMaker, LayerPlan, Node, Number, Pass, Reach, Rule, Shape, Spread, Weight};
+use unisono_nn::{
+    Facts, Layer, LayerMaker, LayerPlan, Node, Number, Pass, Reach, Rule, Shape, Spread, Weight,
+};
 
 /// The layer. With a = 1 it is known as SiLU or swish.
 pub struct Gate<T> {
@@ -15,21 +17,9 @@ fn logistic<T: Number>(value: T) -> T {
 }
 
 impl<T: Number> Layer<T> for Gate<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.shape
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
     /// An output needs the input at its own place and nothing around it: no halo.
-    fn reach(&self) -> Reach {
-        Reach::Place
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
     fn fprop(&mut self, _: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
@@ -86,7 +76,8 @@ impl LayerMaker for Gates {
     fn output(&self, plan: &LayerPlan<'_>) -> Result<Shape> {
         let steepness = plan.settings.get("steepness");
         if let Some(wrong) = steepness.filter(|node| node.number().is_none()) {
-            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), "change it"));
+            let advice = "write, for example, `steepness: 1.5`";
+            return Err(wrong.place.error("gate", "a number as `steepness`", wrong.to_string(), advice));
         }
         Ok(plan.input)
     }

@@ -1,7 +1,7 @@
-//! Files of data sets: plain or compressed, with errors that name them.
+//! Files of data sets: plain or compressed, on a disk or in this program, with errors that name them.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,22 @@ const ADVICE: &str = "say where the data set is with `folder`; `download: true` 
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) path: PathBuf,
-    file: File,
+    place: Place,
     /// Whether it is compressed, and can only be read from its beginning on.
     pub(super) packed: bool,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+enum Place {
+    Disk(File),
+    /// In this program, which brings them along.
+    Program(&'static [u8]),
+}
+
+/// Whether a file that begins so is compressed.
+fn is_packed(start: &[u8]) -> bool {
+    start.starts_with(&[0x1f, 0x8b])
 }
 
 /// Opens a file, or the one beside it whose name ends with `.gz`.
@@ -31,20 +44,31 @@ pub(super) fn open_or(path: &Path, advice: &str) -> Result<Opened> {
         let file = File::open(&path)?;
         let mut word = [0; 2];
         let length = file.read_at(&mut word, 0)?;
-        Ok((file, word[..length] == [0x1f, 0x8b]))
+        Ok((file, is_packed(&word[..length])))
     };
     match start() {
-        Ok((file, packed)) => Ok(Opened { path, file, packed }),
+        Ok((file, packed)) => Ok(Opened { path, place: Place::Disk(file), packed }),
         Err(error) => Err(Error::io("load data", path.display().to_string(), error, advice)),
     }
 }
 
 impl Opened {
+    /// A file that is part of this program; errors call it by `name`.
+    pub(super) fn within(name: &str, bytes: &'static [u8]) -> Opened {
+        let path = Path::new("(in this program)").join(name);
+        Opened { path, place: Place::Program(bytes), packed: is_packed(bytes) }
+    }
+
     /// What it has, unpacked, from the beginning on.
     pub(super) fn reader(&self) -> Result<Box<dyn Read>> {
-        let file = File::open(&self.path).map_err(|error| self.failed(error))?;
-        let file = std::io::BufReader::with_capacity(1 << 16, file);
-        Ok(if self.packed { Box::new(flate2::bufread::MultiGzDecoder::new(file)) } else { Box::new(file) })
+        let bytes: Box<dyn BufRead> = match &self.place {
+            Place::Disk(_) => {
+                let file = File::open(&self.path).map_err(|error| self.failed(error))?;
+                Box::new(BufReader::with_capacity(1 << 16, file))
+            }
+            Place::Program(bytes) => Box::new(*bytes),
+        };
+        Ok(if self.packed { Box::new(flate2::bufread::MultiGzDecoder::new(bytes)) } else { bytes })
     }
 
     /// All of it.
@@ -56,12 +80,19 @@ impl Opened {
 
     /// A part of it, where it is not compressed.
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<()> {
-        self.file.read_exact_at(bytes, at).map_err(|error| self.failed(error))
+        let read = match &self.place {
+            Place::Disk(file) => file.read_exact_at(bytes, at),
+            Place::Program(all) => all.get(at as usize..).unwrap_or_default().read_exact(bytes),
+        };
+        read.map_err(|error| self.failed(error))
     }
 
     /// How many bytes it has.
     pub(super) fn length(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|error| self.failed(error))?.len())
+        match &self.place {
+            Place::Disk(file) => Ok(file.metadata().map_err(|error| self.failed(error))?.len()),
+            Place::Program(bytes) => Ok(bytes.len() as u64),
+        }
     }
 
     pub(super) fn failed(&self, error: std::io::Error) -> Error {
@@ -80,4 +111,22 @@ pub(crate) fn damaged(path: &Path, expected: impl Into<String>, received: impl s
         received.to_string(),
         "fetch or write the file again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_this_program_reads_like_one_on_a_disk() {
+        let file = Opened::within("letters", b"abcdef");
+        let mut part = [0; 3];
+        file.read_at(&mut part, 2).expect("it has six bytes");
+        assert_eq!((&part, file.length().ok(), file.packed), (b"cde", Some(6), false));
+        assert_eq!(file.all().expect("it is there"), b"abcdef");
+        for beyond in [4, 100] {
+            let error = file.read_at(&mut part, beyond).expect_err("that is beyond its end");
+            assert!(error.to_string().contains("letters"), "{error}");
+        }
+    }
 }

@@ -11,9 +11,16 @@ use super::records::{Form, Records};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
-/// An idx file of bytes, and its sizes.
-fn idx(path: &Path, axes: usize) -> Result<(Opened, Vec<usize>)> {
-    let file = open(path)?;
+/// A small part of MNIST, which this program brings along: its first runs need no other file.
+const SAMPLE: [(&str, &[u8]); 4] = [
+    ("train-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/train-images-idx3-ubyte.gz")),
+    ("train-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/train-labels-idx1-ubyte.gz")),
+    ("t10k-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/t10k-images-idx3-ubyte.gz")),
+    ("t10k-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/t10k-labels-idx1-ubyte.gz")),
+];
+
+/// The sizes that an idx file of bytes has along its axes.
+fn sizes(file: &Opened, axes: usize) -> Result<Vec<usize>> {
     let mut head = Vec::new();
     let read = file.reader()?.take(head_of(axes) as u64).read_to_end(&mut head);
     read.map_err(|error| file.failed(error))?;
@@ -25,8 +32,7 @@ fn idx(path: &Path, axes: usize) -> Result<(Opened, Vec<usize>)> {
         ));
     }
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let sizes = (0..axes).map(|axis| word(4 + 4 * axis) as usize).collect();
-    Ok((file, sizes))
+    Ok((0..axes).map(|axis| word(4 + 4 * axis) as usize).collect())
 }
 
 /// How many bytes come before the numbers.
@@ -34,8 +40,8 @@ fn head_of(axes: usize) -> usize {
     4 + 4 * axes
 }
 
-fn labels(path: &Path, images: usize) -> Result<Vec<u32>> {
-    let (file, counts) = idx(path, 1)?;
+fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
+    let counts = sizes(file, 1)?;
     let labels = file.all()?.split_off(head_of(1));
     if counts[0] != labels.len() {
         return Err(damaged(&file.path, format!("{} labels", counts[0]), format!("{} bytes", labels.len())));
@@ -50,22 +56,39 @@ fn labels(path: &Path, images: usize) -> Result<Vec<u32>> {
     Ok(labels.into_iter().map(u32::from).collect())
 }
 
-fn split(folder: &Path, name: &str) -> Result<(Shape, Split)> {
-    let (file, sizes) = idx(&folder.join(format!("{name}-images-idx3-ubyte")), 3)?;
+/// The samples of two files, images and labels.
+fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
+    let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
-    let labels = labels(&folder.join(format!("{name}-labels-idx1-ubyte")), count)?;
+    let labels = labels(classes, count)?;
     let form = Form { head: head_of(3), lead: 0, width: shape.size(), kind: Kind::U1, divisor: 255.0 };
-    let images = Stored::new(Records::new(vec![(file, count)], form)?, count, shape.size());
+    let images = Stored::new(Records::new(vec![(images, count)], form)?, count, shape.size());
     Ok((shape, Split { count, inputs: Inputs::Stored(images), targets: Targets::Classes(labels) }))
 }
 
-pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
-    let (shape, train) = split(folder, "train")?;
-    let (test_shape, test) = split(folder, "t10k")?;
+/// The data set of four files, which `find` opens by their names.
+fn assemble(find: impl Fn(&str) -> Result<Opened>) -> Result<DataSet> {
+    let (shape, train) = split(find("train-images-idx3-ubyte")?, &find("train-labels-idx1-ubyte")?)?;
+    let images = find("t10k-images-idx3-ubyte")?;
+    let path = images.path.clone();
+    let (test_shape, test) = split(images, &find("t10k-labels-idx1-ubyte")?)?;
     if shape != test_shape {
-        return Err(damaged(folder, format!("test images of {shape}"), test_shape));
+        return Err(damaged(&path, format!("test images of {shape}"), test_shape));
     }
     Ok(DataSet { shape, outputs: 10, train, test })
+}
+
+/// The data set in a folder.
+pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
+    assemble(|name| open(&folder.join(name)))
+}
+
+/// The part of it that is in this program.
+pub(super) fn sample() -> Result<DataSet> {
+    assemble(|name| {
+        let (_, bytes) = SAMPLE.into_iter().find(|(own, _)| *own == name).expect("it has all four files");
+        Ok(Opened::within(name, bytes))
+    })
 }
 
 #[cfg(test)]
@@ -74,10 +97,15 @@ mod tests {
 
     #[test]
     fn the_sample_has_digits() {
-        let digits = open_set(&super::super::sample_folder()).expect("the sample is in the repository");
+        let mut digits = sample().expect("it is in this program");
         assert_eq!(digits.shape, Shape::new(1, 28, 28));
         assert_eq!((digits.train.count, digits.test.count), (3000, 1000));
         assert_eq!(digits.train.class(0), Some(5));
+        digits.keep().expect("its files are whole");
+        let mut image = vec![0.0_f64; 784];
+        digits.train.fill(&[0], &mut image, &mut []).expect("all is in memory");
+        let ink: f64 = image.iter().sum();
+        assert!((ink * 255.0 - 27525.0).abs() < 1e-6, "the five has {} levels of ink", ink * 255.0);
     }
 
     #[test]

@@ -23,16 +23,13 @@ pub use png::{Picture, decode as decode_png, encode as encode_png};
 pub use split::{Inputs, Split, Targets};
 pub use store::{Store, Stored};
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use unisono::halo::Partition;
 use unisono::{Error, Result};
 
 use crate::experiment::OwnData;
 use crate::shape::Shape;
-
-/// Where the small sample of MNIST lies in the repository.
-pub(crate) const MNIST_SAMPLE: &str = "examples/data/mnist";
 
 /// Samples of one shape.
 ///
@@ -57,7 +54,7 @@ pub struct DataSet {
 /// Which data set.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
-    /// Handwritten digits, 28 × 28, in their own files; without a folder, the sample that comes with the repository.
+    /// Handwritten digits, 28 × 28, in their own files; without a folder, the sample that is in this program.
     Mnist {
         /// The folder with the four files, perhaps with `.gz`.
         folder: Option<PathBuf>,
@@ -123,7 +120,7 @@ impl DataSet {
     /// Finds it, and reads nothing but sizes and classes.
     pub(crate) fn open(source: &Source, seed: u64) -> Result<DataSet> {
         match source {
-            Source::Mnist { folder: None, download: false } => mnist::open_set(&sample_folder()),
+            Source::Mnist { folder: None, download: false } => mnist::sample(),
             Source::Mnist { folder, download } => {
                 mnist::open_set(&fetched("mnist", folder, download.then(download::mnist))?)
             }
@@ -161,13 +158,4 @@ fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::Publicat
         publication.fetch(&folder)?;
     }
     Ok(folder)
-}
-
-/// The sample of MNIST: beside the current folder, or in the repository that this was built from.
-fn sample_folder() -> PathBuf {
-    let here = Path::new(MNIST_SAMPLE);
-    if here.is_dir() {
-        return here.into();
-    }
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(MNIST_SAMPLE)
 }

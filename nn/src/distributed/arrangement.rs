@@ -1,7 +1,7 @@
 //! How the ranks of a run are arranged: which of them share a sample, and which have other samples.
 
-use unisono::Result;
 use unisono::halo::Grid;
+use unisono::{Error, Result};
 
 use crate::experiment::{Experiment, Node};
 
@@ -20,12 +20,13 @@ pub enum Mode {
 
 impl Mode {
     /// The mode of this name.
-    pub(crate) fn named(name: &str) -> Mode {
+    fn named(name: &str) -> Result<Mode> {
         match name {
-            "halo" => Mode::Halo,
-            "vector" => Mode::Vector,
-            "table" => Mode::Table,
-            _ => Mode::Data,
+            "data" => Ok(Mode::Data),
+            "halo" => Ok(Mode::Halo),
+            "vector" => Ok(Mode::Vector),
+            "table" => Ok(Mode::Table),
+            other => Err(Error::internal("arrange ranks", format!("nothing is made of the mode `{other}`"))),
         }
     }
 
@@ -66,8 +67,8 @@ impl Arrangement {
     /// The arrangement that a file asks for; without a grid, as even as possible.
     pub fn new(experiment: &Experiment, ranks: usize) -> Result<Arrangement> {
         let node = experiment.resolved.get("distributed");
-        let mode =
-            node.and_then(|node| node.get("type")).and_then(Node::text).map_or(Mode::Data, Mode::named);
+        let name = node.and_then(|node| node.get("type")).and_then(Node::text);
+        let mode = name.map_or(Ok(Mode::Data), Mode::named)?;
         let place = node.map_or(&experiment.resolved.place, |node| &node.place);
         let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
             Some(text) => text.to_string(),

@@ -7,7 +7,7 @@ use unisono::halo::Partition;
 
 use super::faults::Faults;
 use super::sums::Over;
-use crate::layers::{FullyConnected, Layer, Pass, Reach};
+use crate::layers::{Facts, FullyConnected, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -34,20 +34,9 @@ impl<T: Number> Divided<T> {
 }
 
 impl<T: Number> Layer<T> for Divided<T> {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn input(&self) -> Shape {
-        self.slice.as_ref().map_or(self.inner.input(), |(size, _)| Shape::flat(*size))
-    }
-
-    fn output(&self) -> Shape {
-        self.inner.output()
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::All
+    fn facts(&self) -> Facts<'_> {
+        let input = self.slice.as_ref().map_or(self.inner.input(), |(size, _)| Shape::flat(*size));
+        Facts { name: self.inner.name(), input, output: self.inner.output(), reach: Reach::All }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
@@ -123,20 +112,8 @@ pub(crate) struct Gathered {
 }
 
 impl<T: Number> Layer<T> for Gathered {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::All
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

@@ -3,7 +3,7 @@
 use super::halos::Halos;
 use super::sums::Over;
 use crate::exact::Exact;
-use crate::layers::{Activation, Filtering, Halo, Layer, Pass, Reach};
+use crate::layers::{Activation, Facts, Filtering, Halo, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -34,20 +34,8 @@ impl<T: Number> Tower<T> {
 }
 
 impl<T: Number> Layer<T> for Tower<T> {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn input(&self) -> Shape {
-        self.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        self.inner.reach()
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: self.inner.name(), input: self.input, output: self.output, reach: self.inner.reach() }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
@@ -123,20 +111,8 @@ pub(crate) struct Idle<T> {
 }
 
 impl<T: Number> Layer<T> for Idle<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        self.reach
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.input, output: self.output, reach: self.reach }
     }
 
     fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) {}

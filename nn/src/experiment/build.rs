@@ -30,8 +30,8 @@ impl LayerSpec {
                 )
             })
         };
-        let wrong = |expected: &str, received: String| {
-            self.place.error(&format!("layer `{}`", self.name), expected, received, "change it")
+        let wrong = |expected: &str, received: &[usize; 2], advice: String| {
+            self.place.error(&format!("layer `{}`", self.name), expected, format!("{received:?}"), advice)
         };
         Ok(match &self.kind {
             LayerKind::FullyConnected { outputs } => Shape::flat(*outputs),
@@ -42,13 +42,16 @@ impl LayerSpec {
             LayerKind::Pooling { window, .. } => {
                 let [rows, columns] = fits(window)?;
                 if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
-                    return Err(wrong("a padding smaller than the kernel", format!("{:?}", window.padding)));
+                    let advice =
+                        format!("write, for example, `padding: {:?}`", window.kernel.map(|side| side / 2));
+                    return Err(wrong("a padding smaller than the kernel", &window.padding, advice));
                 }
                 Shape::new(input.maps, rows, columns)
             }
             LayerKind::Contrast { kernel } => {
                 if kernel.iter().any(|side| side % 2 == 0) {
-                    return Err(wrong("a kernel with odd sides", format!("{kernel:?}")));
+                    let advice = format!("write, for example, `kernel: {:?}`", kernel.map(|side| side | 1));
+                    return Err(wrong("a kernel with odd sides", kernel, advice));
                 }
                 input
             }

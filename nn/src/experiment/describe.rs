@@ -67,6 +67,32 @@ impl Object {
     }
 }
 
+/// A key that is being read, and whose it is.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    field: &'static Field,
+    owner: &'a str,
+}
+
+impl Key<'_> {
+    fn what(self) -> String {
+        format!("`{}` of {}", self.field.name, self.owner)
+    }
+
+    /// What to write instead of a value that is wrong.
+    fn advice(self) -> String {
+        let value = match (&self.field.need, &self.field.kind) {
+            (Need::Default(word), _) => word,
+            (_, Kind::Whole(_)) => "10",
+            (_, Kind::Flag) => "true",
+            (_, Kind::Pair(_)) => "[3, 3]",
+            (_, Kind::Sizes) => "[3, 32, 32]",
+            _ => "0.1",
+        };
+        format!("write, for example, `{}: {value}`", self.field.name)
+    }
+}
+
 /// The same map with its defaults filled in, or what is wrong with it.
 pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
     let Value::Map(entries) = &node.value else {
@@ -88,15 +114,16 @@ pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
         result.set("type", name.clone());
     }
     for field in object.each() {
+        let key = Key { field, owner: what };
         let value = match (node.get(field.name).filter(|value| value.value != Value::Null), &field.need) {
-            (Some(value), _) => complete_value(value, &field.kind, &format!("`{}` of {what}", field.name))?,
+            (Some(value), _) => complete_value(value, &field.kind, key)?,
             (None, Need::Required) => {
                 let expected = format!("a key `{}`: {}", field.name, field.about);
                 return Err(node.place.error(what, expected, "none", "add it"));
             }
             (None, Need::Optional) => continue,
             (None, Need::Default(word)) => {
-                complete_value(&Node::new(scalar(word), node.place.clone()), &field.kind, field.name)?
+                complete_value(&Node::new(scalar(word), node.place.clone()), &field.kind, key)?
             }
         };
         result.set(field.name, value);
@@ -104,52 +131,48 @@ pub(super) fn complete(node: &Node, object: &'static Object) -> Result<Node> {
     Ok(result)
 }
 
-fn complete_value(node: &Node, kind: &'static Kind, what: &str) -> Result<Node> {
-    let wrong =
-        |expected: &str, advice: &str| Err(node.place.error(what, expected, node.to_string(), advice));
+fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node> {
+    let refused =
+        |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
+    let wrong = |expected: &str| refused(expected, &key.advice());
     let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| number >= least);
     let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
-        Kind::Whole(least) if !whole(node, *least) => {
-            wrong(&format!("a whole number of at least {least}"), "change it")
-        }
-        Kind::Number if node.number().is_none() => wrong("a number", "change it"),
-        Kind::NotNegative if !size(node) => wrong("a number of at least 0", "change it"),
-        Kind::Flag if node.flag().is_none() => wrong("true or false", "change it"),
-        Kind::Text if node.text().is_none() => wrong("text", "put it in quotes if it is meant"),
+        Kind::Whole(least) if !whole(node, *least) => wrong(&format!("a whole number of at least {least}")),
+        Kind::Number if node.number().is_none() => wrong("a number"),
+        Kind::NotNegative if !size(node) => wrong("a number of at least 0"),
+        Kind::Flag if node.flag().is_none() => wrong("true or false"),
+        Kind::Text if node.text().is_none() => refused("text", "put it in quotes if it is meant"),
         Kind::Pair(least) => match node.items() {
             _ if whole(node, *least) => {
                 Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
             }
             [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
-            _ => wrong(&format!("a whole number of at least {least}, or two: [rows, columns]"), "change it"),
+            _ => wrong(&format!("a whole number of at least {least}, or two: [rows, columns]")),
         },
         Kind::Sizes => match node.items() {
             _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
             [size] if whole(size, 1) => Ok(node.clone()),
             sizes @ [_, _, _] if sizes.iter().all(|size| whole(size, 1)) => Ok(node.clone()),
-            _ => wrong("a size, or [maps, rows, columns]", "change it"),
+            _ => wrong("a size, or [maps, rows, columns]"),
         },
         Kind::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
             let expected = format!("one of {}", words.join(", "));
-            wrong(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
+            refused(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
         }
         Kind::NumberOr(_) if size(node) => Ok(node.clone()),
         Kind::NumberOr(objects) if node.entries().is_empty() => {
             let names: Vec<&str> = objects.iter().map(|object| object.name).collect();
-            wrong(
-                &format!("a number of at least 0, or a map with a `type` of {}", names.join(", ")),
-                "change it",
-            )
+            wrong(&format!("a number of at least 0, or a map with a `type` of {}", names.join(", ")))
         }
-        Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, what),
+        Kind::OneOf(objects) | Kind::NumberOr(objects) => one_of(node, objects, &key.what()),
         Kind::Many(kind) => match &node.value {
             Value::List(items) => {
                 let items =
-                    items.iter().map(|item| complete_value(item, kind, what)).collect::<Result<_>>()?;
+                    items.iter().map(|item| complete_value(item, kind, key)).collect::<Result<_>>()?;
                 Ok(Node::new(Value::List(items), node.place.clone()))
             }
-            _ => wrong("a list", "write `- …` lines"),
+            _ => refused("a list", "write `- …` lines"),
         },
         _ => Ok(node.clone()),
     }
@@ -177,6 +200,69 @@ fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Resul
         None => {
             let advice = advice(text, names(), "choose one");
             Err(word.place.error(what, format!("a `type` of {list}"), word.to_string(), advice))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::EXPERIMENT;
+    use super::*;
+    use crate::experiment::Experiment;
+
+    /// Reads every value that advice suggests for a key of this map, and of the maps inside it.
+    fn try_advice(object: &'static Object) -> usize {
+        let mut tried = 0;
+        for field in object.each() {
+            let key = Key { field, owner: object.name };
+            let advice = key.advice();
+            let value = advice.split_once(": ").expect("it shows a key and a value").1.trim_end_matches('`');
+            let mut kind = &field.kind;
+            while let Kind::Many(inner) = kind {
+                kind = inner;
+            }
+            if let Kind::OneOf(objects) | Kind::NumberOr(objects) = kind {
+                tried += objects.iter().map(|object| try_advice(object)).sum::<usize>();
+            }
+            if !matches!(field.kind, Kind::OneOf(_) | Kind::Many(_) | Kind::Text | Kind::Choice(_)) {
+                let node = super::super::yaml::parse("advice", value).expect("it is YAML");
+                complete_value(&node, &field.kind, key).expect(&advice);
+                tried += 1;
+            }
+        }
+        tried
+    }
+
+    #[test]
+    fn what_advice_suggests_is_right() {
+        assert!(try_advice(&EXPERIMENT) > 50);
+    }
+
+    #[test]
+    fn wrong_values_come_with_an_example() {
+        let text = "epochs: 1\nbatch_size: 10\ndata: {type: toy_images}\nmodel: {type: network, \
+                    cost: sum_of_squares, layers: [{type: pooling, kernel: 2}, {type: contrast, kernel: 3}, \
+                    {type: dropout}, {type: fully_connected, outputs: 2}]}\n";
+        for (change, advice) in [
+            ("batch_size=many", "`batch_size: 10`"),
+            ("keep=0", "`keep: 2`"),
+            ("deterministic=perhaps", "`deterministic: false`"),
+            ("data.sample=half", "`sample: 100`"),
+            ("data.sample=0", "`sample: 10` for a tenth"),
+            ("rule={type: momentum, rate: -1}", "`rate: 0.01`"),
+            ("model.layers.0.kernel=wide", "`kernel: [3, 3]`"),
+            ("model.layers.0.padding=2", "`padding: [1, 1]`"),
+            ("model.layers.1.kernel=[4, 2]", "`kernel: [5, 3]`"),
+            ("model.layers.2.keep=1.5", "`keep: 0.5`"),
+            (
+                "data={type: uniform_random, train: 9, test: 1, shape: [1, 2], classes: 2}",
+                "`shape: [3, 32, 32]`",
+            ),
+        ] {
+            let read = Experiment::parse("x.yaml", text, &[change.to_string()]);
+            let error = read.and_then(|experiment| experiment.shapes(experiment.data()?.shape, 2));
+            let message = error.expect_err(change).to_string();
+            assert!(message.contains(&format!("write, for example, {advice}")), "{change}: {message}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Parts of a checked file in types: data sets, rules, weights, windows.
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::extensions::Extensions;
 use super::node::Node;
@@ -8,7 +8,7 @@ use super::spec::path;
 use crate::cost::Cost;
 use crate::data::{Arrays, Source};
 use crate::initial::Initial;
-use crate::layers::Activation;
+use crate::layers::{Activation, Pool};
 use crate::rules::{Method, Rule, Schedule};
 use crate::shape::{Shape, Window};
 
@@ -21,7 +21,17 @@ fn whole(node: &Node, key: &str) -> usize {
 }
 
 fn kind(node: &Node) -> &str {
-    node.get("type").and_then(Node::text).unwrap_or_default()
+    word(node, "type")
+}
+
+/// The word of a key; nothing where it has none.
+pub(super) fn word<'a>(node: &'a Node, key: &str) -> &'a str {
+    node.get(key).and_then(Node::text).unwrap_or_default()
+}
+
+/// What the format knows by a name, and nobody reads.
+pub(super) fn unread(node: &Node, what: &str, name: &str) -> Error {
+    Error::internal("read an experiment", format!("{}: nothing is made of the {what} `{name}`", node.place))
 }
 
 fn pair(node: &Node) -> [usize; 2] {
@@ -40,30 +50,43 @@ pub(super) fn window(layer: &Node) -> Window {
 }
 
 /// The activation of a layer.
-pub(super) fn function(layer: &Node) -> Activation {
+pub(super) fn function(layer: &Node) -> Result<Activation> {
     let name = layer.get("activation").or(layer.get("function")).and_then(Node::text);
-    match name.unwrap_or("identity") {
+    Ok(match name.unwrap_or("identity") {
+        "identity" => Activation::Identity,
         "logistic" => Activation::Logistic,
         "tanh" => Activation::Tanh,
         "rectified" => Activation::Rectified,
         "leaky" => Activation::Leaky(number(layer, "slope")),
         "softplus" => Activation::Softplus,
         "softmax" => Activation::Softmax,
-        _ => Activation::Identity,
+        other => return Err(unread(layer, "activation", other)),
+    })
+}
+
+pub(super) fn pool(layer: &Node) -> Result<Pool> {
+    match word(layer, "pool") {
+        "max" => Ok(Pool::Max),
+        "average" => Ok(Pool::Average),
+        "l2" => Ok(Pool::L2),
+        other => Err(unread(layer, "pool", other)),
     }
 }
 
-pub(super) fn cost(name: &str) -> Cost {
-    match name {
-        "cross_entropy" => Cost::CrossEntropy,
-        "softmax_cross_entropy" => Cost::SoftmaxCrossEntropy,
-        _ => Cost::SumOfSquares,
+pub(super) fn cost(model: &Node) -> Result<Cost> {
+    match word(model, "cost") {
+        "cross_entropy" => Ok(Cost::CrossEntropy),
+        "softmax_cross_entropy" => Ok(Cost::SoftmaxCrossEntropy),
+        "sum_of_squares" => Ok(Cost::SumOfSquares),
+        other => Err(unread(model, "cost", other)),
     }
 }
 
-fn schedule(node: Option<&Node>) -> Schedule {
-    let Some(node) = node else { return Schedule::Constant(0.0) };
-    match kind(node) {
+fn schedule(node: &Node) -> Result<Schedule> {
+    if let Some(value) = node.number() {
+        return Ok(Schedule::Constant(value));
+    }
+    Ok(match kind(node) {
         "step" => Schedule::Step {
             initial: number(node, "initial"),
             ratio: number(node, "ratio"),
@@ -75,26 +98,28 @@ fn schedule(node: Option<&Node>) -> Schedule {
             saturate: whole(node, "saturate"),
             saturated: number(node, "saturated"),
         },
-        _ => Schedule::Constant(node.number().unwrap_or(0.0)),
-    }
+        other => return Err(unread(node, "schedule", other)),
+    })
 }
 
-pub(super) fn rule(node: &Node) -> Rule {
+pub(super) fn rule(node: &Node) -> Result<Rule> {
     let epsilon = number(node, "epsilon");
-    let coefficient = || schedule(node.get("coefficient"));
+    let over_epochs = |key: &str| schedule(node.get(key).expect("complete() filled it in"));
     let method = match kind(node) {
-        "momentum" => Method::Momentum(coefficient()),
-        "nesterov" => Method::Nesterov(coefficient()),
+        "gradient_descent" => Method::GradientDescent,
+        "momentum" => Method::Momentum(over_epochs("coefficient")?),
+        "nesterov" => Method::Nesterov(over_epochs("coefficient")?),
         "adadelta" => Method::AdaDelta { rho: number(node, "rho"), epsilon },
         "adagrad" => Method::AdaGrad { epsilon },
         "adam" => Method::Adam { beta1: number(node, "beta1"), beta2: number(node, "beta2"), epsilon },
-        _ => Method::GradientDescent,
+        other => return Err(unread(node, "rule", other)),
     };
-    Rule { method, rate: schedule(node.get("rate")), decay: number(node, "decay") }
+    Ok(Rule { method, rate: over_epochs("rate")?, decay: number(node, "decay") })
 }
 
-pub(super) fn initial(node: &Node) -> Initial {
-    match kind(node) {
+pub(super) fn initial(node: &Node) -> Result<Initial> {
+    Ok(match kind(node) {
+        "auto_uniform" => Initial::AutoUniform,
         "constant" => Initial::Constant(number(node, "value")),
         "uniform" => Initial::Uniform { low: number(node, "low"), high: number(node, "high") },
         "normal" => Initial::Normal { mean: number(node, "mean"), deviation: number(node, "deviation") },
@@ -103,8 +128,8 @@ pub(super) fn initial(node: &Node) -> Initial {
         "sparse_eigen" => {
             Initial::SparseEigen { connections: whole(node, "connections"), radius: number(node, "radius") }
         }
-        _ => Initial::AutoUniform,
-    }
+        other => return Err(unread(node, "first weights", other)),
+    })
 }
 
 pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
@@ -137,21 +162,55 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
         "toy_images" => Source::ToyImages,
         "own" => Source::Own(extensions.data(data)?),
         "images" => Source::Images { folder: needed("folder") },
-        _ => Source::Arrays(Arrays {
+        "arrays" => Source::Arrays(Arrays {
             inputs: needed("inputs"),
             targets: data.get("targets").map(path),
             test_inputs: data.get("test_inputs").map(path),
             test_targets: data.get("test_targets").map(path),
         }),
+        other => return Err(unread(data, "data set", other)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Experiment;
-    use super::super::describe::Kind;
-    use super::super::format::FUNCTIONS;
+    use super::super::describe::{Field, Kind};
+    use super::super::format::{EXPERIMENT, FUNCTIONS, LAYERS, MODELS, RULES, WEIGHTS};
     use crate::layers::Activation;
+
+    const TEXT: &str = "{epochs: 1, batch_size: 10, data: iris, model: {type: network, cost: sum_of_squares, \
+                        layers: [{type: pooling, kernel: 1}, {type: fully_connected, outputs: 3}]}}";
+
+    fn reads(change: String) {
+        if let Err(error) = Experiment::parse("names.yaml", TEXT, std::slice::from_ref(&change)) {
+            panic!("{change}: {error}");
+        }
+    }
+
+    #[test]
+    fn something_is_made_of_every_name_of_the_format() {
+        RULES.iter().for_each(|rule| reads(format!("rule={}", rule.name)));
+        for weights in WEIGHTS {
+            let bounds = if weights.name == "uniform" { ", low: 0, high: 1" } else { "" };
+            reads(format!("weights={{type: {}{bounds}}}", weights.name));
+        }
+        let choices = |fields: &'static [&'static [Field]], name: &str| {
+            let field = fields.iter().flat_map(|group| group.iter()).find(|field| field.name == name);
+            match field.map(|field| &field.kind) {
+                Some(Kind::Choice(names)) => *names,
+                _ => panic!("`{name}` is a choice of names"),
+            }
+        };
+        let pooling = LAYERS.iter().find(|layer| layer.name == "pooling").expect("there is one");
+        for (path, fields, name) in [
+            ("precision", EXPERIMENT.fields, "precision"),
+            ("model.cost", MODELS[0].fields, "cost"),
+            ("model.layers.0.pool", pooling.fields, "pool"),
+        ] {
+            choices(fields, name).iter().for_each(|word| reads(format!("{path}={word}")));
+        }
+    }
 
     #[test]
     fn every_activation_of_the_format_is_one_of_its_own() {

@@ -8,7 +8,7 @@ use super::describe::complete;
 use super::extensions::{Extensions, OwnLayer};
 use super::format::EXPERIMENT;
 use super::node::{Node, Place};
-use super::read::{cost, function, initial, rule, source, window};
+use super::read::{cost, function, initial, pool, rule, source, unread, window, word};
 use super::{compose, neon, yaml};
 use crate::cost::Cost;
 use crate::data::Source;
@@ -291,7 +291,8 @@ impl Experiment {
         let sample = data.get("sample").and_then(Node::number).unwrap_or(100.0);
         if !(sample > 0.0 && sample <= 100.0) {
             let expected = "a percentage above 0 and up to 100";
-            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), "change it"));
+            let advice = "write, for example, `sample: 10` for a tenth of the samples";
+            return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
         if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter)) {
@@ -317,9 +318,10 @@ impl Experiment {
         Ok(Experiment {
             name,
             seed: whole("seed") as u64,
-            precision: match key("precision").text() {
-                Some("f64") => Precision::Double,
-                _ => Precision::Single,
+            precision: match word(node, "precision") {
+                "f32" => Precision::Single,
+                "f64" => Precision::Double,
+                other => return Err(unread(node, "precision", other)),
             },
             threads: whole("threads"),
             deterministic: key("deterministic").flag().unwrap_or(false),
@@ -329,8 +331,8 @@ impl Experiment {
             sample,
             shuffle: data.get("shuffle").and_then(Node::flag).unwrap_or(true),
             test_samples: data.get("test_samples").and_then(Node::whole).map(|count| count as usize),
-            model: model_kind(model),
-            cost: cost(model.get("cost").and_then(Node::text).unwrap_or_default()),
+            model: model_kind(model)?,
+            cost: cost(model)?,
             layers: specs,
             initial_weights: node.get("initial_weights").map(path),
             test_every: whole("test_every"),
@@ -363,10 +365,12 @@ impl Experiment {
     }
 }
 
-fn model_kind(model: &Node) -> ModelKind {
+fn model_kind(model: &Node) -> Result<ModelKind> {
     let number = |name: &str| model.get(name).and_then(Node::number).unwrap_or(0.0);
-    match model.get("type").and_then(Node::text) {
-        Some("sparse_autoencoder") => ModelKind::SparseAutoencoder {
+    Ok(match word(model, "type") {
+        "network" => ModelKind::Network,
+        "autoencoder" => ModelKind::Autoencoder,
+        "sparse_autoencoder" => ModelKind::SparseAutoencoder {
             pretrain_epochs: number("pretrain_epochs") as usize,
             pretrain_rate: number("pretrain_rate"),
             last_layer_epochs: number("last_layer_epochs") as usize,
@@ -375,13 +379,12 @@ fn model_kind(model: &Node) -> ModelKind {
             spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
             visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
         },
-        Some("autoencoder") => ModelKind::Autoencoder,
-        _ => ModelKind::Network,
-    }
+        other => return Err(unread(model, "model", other)),
+    })
 }
 
 fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extensions) -> Result<LayerSpec> {
-    let kind = layer.get("type").and_then(Node::text).unwrap_or_default();
+    let kind = word(layer, "type");
     let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
     if name.is_empty() || name.contains(['/', ' ', '\n']) {
         let expected = "a name without `/` and spaces";
@@ -393,7 +396,8 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         value if value > 0.0 && value <= 1.0 => Ok(value),
         value => {
             let what = format!("`{key}` of {name}");
-            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), "change it"))
+            let advice = format!("write, for example, `{key}: 0.5`");
+            Err(layer.place.error(&what, "a number above 0 and up to 1", value.to_string(), advice))
         }
     };
     let kind = match kind {
@@ -404,14 +408,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
             window: window(layer),
             unit_rows: layer.get("unit_rows").and_then(Node::flag).unwrap_or(true),
         },
-        "pooling" => LayerKind::Pooling {
-            pool: match layer.get("pool").and_then(Node::text) {
-                Some("average") => Pool::Average,
-                Some("l2") => Pool::L2,
-                _ => Pool::Max,
-            },
-            window: window(layer),
-        },
+        "pooling" => LayerKind::Pooling { pool: pool(layer)?, window: window(layer) },
         "contrast" => LayerKind::Contrast { kernel: window(layer).kernel },
         "response" => {
             LayerKind::Response { size: whole("size"), alpha: number("alpha"), beta: number("beta") }
@@ -419,7 +416,8 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         "dropout" => LayerKind::Dropout { keep: share("keep")? },
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
         "own" => LayerKind::Own(extensions.layer(layer)?),
-        _ => LayerKind::Activation,
+        "activation" => LayerKind::Activation,
+        other => return Err(unread(layer, "layer", other)),
     };
     let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");
     let bias = layer.get("bias").and_then(Node::flag).unwrap_or(false).then(|| number("first_bias"));
@@ -427,9 +425,9 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         name,
         place: layer.place.clone(),
         kind,
-        activation: function(layer),
-        weights: initial(own_or_common("weights")),
+        activation: function(layer)?,
+        weights: initial(own_or_common("weights"))?,
         bias,
-        rule: rule(own_or_common("rule")),
+        rule: rule(own_or_common("rule"))?,
     })
 }

@@ -1,6 +1,6 @@
 //! Activations: functions of single numbers, and softmax.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::threads;
@@ -82,20 +82,9 @@ fn back<T: Number>(values: &[T], error: &[T], result: &mut [T], derivative: impl
 }
 
 impl<T: Number> Layer<T> for ActivationLayer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.shape
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
-    fn reach(&self) -> Reach {
-        if self.function == Activation::Softmax { Reach::All } else { Reach::Place }
+    fn facts(&self) -> Facts<'_> {
+        let reach = if self.function == Activation::Softmax { Reach::All } else { Reach::Place };
+        Facts { name: &self.name, input: self.shape, output: self.shape, reach }
     }
 
     fn activation(&self) -> Option<Activation> {

@@ -1,6 +1,6 @@
 //! Batch normalisation: each map has mean 0 and deviation 1 over a batch, then a learned scale and shift.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::shape::Shape;
@@ -101,20 +101,8 @@ impl<T: Number> BatchNorm<T> {
 }
 
 impl<T: Number> Layer<T> for BatchNorm<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.shape
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Place
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

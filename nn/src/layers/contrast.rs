@@ -1,6 +1,6 @@
 //! Local contrast normalisation: each place minus the mean around it, over the deviation around it.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
@@ -138,20 +138,8 @@ impl<T: Number> Around<T> for Zeros {
 }
 
 impl<T: Number> Layer<T> for LocalContrast<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.shape
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Window(self.window)
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Window(self.window) }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::transpose::transpose;
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::product::{Form, Into, Order, multiply};
@@ -218,20 +218,13 @@ impl<T: Number> Convolution<T> {
 }
 
 impl<T: Number> Layer<T> for Convolution<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.columns.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Window(self.columns.window)
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            name: &self.name,
+            input: self.columns.input,
+            output: self.output,
+            reach: Reach::Window(self.columns.window),
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

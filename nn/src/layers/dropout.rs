@@ -1,6 +1,6 @@
 //! Dropout: while learning, each number is kept by chance.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
 use crate::random::Stream;
 use crate::shape::Shape;
@@ -51,20 +51,8 @@ impl Dropout {
 }
 
 impl<T: Number> Layer<T> for Dropout {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.shape
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Place
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.shape, output: self.shape, reach: Reach::Place }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

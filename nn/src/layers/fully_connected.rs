@@ -1,6 +1,6 @@
 //! Fully connected: every output is a weighted sum of all inputs.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::product::{Form, Into, Order, multiply};
@@ -59,20 +59,8 @@ impl<T: Number> FullyConnected<T> {
 }
 
 impl<T: Number> Layer<T> for FullyConnected<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::All
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::All }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

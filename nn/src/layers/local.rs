@@ -1,7 +1,7 @@
 //! Local filtering: like convolution, but each place has filters of its own.
 
 use super::columns::Columns;
-use super::{Layer, Pass, Reach, Seam};
+use super::{Facts, Layer, Pass, Reach, Seam};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::product::{Form, Into, Order, multiply};
@@ -235,20 +235,13 @@ impl<T: Number> LocalFilter<T> {
 }
 
 impl<T: Number> Layer<T> for LocalFilter<T> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.columns.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Window(self.columns.window)
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            name: &self.name,
+            input: self.columns.input,
+            output: self.output,
+            reach: Reach::Window(self.columns.window),
+        }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

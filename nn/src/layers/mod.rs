@@ -48,6 +48,25 @@ pub enum Reach {
     All,
 }
 
+/// What does not change about a layer.
+///
+/// ```
+/// use unisono_nn::{Activation, ActivationLayer, Layer, Reach, Shape};
+/// let layer = ActivationLayer::new("relu", Shape::new(1, 4, 4), Activation::Rectified);
+/// assert_eq!(Layer::<f32>::facts(&layer).reach, Reach::Place);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts<'a> {
+    /// Its name in messages and checkpoints.
+    pub name: &'a str,
+    /// The shape of an input.
+    pub input: Shape,
+    /// The shape of an output.
+    pub output: Shape,
+    /// What one output needs.
+    pub reach: Reach,
+}
+
 /// Sums over some ranks.
 pub trait Sums<T>: Sync {
     /// Replaces each number by its sum over the ranks.
@@ -135,14 +154,28 @@ impl<T: Number> Pass<'_, T> {
 
 /// One layer of a network. Slices hold the samples of a batch one after the other, each as maps of rows of columns.
 pub trait Layer<T: Number>: Send {
+    /// Its name, its shapes, and what one output needs. The next four methods tell them one by one.
+    fn facts(&self) -> Facts<'_>;
+
     /// Its name in messages and checkpoints.
-    fn name(&self) -> &str;
+    fn name(&self) -> &str {
+        self.facts().name
+    }
+
     /// The shape of an input.
-    fn input(&self) -> Shape;
+    fn input(&self) -> Shape {
+        self.facts().input
+    }
+
     /// The shape of an output.
-    fn output(&self) -> Shape;
+    fn output(&self) -> Shape {
+        self.facts().output
+    }
+
     /// What one output needs.
-    fn reach(&self) -> Reach;
+    fn reach(&self) -> Reach {
+        self.facts().reach
+    }
 
     /// Computes the outputs.
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]);

@@ -1,6 +1,6 @@
 //! Pooling: the largest, the average or the length of what a window sees in one map.
 
-use super::{Layer, Pass, Reach};
+use super::{Facts, Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
@@ -174,20 +174,8 @@ impl Pooling {
 }
 
 impl<T: Number> Layer<T> for Pooling {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> Shape {
-        self.input
-    }
-
-    fn output(&self) -> Shape {
-        self.output
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Window(self.window)
+    fn facts(&self) -> Facts<'_> {
+        Facts { name: &self.name, input: self.input, output: self.output, reach: Reach::Window(self.window) }
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {

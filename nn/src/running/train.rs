@@ -6,11 +6,12 @@ use std::sync::Arc;
 use unisono::{Error, Group, Result, World};
 
 use super::checkpoint::{self, Progressed};
+use super::epoch::Progress;
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
 use super::samples::load_data;
-use super::trainer::{Progress, Trainer};
+use super::trainer::Trainer;
 use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;

@@ -73,7 +73,8 @@ def init(sync: bool = False, **flags: Any) -> None:
         )
     if not 0 <= ratio < 100:
         raise uni.UsageError(
-            f"init: expected a backup_worker_ratio from 0 to 99 percent, received {ratio}; change it"
+            f"init: expected a backup_worker_ratio from 0 to 99 percent, received {ratio}; "
+            "give one such as 20, or leave it out"
         )
     if _current is not None:
         return

@@ -43,7 +43,7 @@ def count_of(operation: str, name: str, value: Any, least: int = 0) -> int:
     if number < least:
         raise UsageError(
             f"{operation}: expected a whole number of {least} or more for {name}, received {value!r}; "
-            "correct it"
+            f"give one such as {max(least, 2)}"
         )
     return number
 

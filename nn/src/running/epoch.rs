@@ -1,0 +1,142 @@
+//! Epochs: batches in an order that depends on the seed and the epoch alone, and a test after them.
+
+use std::time::{Duration, Instant};
+
+use unisono::{Error, Result};
+
+use super::Trainer;
+use super::learn::Costs;
+use super::metrics::EpochMetrics;
+use crate::data::Split;
+use crate::models::Phase;
+use crate::number::Number;
+use crate::random::Stream;
+
+/// Where an epoch stands, for those who watch.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The epoch, the first being 0.
+    pub epoch: usize,
+    /// How many there are.
+    pub epochs: usize,
+    /// What is trained.
+    pub phase: Phase,
+    /// Batches that are done.
+    pub batch: usize,
+    /// Batches that an epoch has.
+    pub batches: usize,
+    /// Samples of the last batch.
+    pub samples: usize,
+    /// The share of this epoch's time that went into calls between ranks, where there are several.
+    pub communication: Option<f64>,
+    /// The cost of the last batch.
+    pub loss: f64,
+}
+
+/// A cost that is no number.
+fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
+    let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
+    let advice = "lower the learning rate, or begin with smaller weights";
+    Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
+}
+
+impl<T: Number> Trainer<T> {
+    /// Trains one epoch and tests after it.
+    pub fn epoch(&mut self, epoch: usize, watch: &mut dyn FnMut(Progress)) -> Result<EpochMetrics> {
+        let data = self.data.clone();
+        let mut metrics = self.epoch_on(&data.train, epoch, watch)?;
+        let last = epoch + 1 == self.phases.len();
+        let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
+        if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
+            (metrics.test_loss, metrics.test_error) = self.test()?;
+        }
+        Ok(metrics)
+    }
+
+    fn epoch_on(
+        &mut self,
+        train: &Split,
+        epoch: usize,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<EpochMetrics> {
+        let started = Instant::now();
+        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
+        let phase = self.phases[epoch];
+        // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
+        let same = |other: &&Phase| match (phase, other) {
+            (Phase::Pretrain { .. }, other) => **other == phase,
+            (_, other) => !matches!(other, Phase::Pretrain { .. }),
+        };
+        let epoch_of_phase = self.phases[..epoch].iter().filter(same).count();
+        let order: Vec<usize> = match self.experiment.shuffle {
+            true => Stream::new(self.experiment.seed, "order").branch(epoch as u64).permutation(train.count),
+            false => (0..train.count).collect(),
+        };
+        let batches = train.count.div_ceil(self.experiment.batch_size);
+        let pretrains = matches!(phase, Phase::Pretrain { .. });
+        let mut total = Costs::default();
+        for (batch, chosen) in order.chunks(self.experiment.batch_size).enumerate() {
+            let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
+            // Of a shared table's workers, each knows the costs of its own samples.
+            let counted =
+                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+            let batch_loss = costs.loss / counted as f64;
+            // Workers that share a table find out together, at the end of the epoch.
+            if !batch_loss.is_finite() && self.shared.is_none() {
+                return Err(diverged(epoch, Some(batch), batch_loss));
+            }
+            self.steps += 1;
+            total.loss += costs.loss;
+            total.sparsity += costs.sparsity;
+            total.wrong += costs.wrong;
+            watch(Progress {
+                epoch,
+                epochs: self.phases.len(),
+                phase,
+                batch: batch + 1,
+                batches,
+                samples: chosen.len(),
+                communication: self.communication(started, spent),
+                loss: batch_loss,
+            });
+        }
+        total = self.settle(total)?;
+        if !total.loss.is_finite() {
+            return Err(diverged(epoch, None, total.loss));
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let communication = self.communication(started, spent);
+        let count = train.count as f64;
+        Ok(EpochMetrics {
+            epoch: epoch + 1,
+            phase: phase.name(),
+            steps: self.steps,
+            loss: total.loss / count,
+            sparsity: pretrains.then_some(total.sparsity / count),
+            train_error: (!pretrains && self.has_classes(train)).then_some(100.0 * total.wrong / count),
+            test_loss: None,
+            test_error: None,
+            seconds,
+            communication,
+            samples_per_second: count / seconds.max(1e-9),
+        })
+    }
+
+    /// Refuses to go on with weights that are lost, which the cost need not show.
+    pub(super) fn must_be_finite(&mut self, epoch: usize) -> Result<()> {
+        match super::checkpoint::unbounded(self) {
+            None => Ok(()),
+            Some(name) => {
+                let received = format!("NaN or infinity in `{name}`");
+                let advice = "lower the learning rate, or begin with smaller weights";
+                Err(Error::usage(format!("train epoch {}", epoch + 1), "finite weights", received, advice))
+            }
+        }
+    }
+
+    /// The share of the time since some moment that went into calls between ranks.
+    fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
+        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
+    }
+}

@@ -1,0 +1,113 @@
+//! Learning from one batch: alone, together with other ranks, or with weights that all share through a table.
+
+use unisono::Result;
+
+use super::Trainer;
+use super::samples::{mistakes, pass};
+use crate::data::Split;
+use crate::layers::{Pass, Sums};
+use crate::models::{Phase, PretrainCost};
+use crate::number::Number;
+
+/// What a batch cost, summed over its samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Costs {
+    pub(super) loss: f64,
+    pub(super) sparsity: f64,
+    pub(super) wrong: f64,
+}
+
+impl<T: Number> Trainer<T> {
+    /// Learns from the first samples once more; their mean cost before. All ranks call it together.
+    pub fn step(&mut self) -> Result<f64> {
+        let data = self.data.clone();
+        let chosen: Vec<usize> = (0..self.experiment.batch_size.min(data.train.count)).collect();
+        let costs = self.learn(&data.train, &chosen, Phase::Full, 0);
+        self.steps += 1;
+        Ok(costs?.loss / chosen.len() as f64)
+    }
+
+    /// Learns from one batch in a phase; what it cost.
+    pub(super) fn learn(
+        &mut self,
+        split: &Split,
+        chosen: &[usize],
+        phase: Phase,
+        epoch: usize,
+    ) -> Result<Costs> {
+        if self.shared.is_some() {
+            return self.learn_shared(split, chosen, epoch);
+        }
+        let (own, count) = (self.own(chosen.len()), chosen.len());
+        self.fill(split, &chosen[own.clone()])?;
+        let company = self.company.clone();
+        let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
+        if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
+            let PretrainCost { reconstruction, sparsity } =
+                pretraining.learn(&mut self.network, &pass, &self.inputs, (group, epoch, count));
+            self.check()?;
+            return Ok(Costs { loss: reconstruction + sparsity, sparsity, wrong: 0.0 });
+        }
+        let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
+        let outputs = self.network.fprop(&pass, &self.inputs);
+        let mut wrong = [mistakes(outputs, split, &chosen[own])];
+        self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
+        if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
+            company.sum_gradients(&mut self.network, lowest, &mut self.gradients);
+        }
+        // Ranks have just met over the gradients: here nobody waits for the costs of the others.
+        pass.gradients.add(&mut wrong);
+        let loss = self.network.value(&pass, &self.targets);
+        self.check()?;
+        self.network.update(epoch, lowest);
+        Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
+    }
+
+    /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
+    fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
+        let own = self.own(chosen.len());
+        self.fill(split, &chosen[own.clone()])?;
+        // Nobody waits for others: all sums are this rank's own.
+        let alone = pass(None, &self.experiment, self.steps, &own, true);
+        let pass = Pass { first: own.start, ..alone };
+        let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
+        shared.take(&mut self.network)?;
+        let mut costs = Costs::default();
+        if own.is_empty() {
+            // A worker without samples adds nothing to a round, but takes part in it.
+            let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
+            weights.for_each(|weight| weight.gradient.fill(T::ZERO));
+        } else {
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            costs.wrong = mistakes(outputs, split, &chosen[own]);
+            costs.loss = self.network.value(&pass, &self.targets);
+            self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+        }
+        shared.enlarge(&mut self.network);
+        self.network.update(epoch, 0);
+        shared.give(&mut self.network)?;
+        Ok(costs)
+    }
+
+    /// Brings the workers of a table together when an epoch ends; what all of them saw.
+    pub(super) fn settle(&mut self, costs: Costs) -> Result<Costs> {
+        let (Some(shared), Some(company)) = (&mut self.shared, &self.company) else { return Ok(costs) };
+        shared.settle(&mut self.network)?;
+        let mut sums = [costs.loss, costs.wrong];
+        Sums::<T>::add(&company.data, &mut sums);
+        company.faults.check()?;
+        Ok(Costs { loss: sums[0], wrong: sums[1], sparsity: 0.0 })
+    }
+
+    /// The cost of some training samples with gradients left in the layers, without an update.
+    pub(super) fn gradients(&mut self, count: usize) -> Result<f64> {
+        let data = self.data.clone();
+        let chosen: Vec<usize> = (0..count.min(data.train.count)).collect();
+        self.fill(&data.train, &chosen)?;
+        let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), true);
+        self.network.fprop(&pass, &self.inputs);
+        let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
+        self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
+        Ok(loss)
+    }
+}

@@ -1,0 +1,52 @@
+//! What a network makes of the test samples.
+
+use unisono::Result;
+
+use super::Trainer;
+use super::learn::Costs;
+use super::samples::{mistakes, pass};
+use crate::number::Number;
+
+impl<T: Number> Trainer<T> {
+    /// The mean cost and the percentage of mistakes on the test samples, where there are any.
+    pub fn test(&mut self) -> Result<(Option<f64>, Option<f64>)> {
+        let data = self.data.clone();
+        let test = &data.test;
+        let all: Vec<usize> = (0..test.count).collect();
+        let company = self.company.clone();
+        let mut costs = Costs::default();
+        for chosen in all.chunks(self.experiment.batch_size) {
+            let own = self.own(chosen.len());
+            self.fill(test, &chosen[own.clone()])?;
+            let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            let mut wrong = [mistakes(outputs, test, &chosen[own])];
+            pass.gradients.add(&mut wrong);
+            costs.wrong += wrong[0];
+            costs.loss += self.network.value(&pass, &self.targets);
+        }
+        let (count, has_classes) = (test.count as f64, self.has_classes(test));
+        if count == 0.0 {
+            return Ok((None, None));
+        }
+        self.check()?;
+        Ok((Some(costs.loss / count), has_classes.then_some(100.0 * costs.wrong / count)))
+    }
+
+    /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.
+    pub(super) fn outputs(&mut self, mut each: impl FnMut(usize, &[T], Option<u32>)) -> Result<()> {
+        let data = self.data.clone();
+        let test = &data.test;
+        let all: Vec<usize> = (0..test.count).collect();
+        for chosen in all.chunks(self.experiment.batch_size) {
+            self.fill(test, chosen)?;
+            let pass = pass(None, &self.experiment, self.steps, &(0..chosen.len()), false);
+            let outputs = self.network.fprop(&pass, &self.inputs);
+            let width = outputs.len() / chosen.len();
+            for (sample, outputs) in chosen.iter().zip(outputs.chunks(width)) {
+                each(*sample, outputs, test.class(*sample));
+            }
+        }
+        Ok(())
+    }
+}
