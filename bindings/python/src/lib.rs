@@ -43,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     locate::watch(module)?;
     module.add_class::<world::World>()?;
+    module.add_function(wrap_pyfunction!(world::placement, module)?)?;
     module.add_class::<job::Job>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<tables::Tables>()?;

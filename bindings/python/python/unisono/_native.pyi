@@ -16,6 +16,7 @@ __all__ = [
     "boundary_source",
     "grid_axes",
     "main",
+    "placement",
 ]
 
 __version__: str
@@ -273,4 +274,5 @@ def grid_axes(axes: list[tuple[str, int]], ranks: int) -> list[tuple[str, int]]:
 def boundary_source(
     position: int, length: int, before: tuple[str, float], after: tuple[str, float]
 ) -> int | None: ...
+def placement() -> tuple[int, int | None] | None: ...
 def main(arguments: list[str], this_program: list[str]) -> int: ...
