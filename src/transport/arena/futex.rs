@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 #[cfg(unisono_loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(unisono_loom))]
-pub(super) use std::sync::atomic::{AtomicU32, Ordering, fence};
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(not(unisono_loom))]
 mod kernel {

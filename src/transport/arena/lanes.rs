@@ -3,26 +3,27 @@
 //! A lane is handed over by two counters. The sender fills it and publishes a number; the receiver empties it and takes that
 //! number; only then may the sender fill it again. Each rings the other's bell, which never goes away, so that a lane may.
 //!
+//! Loads have growing numbers, with gaps: both ranks know them, so that neither takes another load for the one it waits for.
 //! A load is [`STEPS`] numbers. The sender may publish some of them before the rest is filled; then that share of the bytes is
 //! the receiver's to read. Bells ring when all is there: who has nothing else to do waits for the whole load.
 
 use std::sync::Arc;
 
-use super::futex::{AtomicU32, Ordering};
-use super::{Arena, Seat, flag};
+use super::futex::{AtomicU64, Ordering};
+use super::{Arena, Seat};
 use crate::error::Result;
 
-/// The numbers from one load of a lane to the next.
-pub(crate) const STEPS: u32 = 256;
+/// The numbers of a load; those of another begin at another multiple of it.
+pub(crate) const STEPS: u64 = 256;
 
 /// The part of a load of so many bytes that is there after these of its steps.
-fn share(bytes: usize, steps: u32) -> usize {
+fn share(bytes: usize, steps: u64) -> usize {
     (bytes as u128 * u128::from(steps) / u128::from(STEPS)) as usize
 }
 
 /// A counter on cache lines of its own.
 #[repr(C, align(128))]
-struct Counter(AtomicU32);
+struct Counter(AtomicU64);
 
 /// Who may touch a lane: its sender while both counters are equal, its receiver while the first is ahead.
 #[repr(C)]
@@ -32,25 +33,25 @@ struct Handover {
 }
 
 impl Handover {
-    fn is_published(&self, number: u32) -> bool {
-        flag::reached(self.published.0.load(Ordering::Acquire), number)
+    fn is_published(&self, number: u64) -> bool {
+        self.published.0.load(Ordering::Acquire) == number
     }
 
     /// How many steps of the load that ends with this number are there.
-    fn steps_of(&self, number: u32) -> u32 {
-        let steps = self.published.0.load(Ordering::Acquire).wrapping_sub(number.wrapping_sub(STEPS));
-        if (steps as i32) < 0 { 0 } else { steps.min(STEPS) }
+    fn steps_of(&self, number: u64) -> u64 {
+        let published = self.published.0.load(Ordering::Acquire);
+        if published > number { 0 } else { (published + STEPS).saturating_sub(number) }
     }
 
-    fn publish(&self, number: u32) {
+    fn publish(&self, number: u64) {
         self.published.0.store(number, Ordering::Release);
     }
 
-    fn is_taken(&self, number: u32) -> bool {
-        flag::reached(self.taken.0.load(Ordering::Acquire), number)
+    fn is_taken(&self, number: u64) -> bool {
+        self.taken.0.load(Ordering::Acquire) >= number
     }
 
-    fn take(&self, number: u32) {
+    fn take(&self, number: u64) {
         self.taken.0.store(number, Ordering::Release);
     }
 }
@@ -78,7 +79,7 @@ struct OutLane {
     /// The seat of the receiver.
     to: usize,
     /// The number that was published last.
-    last: u32,
+    last: u64,
     /// Bytes of the load that is being filled.
     filled: usize,
 }
@@ -124,7 +125,7 @@ impl Outbox {
     pub fn send(
         &mut self,
         lane: usize,
-        number: u32,
+        number: u64,
         bytes: usize,
         fill: impl FnOnce(usize, &mut [u8]) -> usize,
     ) -> usize {
@@ -142,8 +143,8 @@ impl Outbox {
             self.seat.arena.place(lane.to).bell.ring();
         } else {
             lane.filled = filled;
-            let steps = (filled as u128 * u128::from(STEPS) / bytes as u128) as u32;
-            handover.publish(number.wrapping_sub(STEPS).wrapping_add(steps));
+            let steps = (filled as u128 * u128::from(STEPS) / bytes as u128) as u64;
+            handover.publish(number - STEPS + steps);
         }
         filled
     }
@@ -163,7 +164,7 @@ impl Drop for Outbox {
 }
 
 /// Whether the receiver of a lane has taken this number.
-pub(super) fn is_taken(arena: &Arena, lane: usize, number: u32) -> bool {
+pub(super) fn is_taken(arena: &Arena, lane: usize, number: u64) -> bool {
     handover(arena, lane).is_taken(number)
 }
 
@@ -192,7 +193,7 @@ impl Inbox {
     }
 
     /// Whether the sender has published all of the load that ends with this number.
-    pub fn is_ready(&self, lane: usize, number: u32) -> bool {
+    pub fn is_ready(&self, lane: usize, number: u64) -> bool {
         handover(&self.seat.arena, self.lanes[lane].offset).is_published(number)
     }
 
@@ -201,7 +202,7 @@ impl Inbox {
     pub fn look(
         &self,
         lane: usize,
-        number: u32,
+        number: u64,
         bytes: usize,
         (done, limit): (usize, usize),
         read: impl FnOnce(&[u8]) -> usize,
@@ -218,13 +219,13 @@ impl Inbox {
     }
 
     /// Takes the load that ends with this number: the sender may fill the lane again.
-    pub fn take(&self, lane: usize, number: u32) {
+    pub fn take(&self, lane: usize, number: u64) {
         self.forget(lane, number);
         self.seat.arena.place(self.lanes[lane].from).bell.ring();
     }
 
     /// Takes a number without looking at it.
-    pub fn forget(&self, lane: usize, number: u32) {
+    pub fn forget(&self, lane: usize, number: u64) {
         handover(&self.seat.arena, self.lanes[lane].offset).take(number);
     }
 }
@@ -299,7 +300,7 @@ mod tests {
 
     struct Lane {
         handover: Handover,
-        data: UnsafeCell<u32>,
+        data: UnsafeCell<u64>,
         sender: Flag,
         receiver: Flag,
     }
@@ -320,7 +321,7 @@ mod tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let counter = || Counter(AtomicU32::new(0));
+            let counter = || Counter(AtomicU64::new(0));
             let handover = Handover { published: counter(), taken: counter() };
             let (sender, receiver) = (Flag::new(), Flag::new());
             let lane = loom::sync::Arc::new(Lane { handover, data: UnsafeCell::new(0), sender, receiver });

@@ -37,7 +37,7 @@ struct Book {
 struct Lingering {
     start: usize,
     bytes: usize,
-    lanes: Vec<(usize, u32)>,
+    lanes: Vec<(usize, u64)>,
 }
 
 /// How long a rank may take to say where it is in its program.
@@ -246,7 +246,7 @@ impl Seat {
     }
 
     /// Takes note of lanes that were given up: their memory comes back when they are taken up to these numbers.
-    pub(super) fn linger(&self, start: usize, bytes: usize, lanes: Vec<(usize, u32)>) {
+    pub(super) fn linger(&self, start: usize, bytes: usize, lanes: Vec<(usize, u64)>) {
         let bytes = bytes.saturating_add(4096);
         self.book().lingering.push(Lingering { start, bytes, lanes });
     }

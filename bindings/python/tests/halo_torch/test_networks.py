@@ -6,7 +6,7 @@ from compare import compare
 from networks import Decoder, ResNet18, UNet
 
 import unisono as uni
-from unisono.torch.space import convolution
+from unisono.torch.space import strips
 from unisono.torch.space.overlap import pieces_of
 
 GRIDS = [{"w": 2}, {"h": 3}, {"h": 2, "w": 2}, {"h": 3, "w": 2}]
@@ -73,7 +73,7 @@ def test_inner_outputs_and_slabs_cover_everything_once():
 
 
 @pytest.mark.parametrize("name", ["ResNet-18", "U-Net 3-D"])
-def test_parts_are_convolved_where_they_are_as_on_devices(name, monkeypatch):
-    monkeypatch.setattr(convolution, "_on_device", lambda x: True)
+def test_parts_are_convolved_where_they_are_as_large_ones_are(name, monkeypatch):
+    monkeypatch.setattr(strips, "WORTHWHILE", 0)
     module, whole, grids = network(name, torch.float64)
     compare(module, whole, grids[:3], 1e-10)

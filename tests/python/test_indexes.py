@@ -1,0 +1,50 @@
+"""Compares the pages that list others with what lies in their folders: nothing is missing in them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def linked(page: Path) -> set[str]:
+    """The files of the repository that a page links to, as paths from the root."""
+    targets = (target for target in LINK.findall(page.read_text()) if ":" not in target)
+    return {str((page.parent / target).resolve().relative_to(ROOT)) for target in targets}
+
+
+def files(folder: str, *endings: str) -> set[str]:
+    """The files of a folder and of those inside it, as paths from the root."""
+    return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.name.endswith(endings)}
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "ending"),
+    [
+        ("docs/README.md", "docs/guide", ".md"),
+        ("docs/README.md", "docs/design", ".md"),
+        ("experiments/README.md", "experiments", ".yaml"),
+    ],
+    ids=lambda value: value.strip("."),
+)
+def test_a_page_links_to_all(page: str, folder: str, ending: str) -> None:
+    """Whoever adds a file adds its line."""
+    expected = files(folder, ending)
+    assert len(expected) > 5
+    missing = sorted(expected - linked(ROOT / page))
+    assert not missing, f"{page} has no link to {missing}"
+
+
+def test_examples_are_named() -> None:
+    """The page of examples names each program, or the folder of framework pairs that it belongs to."""
+    text = (ROOT / "examples/README.md").read_text()
+    programs = {name.removeprefix("examples/") for name in files("examples", ".py", ".rs", ".c", ".lua")}
+    helpers = {"frameworks/data.py", "halos/cells.py", "halos/segmentation.py"}
+    missing = [
+        name
+        for name in sorted(programs - helpers)
+        if f"`{name}`" not in text and f"`{Path(name).parent}/`" not in text
+    ]
+    assert not missing, f"examples/README.md does not name {missing}"
