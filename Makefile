@@ -32,8 +32,8 @@ tour: .venv/.wheel ## Builds, starts 4 ranks (RANKS=n for others) and tours ever
 	@$(BIN)/unisono run -n $(RANKS) -- examples/collectives/tour.py
 	@echo "your own script: . .venv/bin/activate, then unisono run -n $(RANKS) -- script.py"
 
-lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/release.
-	cargo build --release --package unisono-c
+lib: ## Builds libunisono.so, libunisono.a and libmultiverso.so into target/release (FEATURES=cloud with object stores).
+	cargo build --release --package unisono-c $(if $(FEATURES),--features $(FEATURES))
 	@ln -f target/release/libunisono_c.so target/release/libunisono.so
 	@ln -f target/release/libunisono_c.a target/release/libunisono.a
 	@ln -sf libunisono.so target/release/libmultiverso.so

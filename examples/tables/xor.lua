@@ -42,7 +42,7 @@ local function backward(w, gradient, x1, x2, target)
 end
 
 unisono.init()
-local workers, id = unisono.num_workers(), unisono.worker_id()
+local workers, id = unisono.workers(), unisono.worker_id()
 
 -- First values between -1 and 1, the same in every run; those of worker 0 win.
 local first, seed = {}, 7
@@ -50,7 +50,7 @@ for i = 1, COUNT do
     seed = (seed * 16807) % 2147483647
     first[i] = seed / 2147483647 * 2 - 1
 end
-local weights = unisono.ArrayTableHandler:new(COUNT, first)
+local weights = unisono.ArrayTable:new(COUNT, first)
 
 for _ = 1, EPOCHS do
     local w, step = weights:get(), {}

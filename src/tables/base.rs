@@ -148,6 +148,14 @@ impl Base {
         self.tell_others(&call, worker, remote::Verb::Finish)
     }
 
+    /// The same, after all that this rank added is applied.
+    pub(super) fn flush_and_finish(&self, group: &Group) -> Result<()> {
+        // Whatever went wrong with an add, nobody needs to wait for this worker.
+        let flushed = self.flush_everywhere(group);
+        let finished = self.finish(group);
+        flushed.and(finished).and(self.flush_everywhere(group))
+    }
+
     pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
         let guard = self.clock.has_rounds().then(|| self.hold(call, &self.clock.round().lock));
         let _guard = guard.transpose()?;

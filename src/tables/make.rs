@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::base::Base;
 use super::core::Core;
-use super::cuda::{self, Desks, Shard};
+use super::cuda::{self, ScratchByDevice, Shard};
 use super::description::{Description, TableKind};
 use super::founding::{self, Making, Purpose};
 use super::layout::{Layout, Shape};
@@ -186,11 +186,11 @@ impl Table {
             Shard::open(device, memory, what, &seat, (&extent, layout.shard), parked)
         };
         let shard = making.together(device.map(open).transpose())?;
-        let (room, desks) = (Room::default(), Desks::default());
+        let (room, scratch) = (Room::default(), ScratchByDevice::default());
         let core = Arc::new(Core {
             base,
             placement,
-            storage: Storage { extent, layout, seat, rule, room, shard, desks },
+            storage: Storage { extent, layout, seat, rule, room, shard, scratch },
             replica,
             packers: Mutex::default(),
             views: Views::default(),

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cuda::{Desks, Shard};
+use super::cuda::{ScratchByDevice, Shard};
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::layout::Layout;
@@ -31,7 +31,7 @@ pub(super) struct Storage {
     /// The rows themselves, where they are on a device.
     pub shard: Option<Shard>,
     /// What calls need of devices.
-    pub desks: Desks,
+    pub scratch: ScratchByDevice,
 }
 
 /// How many planes of state an add handles without asking for memory.

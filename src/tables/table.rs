@@ -306,9 +306,7 @@ impl Table {
     /// Says that this worker makes no more calls on this table, so that the others need not wait for it there. What it added is
     /// applied first. [`Tables::finish`] does so for all tables.
     pub fn finish(&self) -> Result<()> {
-        let flushed = self.flush();
-        let finished = self.core.finish(&self.group);
-        flushed.and(finished).and(self.flush())
+        self.core.flush_and_finish(&self.group)
     }
 
     /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker

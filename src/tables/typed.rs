@@ -47,6 +47,11 @@ macro_rules! door {
                 self.table.clock()
             }
 
+            /// Says that this worker makes no more calls on this table; see [`Table::finish`].
+            pub fn finish(&self) -> Result<()> {
+                self.table.finish()
+            }
+
             /// How old the values were that gets returned; see [`Table::staleness`].
             pub fn staleness(&self) -> Vec<u64> {
                 self.table.staleness()

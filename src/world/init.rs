@@ -34,6 +34,19 @@ enum Wish {
 }
 
 impl World {
+    /// What the launcher says of this process before it joins: its rank among those of its host, and how many there are, where
+    /// the launcher says so. Nothing where it does not even tell a process its rank there.
+    ///
+    /// ```
+    /// let placement = unisono::World::placement()?;
+    /// assert_eq!(placement, Some((0, Some(1)))); // without a launcher
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn placement() -> Result<Option<(usize, Option<usize>)>> {
+        let found = launcher::detect(|name| env::var(name).ok())?;
+        Ok(found.local_rank.map(|rank| (rank, found.local_size)))
+    }
+
     /// Joins the world that the launcher describes: one process is alone, ranks of one host share memory, ranks of
     /// several hosts use MPI between them. Waits until everybody is there.
     ///

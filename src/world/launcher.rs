@@ -194,24 +194,37 @@ mod tests {
 
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
         let found = detect_in(&torchrun).unwrap();
-        assert_eq!((found.launcher, found.rank, found.local_rank), ("torchrun", 3, Some(1)));
+        assert_eq!((found.launcher, found.rank), ("torchrun", 3));
+        assert_eq!((found.local_rank, found.local_size), (Some(1), Some(2)));
 
         let own =
             [("UNISONO_RANK", "0"), ("UNISONO_SIZE", "2"), ("UNISONO_JOB", "5-a"), ("SLURM_STEP_ID", "1")];
         assert_eq!(detect_in(&own).unwrap().job, "5-a");
-        let open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
-        assert_eq!(detect_in(&open_mpi).unwrap().launcher, "Open MPI");
-        let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
-        assert_eq!(detect_in(&mpich).unwrap().local_size, Some(2));
+        let open_mpi = [
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        ];
+        let found = detect_in(&open_mpi).unwrap();
+        assert_eq!((found.launcher, found.local_rank, found.local_size), ("Open MPI", Some(1), Some(2)));
+        let found = detect_in(&open_mpi[..2]).unwrap();
+        assert_eq!((found.launcher, found.local_rank, found.local_size), ("Open MPI", None, None));
+        let mpich =
+            [("PMI_RANK", "3"), ("PMI_SIZE", "4"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")];
+        let found = detect_in(&mpich).unwrap();
+        assert_eq!((found.launcher, found.local_rank, found.local_size), ("MPICH (PMI)", Some(1), Some(2)));
         let slurm = [
             ("SLURM_PROCID", "5"),
             ("SLURM_STEP_NUM_TASKS", "6"),
+            ("SLURM_LOCALID", "1"),
             ("SLURM_STEP_TASKS_PER_NODE", "2(x3)"),
             ("SLURM_JOB_ID", "77"),
             ("SLURM_STEP_ID", "1"),
         ];
         let found = detect_in(&slurm).unwrap();
-        assert_eq!((found.launcher, found.local_size, found.job.as_str()), ("Slurm", None, "77.1"));
+        assert_eq!((found.launcher, found.job.as_str()), ("Slurm", "77.1"));
+        assert_eq!((found.local_rank, found.local_size), (Some(1), None));
     }
 
     #[test]
@@ -219,6 +232,7 @@ mod tests {
         let pmix = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-host-7@1")];
         let found = detect_in(&pmix).unwrap();
         assert_eq!((found.launcher, found.rank, found.size), ("PMIx", 1, 0));
+        assert_eq!((found.local_rank, found.local_size), (None, None));
     }
 
     #[test]

@@ -133,6 +133,16 @@ fn rounds_and_bounds_hold() {
     });
     let seen = paths.concat();
     assert!(seen.iter().all(|other| *other == seen[0]));
+    on_all_paths(3, |world, tables| {
+        let table = list(tables, "unequal", 1000, "bsp").unwrap();
+        for round in 0..5 * (world.rank() as u64 + 1) {
+            table.add(&[round]).unwrap();
+            table.get(&()).unwrap();
+        }
+        table.finish().unwrap();
+        tables.barrier().unwrap();
+        assert_eq!(table.get(&()).unwrap().concat().len(), 5 + 10 + 15);
+    });
     on_all_paths(3, |_, tables| {
         let table = list(tables, "bound", 1000, "ssp:1").unwrap();
         for step in 0..30 {

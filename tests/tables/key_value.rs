@@ -264,6 +264,39 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
 }
 
 #[test]
+fn who_is_done_with_a_table_holds_up_nobody_there() {
+    for ranks in RANKS {
+        let paths = on_all_paths(ranks, |world, tables| {
+            let bsp =
+                || TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+            let make = || KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, bsp()).unwrap();
+            let (first, second) = (make(), make());
+            for round in 0..3 * (world.rank() as i64 + 1) {
+                add(&first, &[round], &[1]);
+                get(&first, &[round]);
+            }
+            first.add_soon(Keys::Int(&[-1]), bytemuck::cast_slice(&[1i64]), &plain()).unwrap();
+            first.finish().unwrap();
+            for round in 1..=3 {
+                add(&second, &[7], &[1]);
+                assert_eq!(get(&second, &[7]), [round * ranks as i64]);
+            }
+            second.finish().unwrap();
+            tables.barrier().unwrap();
+            let items = first.items().unwrap();
+            let counts =
+                items.values.chunks_exact(8).map(|count| i64::from_ne_bytes(count.try_into().unwrap()));
+            (items.keys, counts.collect::<Vec<_>>())
+        });
+        // Whoever has rank r adds once to each of the keys below 3 (r + 1), and once to -1.
+        let keys: Vec<i64> = (-1..3 * ranks as i64).collect();
+        let counts: Vec<i64> = keys.iter().map(|key| ranks as i64 - key.max(&0) / 3).collect();
+        let expected = (OwnedKeys::Int(keys), counts);
+        assert!(paths.iter().flatten().all(|found| *found == expected), "{paths:?}");
+    }
+}
+
+#[test]
 fn calls_in_the_background_come_in_order() {
     on_all_paths(2, |world, tables| {
         let table = ints(tables, 1);

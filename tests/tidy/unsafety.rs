@@ -39,7 +39,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("bindings/python/src/door.rs", "copies on a device"),
     ("bindings/python/src/placed.rs", "device memory that Python owns"),
     ("bindings/python/src/dlpack.rs", "a C interface between array libraries"),
-    ("bindings/python/src/exchange.rs", "the C interface itself"),
+    ("bindings/python/src/dlpack_table.rs", "the C functions of that interface"),
     ("bindings/python/src/fork.rs", "what a forked child must not drop"),
     ("bindings/python/src/heap.rs", "memory for results"),
     ("bindings/python/src/memory.rs", "arena memory lent to Python"),

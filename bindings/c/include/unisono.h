@@ -492,13 +492,13 @@ int32_t unisono_flush(void);
 
 /**
  * Says that this worker makes no more calls on its tables: with bsp and ssp the others go on without it. The shutdown
- * does it too.
+ * does it too; unisono_table_finish does it for one table.
  */
 int32_t unisono_finish(void);
 
 /**
- * Writes all tables, with what their updaters remember, to a folder or an address such as s3://bucket/name. Every rank
- * calls it. What was there before is replaced when the new is complete.
+ * Writes all tables, with what their updaters remember, to a folder, or where the library was built with the feature cloud to
+ * an address such as s3://bucket/name. Every rank calls it. What was there before is replaced when the new is complete.
  */
 int32_t unisono_save(const char *target);
 
@@ -730,6 +730,18 @@ int32_t unisono_table_start_add(unisono_table table,
  * copies become the average of them all.
  */
 int32_t unisono_table_tick(unisono_table table);
+
+/**
+ * Waits until all adds that this rank began on this table are applied, and tells of the first that failed. unisono_flush does
+ * it for all tables.
+ */
+int32_t unisono_table_flush(unisono_table table);
+
+/**
+ * Says that this worker makes no more calls on this table: with bsp and ssp the others go on without it. What it added is
+ * applied first. unisono_finish does it for all tables.
+ */
+int32_t unisono_table_finish(unisono_table table);
 
 /**
  * Makes a key-value table: every key has `dim` values. Every rank calls it, and in the same order as other tables.

@@ -27,7 +27,7 @@ mod options;
 
 mod table;
 
-mod exchange;
+mod get_add;
 
 mod key_value;
 

@@ -81,6 +81,20 @@ impl Named {
         }
     }
 
+    pub(crate) fn flush(&self) -> Result<()> {
+        match &self.any {
+            AnyTable::Rows(table) => table.flush(),
+            AnyTable::Keys(table) => table.flush(),
+        }
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        match &self.any {
+            AnyTable::Rows(table) => table.finish(),
+            AnyTable::Keys(table) => table.finish(),
+        }
+    }
+
     fn dtype(&self) -> DType {
         match &self.any {
             AnyTable::Rows(table) => table.dtype(),

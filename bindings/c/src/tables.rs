@@ -76,7 +76,7 @@ pub extern "C" fn unisono_flush() -> i32 {
 }
 
 /// Says that this worker makes no more calls on its tables: with bsp and ssp the others go on without it. The shutdown
-/// does it too.
+/// does it too; unisono_table_finish does it for one table.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_finish() -> i32 {
     on_all("finish", Tables::finish)
@@ -92,8 +92,8 @@ fn with_target(operation: &'static str, target: *const c_char, work: fn(&Tables,
     })
 }
 
-/// Writes all tables, with what their updaters remember, to a folder or an address such as s3://bucket/name. Every rank
-/// calls it. What was there before is replaced when the new is complete.
+/// Writes all tables, with what their updaters remember, to a folder, or where the library was built with the feature cloud to
+/// an address such as s3://bucket/name. Every rank calls it. What was there before is replaced when the new is complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_save(target: *const c_char) -> i32 {
     with_target("save", target, Tables::save)

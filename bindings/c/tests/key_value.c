@@ -91,12 +91,48 @@ static void bytes(void) {
     OK(unisono_barrier(UNISONO_WORLD));
 }
 
+/* Workers that make different numbers of rounds: who is done with a table keeps nobody waiting there. */
+static void unequal(void) {
+    unisono_options options;
+    unisono_table first, second;
+    int64_t id = 3, one = 1, out = 0;
+    unisono_keys keys = {&id, NULL, NULL, 1};
+    OK(unisono_options_new(&options));
+    OK(unisono_options_set_text(options, "consistency", "bsp"));
+    OK(unisono_key_value_new("int", 1, UNISONO_I64, options, &first));
+    OK(unisono_key_value_new("int", 1, UNISONO_I64, options, &second));
+    OK(unisono_options_free(options));
+    for (int i = 1; i <= 4 * (rank + 1); i++) {
+        OK(unisono_key_value_add(first, &keys, &one, 1, UNISONO_DEFAULTS));
+        OK(unisono_key_value_get(first, &keys, &out, 1));
+        CHECK(i > 4 || out == i * size);
+    }
+    OK(unisono_key_value_add_soon(first, &keys, &one, 1, UNISONO_DEFAULTS));
+    OK(unisono_table_finish(first));
+    for (int i = 1; i <= 3; i++) {
+        OK(unisono_key_value_add_soon(second, &keys, &one, 1, UNISONO_DEFAULTS));
+        OK(unisono_table_flush(second));
+        OK(unisono_key_value_get(second, &keys, &out, 1));
+        CHECK(out == i * size);
+    }
+    OK(unisono_table_finish(second));
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_key_value_get(first, &keys, &out, 1));
+    CHECK(out == 2 * size * (size + 1) + size);
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_table_free(first));
+    FAILS(unisono_table_finish(first), UNISONO_USAGE, "freed");
+    FAILS(unisono_table_flush(0), UNISONO_USAGE, "a table");
+    OK(unisono_table_free(second));
+}
+
 int main(void) {
     OK(unisono_init(120.0));
     OK(unisono_rank(&rank));
     OK(unisono_size(&size));
     numbers();
     bytes();
+    unequal();
     OK(unisono_shutdown());
     printf("rank %d of %d: all well\n", (int)rank, (int)size);
     return 0;

@@ -239,7 +239,11 @@ static void unequal(void) {
         OK(unisono_table_add(table, NULL, 0, &one, 1, UNISONO_DEFAULTS));
         OK(unisono_table_get(table, NULL, 0, &value, 1));
     }
+    OK(unisono_table_finish(table));
     OK(unisono_finish());
+    OK(unisono_barrier(UNISONO_WORLD));
+    OK(unisono_table_get(table, NULL, 0, &value, 1));
+    CHECK(value == 5 * size * (size + 1));
     OK(unisono_barrier(UNISONO_WORLD));
 }
 

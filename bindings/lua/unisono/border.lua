@@ -13,8 +13,14 @@ function border.check(status)
     end
 end
 
---- The folder of the binding, as the names of its files begin.
-local own = debug.getinfo(1, 'S').source:match '^(.*/)' or '@'
+--- Where the folders of the binding lie, as the names of its files begin.
+local root = debug.getinfo(1, 'S').source:match '^(.*)unisono/[^/]*$' or '@'
+
+local function is_own(source)
+    if source:sub(1, #root) ~= root then return false end
+    local folder = source:sub(#root + 1):match '^(%a+)/'
+    return folder == 'unisono' or folder == 'multiverso'
+end
 
 --- Raises an error at the first line outside the binding.
 function border.raise(text)
@@ -22,7 +28,7 @@ function border.raise(text)
     local info = debug.getinfo(level, 'S')
     while info do
         local is_code = info.what == 'Lua' or info.what == 'main'
-        if is_code and info.source:sub(1, #own) ~= own then error(text, level) end
+        if is_code and not is_own(info.source) then error(text, level) end
         level = level + 1
         info = debug.getinfo(level, 'S')
     end

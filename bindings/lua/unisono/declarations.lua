@@ -240,6 +240,8 @@ int32_t unisono_table_start_add(unisono_table table,
                                 unisono_options options,
                                 unisono_pending *pending);
 int32_t unisono_table_tick(unisono_table table);
+int32_t unisono_table_flush(unisono_table table);
+int32_t unisono_table_finish(unisono_table table);
 int32_t unisono_key_value_new(const char *keys,
                               size_t dim,
                               int32_t dtype,

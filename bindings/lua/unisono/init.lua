@@ -2,7 +2,7 @@
 --
 --     local unisono = require 'unisono'
 --     unisono.init()
---     local weights = unisono.ArrayTableHandler:new(100)
+--     local weights = unisono.ArrayTable:new(100)
 --     weights:add(gradient)
 --     unisono.barrier()
 --     local values = weights:get()
@@ -10,34 +10,30 @@
 
 local ffi = require 'ffi'
 local border = require 'unisono.border'
-local numbers = require 'unisono.numbers'
 local options = require 'unisono.options'
 
 local unisono = {
-    ArrayTableHandler = require 'unisono.ArrayTableHandler',
-    MatrixTableHandler = require 'unisono.MatrixTableHandler',
-    util = { tensor2cdata = numbers.tensor2cdata, cdata2tensor = numbers.cdata2tensor },
+    ArrayTable = require 'unisono.ArrayTable',
+    MatrixTable = require 'unisono.MatrixTable',
 }
 
 --- Joins the world that the launcher of this process has started; alone without a launcher.
--- @param sync true: tables work in rounds, every get sees the same adds of everybody ("bsp"). A table may say more:
---     sync, role ("both", "worker", "server", "none"), timeout (seconds), and options for all tables, such as updater.
-function unisono.init(sync)
-    local settings = {}
-    if type(sync) == 'table' then
-        for name, value in pairs(sync) do settings[name] = value end
-    else
-        settings.sync = sync
+-- @param settings a table of what there is to say: role ("both", "worker", "server", "none"), timeout (seconds), and options
+--     for all tables that say nothing else, such as {consistency = "bsp", updater = "sgd"}
+function unisono.init(settings)
+    if settings ~= nil and type(settings) ~= 'table' then
+        border.raise('init: expected a table such as {consistency = "bsp"}, received a ' .. type(settings))
     end
-    local role, timeout, in_rounds = settings.role, settings.timeout, settings.sync
-    settings.role, settings.timeout, settings.sync = nil, nil, nil
-    if in_rounds and settings.consistency == nil then settings.consistency = 'bsp' end
-    options.set_defaults(settings)
+    local role, timeout, for_tables = nil, nil, {}
+    for name, value in pairs(settings or {}) do
+        if name == 'role' then role = value elseif name == 'timeout' then timeout = value else for_tables[name] = value end
+    end
     border.check(border.library.unisono_init(timeout or 0))
     -- A second call finds everything done.
     if border.library.unisono_workers(ffi.new 'int32_t[1]') ~= 0 then
         border.check(border.library.unisono_tables_join(role or 'both'))
     end
+    options.set_defaults(for_tables)
 end
 
 --- Leaves the world, when all work is done; what was added is applied first.
@@ -55,12 +51,14 @@ function unisono.flush()
     border.check(border.library.unisono_flush())
 end
 
---- Says that this worker makes no more calls on its tables, so that the others need not wait for it.
+--- Says that this worker makes no more calls on its tables, so that the others need not wait for it; table:finish() does it
+--- for one.
 function unisono.finish()
     border.check(border.library.unisono_finish())
 end
 
---- Writes all tables to a folder or an address such as s3://bucket/name. Every process calls it.
+--- Writes all tables to a folder, or where the library was built with the feature `cloud` to an address such as
+--- s3://bucket/name. Every process calls it.
 function unisono.save(target)
     border.check(border.library.unisono_save(target))
 end
@@ -82,8 +80,8 @@ end
 --- This process's rank, how many there are, and its part in the tables; ids count from 0, and -1 is none.
 unisono.rank = fact 'unisono_rank'
 unisono.size = fact 'unisono_size'
-unisono.num_workers = fact 'unisono_workers'
-unisono.num_servers = fact 'unisono_servers'
+unisono.workers = fact 'unisono_workers'
+unisono.servers = fact 'unisono_servers'
 unisono.worker_id = fact 'unisono_worker_id'
 unisono.server_id = fact 'unisono_server_id'
 

@@ -86,7 +86,7 @@ function numbers.room(rows, cols)
 end
 
 --- A type of numbers that the library reads.
-local function kind_of(name)
+function numbers.kind(name)
     return {
         name = name,
         array = ffi.typeof(name .. '[?]'),
@@ -95,8 +95,8 @@ local function kind_of(name)
     }
 end
 
-numbers.float = kind_of 'float'
-numbers.id = kind_of 'int64_t'
+numbers.float = numbers.kind 'float'
+numbers.id = numbers.kind 'int64_t'
 
 --- A number that fits the kind.
 local function checked(value, kind, position)
@@ -171,20 +171,6 @@ function numbers.read(data, kind, expected)
     end
     border.raise('values: expected a tensor, an ffi array or a table of numbers, received '
         .. (type(data) == 'cdata' and tostring(ffi.typeof(data)) or type(data)))
-end
-
---- Data as an array of the named C type, and what must be held while it is used.
-function numbers.tensor2cdata(data, type_name)
-    local array, _, held = numbers.read(data, kind_of(type_name or 'float'))
-    return array, held
-end
-
---- Values of an array as a tensor of these sizes; without torch, as what tables return.
-function numbers.cdata2tensor(cdata, sizes)
-    sizes = type(sizes) == 'number' and { sizes } or sizes
-    local result, place, count = numbers.room(sizes[1], sizes[2])
-    for i = 0, count - 1 do place[i] = tonumber(cdata[i]) end
-    return result
 end
 
 return numbers

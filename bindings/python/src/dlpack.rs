@@ -14,7 +14,7 @@ use unisono::{DType, Error, Result};
 use crate::array::Lent;
 use crate::cuda_interface;
 use crate::errors::raise;
-use crate::{exchange, nvidia};
+use crate::{dlpack_table, nvidia};
 
 const PROCESSOR: i32 = 1;
 pub(crate) const CUDA: i32 = 2;
@@ -91,7 +91,7 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -
         let received = format!("an object of type {}", kind.name()?);
         return Err(wrong(py, operation, received, "wrap it: np.array(x)"));
     }
-    let fast = exchange::export(x, &kind);
+    let fast = dlpack_table::export(x, &kind);
     let is_ordered = fast.is_none();
     let exported = match fast {
         Some(answer) => answer,
@@ -102,7 +102,7 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -
     let capsule = exported.map_err(|error| refuse(py, operation, error))?;
     let lent = describe_capsule(&kind, capsule, operation, reach)?;
     if let Some(device) = lent.device.as_ref().filter(|_| !is_ordered) {
-        let theirs = exchange::current_stream(&kind, device.ordinal() as i32)?;
+        let theirs = dlpack_table::current_stream(&kind, device.ordinal() as i32)?;
         // SAFETY: the library has just named its stream on this device.
         unsafe { device.stream().follow_handle(theirs) }.map_err(|error| raise(py, error))?;
     }

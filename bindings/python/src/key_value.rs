@@ -212,6 +212,11 @@ impl KeyValueTable {
         self.0.simple(py, "flush", timeout, tables::KeyValueTable::flush)
     }
 
+    #[pyo3(signature = (timeout))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.0.simple(py, "finish", timeout, tables::KeyValueTable::finish)
+    }
+
     fn staleness(&self, py: Python<'_>) -> PyResult<Memory> {
         self.0.staleness(py)
     }

@@ -4,9 +4,9 @@ mod array;
 mod call;
 mod cuda_interface;
 mod dlpack;
+mod dlpack_table;
 mod door;
 mod errors;
-mod exchange;
 mod fork;
 mod group;
 mod halo;
@@ -43,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     locate::watch(module)?;
     module.add_class::<world::World>()?;
+    module.add_function(wrap_pyfunction!(world::placement, module)?)?;
     module.add_class::<job::Job>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<tables::Tables>()?;

@@ -184,6 +184,12 @@ impl Tables {
         self.run(py, "flush", timeout, tables::Tables::flush)
     }
 
+    /// This rank makes no more calls on the tables that there are.
+    #[pyo3(signature = (timeout))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, "finish", timeout, tables::Tables::finish)
+    }
+
     /// Applies this rank's adds, then waits for all ranks.
     #[pyo3(signature = (wait, timeout))]
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {

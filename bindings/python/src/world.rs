@@ -61,6 +61,12 @@ impl World {
     }
 }
 
+/// Which rank of its host this process is and how many there are, as its launcher says; before it joins.
+#[pyfunction]
+pub(crate) fn placement(py: Python<'_>) -> PyResult<Option<(usize, Option<usize>)>> {
+    guard("pick_device", unisono::World::placement).map_err(|error| raise(py, error))
+}
+
 #[pymethods]
 impl World {
     /// Finds the launcher and joins the others.

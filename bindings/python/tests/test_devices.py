@@ -17,18 +17,6 @@ print(name, *(os.environ.get(one, "-") for one in variables))
 """
 TWO = "GPU 0: NVIDIA X (UUID: GPU-aa)\nGPU 1: NVIDIA X (UUID: GPU-bb)\n"
 SPLIT = TWO + "  MIG 1g.10gb     Device  0: (UUID: MIG-cc)\n  MIG 1g.10gb     Device  1: (UUID: MIG-dd)\n"
-LAUNCHERS = [
-    ("UNISONO_RANK", "UNISONO_SIZE", "UNISONO_RANK", "UNISONO_SIZE"),
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
-]
 NOT_INHERITED = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "THEANO_FLAGS", "UNISONO_DEVICE"}
 
 
@@ -55,16 +43,17 @@ def pick(tmp_path):
     return run
 
 
-def rank(launcher, number, size):
-    """The variables of one rank, all on one host."""
-    values = (number, size, number, size)
-    return {name: str(value) for name, value in zip(launcher, values, strict=True)}
+def rank(number, size, first=0):
+    """The variables of one rank under torchrun; those before `first` are on another host."""
+    here = number - first, size - first
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return dict(zip(names, map(str, (number, size, *here)), strict=True))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda names: names[0])
-def test_each_worker_has_its_own(pick, launcher):
+@pytest.mark.parametrize("first", [0, 3])
+def test_each_worker_has_its_own(pick, first):
     for number in range(2):
-        found, said = pick(TWO, **rank(launcher, number, 2))
+        found, said = pick(TWO, **rank(first + number, first + 2, first))
         assert found == ["cuda", str(number), "device=cuda0", "-"]
         assert said == ""
 
@@ -79,7 +68,7 @@ def test_after_init_the_world_says_where_it_is(pick):
 
 def test_more_workers_than_devices_take_turns(pick):
     for number in range(5):
-        found, said = pick(TWO, **rank(LAUNCHERS[0], number, 5))
+        found, said = pick(TWO, **rank(number, 5))
         assert found[1] == str(number % 2) and found[3] == "0.250"
         assert ("5 workers share 2 accelerators, up to 3 on each" in said) == (number == 0)
 
@@ -89,7 +78,7 @@ def test_more_workers_than_devices_take_turns(pick):
     [("1", "1"), ("1,0", "0"), ("GPU-bb,GPU-aa", "GPU-aa"), ("1,-1,0", "1"), ("1,7", "1")],
 )
 def test_only_devices_that_are_visible_are_taken(pick, limit, expected):
-    found, _ = pick(TWO, CUDA_VISIBLE_DEVICES=limit, **rank(LAUNCHERS[1], 1, 2))
+    found, _ = pick(TWO, CUDA_VISIBLE_DEVICES=limit, **rank(1, 2))
     assert found[:2] == ["cuda", expected]
 
 
@@ -100,14 +89,14 @@ def test_hidden_devices_mean_the_processor(pick, hidden):
 
 
 def test_parts_of_a_card_are_devices(pick):
-    names = [pick(SPLIT, **rank(LAUNCHERS[1], number, 3))[0][1] for number in range(3)]
+    names = [pick(SPLIT, **rank(number, 3))[0][1] for number in range(3)]
     assert names == ["0", "MIG-cc", "MIG-dd"]
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="this machine has an accelerator")
 def test_without_a_device_one_rank_says_so_and_nothing_is_set(pick):
     for number in range(2):
-        found, said = pick("", **rank(LAUNCHERS[0], number, 2))
+        found, said = pick("", **rank(number, 2))
         assert found == ["cpu", "-", "-", "-"]
         assert said.count("\n") == (2 if number == 0 else 0)  # the script asks twice
 
@@ -132,7 +121,18 @@ def test_pytorch_is_late_only_when_it_has_looked(pick, started):
 
 
 def test_a_launcher_that_does_not_tell_is_an_error(pick):
-    _, said = pick(TWO, status=1, PMIX_RANK="0")
+    _, said = pick(TWO, status=1, PMIX_RANK="0", PMIX_NAMESPACE="job")
     assert "call unisono.init() before" in said
     _, said = pick(TWO, status=1, PMI_RANK="0", PMI_SIZE="2")
     assert "call unisono.init() before" in said
+    _, said = pick(TWO, status=1, RANK="first", WORLD_SIZE="2")
+    assert "UsageError" in said and "a number in RANK" in said
+
+
+def test_our_own_launcher_tells_every_rank(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from unisono import _native\nprint(_native.placement())\n")
+    command = [sys.executable, "-m", "unisono", "run", "-n", "3", "--", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(f"({number}, 3)" in done.stdout for number in range(3)), done.stdout

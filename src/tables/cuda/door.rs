@@ -1,6 +1,6 @@
 //! Calls on a table with arrays on a CUDA device.
 
-use super::desk::Faults;
+use super::scratch::Faults;
 use super::shard::Shard;
 use super::work::List;
 use crate::cuda::Span;
@@ -149,9 +149,9 @@ impl<'a> Cuda<'a> {
                 let list = self.list("get", rows)?;
                 let mut bytes = vec![0; out.bytes()];
                 self.table.get_now(call, worker, rows_of(rows, &list), &mut bytes)?;
-                let mut taken = core.storage.desks.take(out.device())?;
+                let mut taken = core.storage.scratch.take(out.device())?;
                 // SAFETY: the span is lent for the call.
-                return unsafe { taken.desk().lanes.upload(out.address(), &bytes) };
+                return unsafe { taken.scratch().lanes.upload(out.address(), &bytes) };
             }
         };
         core.staleness.count(staleness);
@@ -189,18 +189,18 @@ impl<'a> Cuda<'a> {
     /// Copies rows of a shard.
     fn gather(&self, call: &Call, shard: &Shard, rows: CudaRows, out: Span) -> Result<()> {
         let storage = &self.table.core.storage;
-        let faults = storage.with_shard(call, shard, |desk| match rows {
+        let faults = storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => {
                 let values = shard.section(Section::Values);
                 // SAFETY: both have as many bytes as all rows, which was checked; the lock is held.
                 unsafe { shard.stream().copy(out.address(), values, out.bytes())? };
-                desk.finish(false)
+                scratch.finish(false)
             }
             CudaRows::List(list) => {
-                let list = List { address: desk.put_ids(list)?, count: list.len(), unchecked: false };
-                shard.gather(desk, list, out.address())
+                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
+                shard.gather(scratch, list, out.address())
             }
-            CudaRows::Device(ids) => shard.gather(desk, on_device(ids), out.address()),
+            CudaRows::Device(ids) => shard.gather(scratch, on_device(ids), out.address()),
         })?;
         self.judge("get", faults, rows)
     }
@@ -219,13 +219,13 @@ impl<'a> Cuda<'a> {
         let all = options.or(&core.add);
         let context = UpdateContext { worker, step: 0, options: &all };
         let change = core.storage.change(shard, &context, core.reject_nan);
-        let faults = core.storage.with_shard(call, shard, |desk| match rows {
-            CudaRows::All => shard.change_all(desk, &change, delta.address()),
+        let faults = core.storage.with_shard(call, shard, |scratch| match rows {
+            CudaRows::All => shard.change_all(scratch, &change, delta.address()),
             CudaRows::List(list) => {
-                let list = List { address: desk.put_ids(list)?, count: list.len(), unchecked: false };
-                shard.change_rows(desk, &change, list, delta.address())
+                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
+                shard.change_rows(scratch, &change, list, delta.address())
             }
-            CudaRows::Device(ids) => shard.change_rows(desk, &change, on_device(ids), delta.address()),
+            CudaRows::Device(ids) => shard.change_rows(scratch, &change, on_device(ids), delta.address()),
         })?;
         self.judge("add", faults, rows)
     }
@@ -245,9 +245,9 @@ impl<'a> Cuda<'a> {
 
     fn download(&self, span: Span) -> Result<Vec<u8>> {
         let mut bytes = vec![0; span.bytes()];
-        let mut taken = self.table.core.storage.desks.take(span.device())?;
+        let mut taken = self.table.core.storage.scratch.take(span.device())?;
         // SAFETY: the span is lent for the call.
-        unsafe { taken.desk().lanes.download(span.address(), &mut bytes)? };
+        unsafe { taken.scratch().lanes.download(span.address(), &mut bytes)? };
         Ok(bytes)
     }
 

@@ -1,7 +1,7 @@
 //! A table's rows on a device, for callers whose arrays are in host memory: through pinned memory, chunk by chunk.
 
-use super::desk::{Desk, Faults, Room};
 use super::lanes::CHUNK;
+use super::scratch::{Faults, Room, Scratch};
 use super::shard::Shard;
 use super::work::{Change, List};
 use crate::cuda::Argument;
@@ -28,17 +28,17 @@ fn faultless(faults: Faults) -> Result<()> {
 }
 
 impl Storage {
-    /// Does something with the shard: under the table's lock, with the rank's desk, while its owner is there.
+    /// Does something with the shard: under the table's lock, with the rank's scratch, while its owner is there.
     pub(super) fn with_shard<R>(
         &self,
         call: &Call,
         shard: &Shard,
-        work: impl FnOnce(&mut Desk) -> Result<R>,
+        work: impl FnOnce(&mut Scratch) -> Result<R>,
     ) -> Result<R> {
         shard.check(call, &self.seat)?;
         let _guard = self.lock(call, 0)?;
-        let mut taken = self.desks.take(shard.device.ordinal())?;
-        work(taken.desk())
+        let mut taken = self.scratch.take(shard.device.ordinal())?;
+        work(taken.scratch())
     }
 
     /// An add of a worker, as kernels need it.
@@ -61,15 +61,15 @@ impl Storage {
         let (rows, positions) = split(picks);
         let bytes = shard.shape.row_bytes;
         let step = (AT_ONCE / bytes).max(1);
-        self.with_shard(call, shard, |desk| {
+        self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = List { address: desk.put_ids(rows)?, count: rows.len(), unchecked: false };
-                let room = desk.room(Room::Rows, rows.len() * bytes)?;
-                faultless(shard.gather(desk, list, room)?)?;
+                let list = List { address: scratch.put_ids(rows)?, count: rows.len(), unchecked: false };
+                let room = scratch.room(Room::Rows, rows.len() * bytes)?;
+                faultless(shard.gather(scratch, list, room)?)?;
                 let chunk = (CHUNK / bytes).max(1) * bytes;
                 // SAFETY: the room holds the rows, and nobody else has it.
                 unsafe {
-                    desk.lanes.outward(room, rows.len() * bytes, chunk, |start, part| {
+                    scratch.lanes.outward(room, rows.len() * bytes, chunk, |start, part| {
                         let places = &positions[start / bytes..];
                         places
                             .iter()
@@ -96,14 +96,14 @@ impl Storage {
         // Rows are not cut, and packs neither: counts of adds are those of rows.
         let unit = if shard.shape.counts_stripes { 16 } else { shard.shape.row_bytes };
         let step = (CHUNK / unit).max(1) * unit;
-        self.with_shard(call, shard, |desk| {
+        self.with_shard(call, shard, |scratch| {
             let nowhere = Argument::Address(0);
-            let scales = shard.count_all(desk, &change, nowhere)?;
+            let scales = shard.count_all(scratch, &change, nowhere)?;
             let fill = |start: usize, chunk: &mut [u8]| {
                 chunk.copy_from_slice(&delta[start..][..chunk.len()]);
                 Ok(())
             };
-            desk.lanes.inward(delta.len(), step, fill, |device, lane, start, length| {
+            scratch.lanes.inward(delta.len(), step, fill, |device, lane, start, length| {
                 let sent = lane.send_here(device, length)?;
                 let range = (start / size, length / size);
                 shard.change_range(&lane.stream, &change, range, sent, scales, nowhere)
@@ -125,10 +125,10 @@ impl Storage {
         let bytes = shard.shape.row_bytes;
         let step = (AT_ONCE / bytes).max(1);
         let change = self.change(shard, context, false);
-        self.with_shard(call, shard, |desk| {
+        self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = List { address: desk.put_ids(rows)?, count: rows.len(), unchecked: false };
-                let room = desk.room(Room::Rows, rows.len() * bytes)?;
+                let list = List { address: scratch.put_ids(rows)?, count: rows.len(), unchecked: false };
+                let room = scratch.room(Room::Rows, rows.len() * bytes)?;
                 let chunk = (CHUNK / bytes).max(1) * bytes;
                 let fill = |start: usize, part: &mut [u8]| {
                     let places = &positions[start / bytes..];
@@ -137,11 +137,11 @@ impl Storage {
                     }
                     Ok(())
                 };
-                desk.lanes.inward(rows.len() * bytes, chunk, fill, |_, lane, start, length| {
+                scratch.lanes.inward(rows.len() * bytes, chunk, fill, |_, lane, start, length| {
                     // SAFETY: the room is large enough, and nobody else has it.
                     unsafe { lane.send(room + start as u64, length) }
                 })?;
-                faultless(shard.change_rows(desk, &change, list, room)?)?;
+                faultless(shard.change_rows(scratch, &change, list, room)?)?;
             }
             done();
             Ok(())
@@ -157,9 +157,9 @@ impl Storage {
         start: usize,
         out: &mut [u8],
     ) -> Result<()> {
-        self.with_shard(call, shard, |desk| {
+        self.with_shard(call, shard, |scratch| {
             // SAFETY: a part of the section, whose lock is held.
-            unsafe { desk.lanes.download(shard.range(section, start, out.len()), out) }
+            unsafe { scratch.lanes.download(shard.range(section, start, out.len()), out) }
         })
     }
 
@@ -172,9 +172,9 @@ impl Storage {
         start: usize,
         bytes: &[u8],
     ) -> Result<()> {
-        self.with_shard(call, shard, |desk| {
+        self.with_shard(call, shard, |scratch| {
             // SAFETY: a part of the section, whose lock is held.
-            unsafe { desk.lanes.upload(shard.range(section, start, bytes.len()), bytes) }
+            unsafe { scratch.lanes.upload(shard.range(section, start, bytes.len()), bytes) }
         })
     }
 }

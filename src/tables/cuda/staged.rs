@@ -23,7 +23,7 @@ impl Core {
     /// Copies rows, all of which this host holds, to a device.
     pub(super) fn staged_get(&self, call: &Call, worker: usize, rows: Rows, out: Span) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.desks.take(out.device())?;
+        let mut taken = self.storage.scratch.take(out.device())?;
         let fill = |start: usize, chunk: &mut [u8]| match rows {
             Rows::All => self.storage.get(call, worker, start / bytes, chunk),
             Rows::List(list) => {
@@ -32,7 +32,7 @@ impl Core {
             }
         };
         let step = self.chunk(rows);
-        taken.desk().lanes.inward(out.bytes(), step, fill, |_, lane, start, length| {
+        taken.scratch().lanes.inward(out.bytes(), step, fill, |_, lane, start, length| {
             // SAFETY: a part of the span, which is lent for the call; the lanes are waited for.
             unsafe { lane.send(out.address() + start as u64, length) }
         })
@@ -48,13 +48,13 @@ impl Core {
         options: &AddOptions,
     ) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.desks.take(delta.device())?;
+        let mut taken = self.storage.scratch.take(delta.device())?;
         let all = options.or(&self.add);
         let context = UpdateContext { worker, step: 0, options: &all };
         let step = self.chunk(rows);
         // SAFETY: the span is lent for the call.
         unsafe {
-            taken.desk().lanes.outward(delta.address(), delta.bytes(), step, |start, chunk| match rows {
+            taken.scratch().lanes.outward(delta.address(), delta.bytes(), step, |start, chunk| match rows {
                 Rows::All => self.storage.add(call, start / bytes, chunk, &context, &|_| false),
                 Rows::List(list) => {
                     let part = &list[start / bytes..][..chunk.len() / bytes];

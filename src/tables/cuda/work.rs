@@ -1,8 +1,8 @@
 //! What kernels do with a table's rows on a device. Whoever calls holds the table's lock.
 
-use super::desk::{Desk, Faults, Room};
 use super::formula::NUMBERS;
 use super::kernels::{FLIGHT, THREADS, TILE};
+use super::scratch::{Faults, Room, Scratch};
 use super::shard::{Shard, units};
 use crate::cuda::{Argument, Stream};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Shard {
     }
 
     /// Notes what is wrong with a list, on the device; returns where that is.
-    fn check_list(&self, desk: &mut Desk, list: List, noted: Argument<'static>) -> Result<()> {
+    fn check_list(&self, scratch: &mut Scratch, list: List, noted: Argument<'static>) -> Result<()> {
         if !list.unchecked {
             return Ok(());
         }
@@ -73,19 +73,19 @@ impl Shard {
             noted,
         ];
         // SAFETY: the list has so many ids; the place for faults is this rank's alone.
-        unsafe { desk.kernels()?.check.launch(self.stream(), blocks(list.count)?, THREADS, &arguments) }
+        unsafe { scratch.kernels()?.check.launch(self.stream(), blocks(list.count)?, THREADS, &arguments) }
     }
 
     /// Copies rows to their places in `out`.
-    pub(super) fn gather(&self, desk: &mut Desk, list: List, out: u64) -> Result<Faults> {
+    pub(super) fn gather(&self, scratch: &mut Scratch, list: List, out: u64) -> Result<Faults> {
         if list.count == 0 {
             return Ok(Faults::NONE);
         }
-        let noted = if list.unchecked { desk.clear_faults()? } else { NOWHERE };
-        self.check_list(desk, list, noted)?;
+        let noted = if list.unchecked { scratch.clear_faults()? } else { NOWHERE };
+        self.check_list(scratch, list, noted)?;
         let bytes = self.shape.row_bytes;
         let fits = |unit: usize| bytes.is_multiple_of(unit) && out.is_multiple_of(unit as u64);
-        let kernels = desk.kernels()?;
+        let kernels = scratch.kernels()?;
         let kernel = kernels.gather.iter().find(|(unit, _)| fits(*unit));
         let (unit, kernel) = kernel.ok_or_else(|| Error::internal("get", "an array at an odd address"))?;
         let (units, lanes) = (bytes / unit, lanes(bytes / unit));
@@ -101,17 +101,17 @@ impl Shard {
         ];
         // SAFETY: ids that are no rows were noted, and then nothing is read; `out` has room for all rows.
         unsafe { kernel.launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
-        desk.finish(list.unchecked)
+        scratch.finish(list.unchecked)
     }
 
     /// Counts an add to every row; returns where rules find what follows from the counts.
-    pub(super) fn count_all(&self, desk: &mut Desk, change: &Change, noted: Argument) -> Result<u64> {
+    pub(super) fn count_all(&self, scratch: &mut Scratch, change: &Change, noted: Argument) -> Result<u64> {
         if self.shape.planes == 0 {
             return Ok(0);
         }
         let (units, state) = (units(&self.shape), self.shape.state_row_bytes / self.cols());
         let scales = match self.formula.counts_steps() {
-            true => desk.room(Room::Scales, 2 * state * units)?,
+            true => scratch.room(Room::Scales, 2 * state * units)?,
             false => 0,
         };
         let arguments = [
@@ -169,21 +169,21 @@ impl Shard {
     }
 
     /// Changes all rows by a delta on the device.
-    pub(super) fn change_all(&self, desk: &mut Desk, change: &Change, delta: u64) -> Result<Faults> {
+    pub(super) fn change_all(&self, scratch: &mut Scratch, change: &Change, delta: u64) -> Result<Faults> {
         let count = self.shape.rows * self.cols();
-        let noted = if change.reject_nan { desk.clear_faults()? } else { NOWHERE };
+        let noted = if change.reject_nan { scratch.clear_faults()? } else { NOWHERE };
         if change.reject_nan {
             self.check_nan(delta, count, noted)?;
         }
-        let scales = self.count_all(desk, change, noted)?;
+        let scales = self.count_all(scratch, change, noted)?;
         self.change_range(self.stream(), change, (0, count), delta, scales, noted)?;
-        desk.finish(change.reject_nan)
+        scratch.finish(change.reject_nan)
     }
 
     /// Changes listed rows by a delta on the device, one row for each id; a row that stands there twice is changed twice.
     pub(super) fn change_rows(
         &self,
-        desk: &mut Desk,
+        scratch: &mut Scratch,
         change: &Change,
         list: List,
         delta: u64,
@@ -193,8 +193,8 @@ impl Shard {
         }
         let (cols, pack) = (self.cols(), 16 / self.dtype.size());
         let looks = list.unchecked || change.reject_nan;
-        let noted = if looks { desk.clear_faults()? } else { NOWHERE };
-        self.check_list(desk, list, noted)?;
+        let noted = if looks { scratch.clear_faults()? } else { NOWHERE };
+        self.check_list(scratch, list, noted)?;
         if change.reject_nan {
             self.check_nan(delta, list.count * cols, noted)?;
         }
@@ -209,9 +209,9 @@ impl Shard {
             let arguments = [values, delta, Argument::Address(list.address), count, cols, shared, noted];
             // SAFETY: ids that are no rows were noted, and then nothing is changed; the lock is held.
             unsafe { scatter.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
-            return desk.finish(looks);
+            return scratch.finish(looks);
         }
-        let (rows, positions) = self.sort(desk, list)?;
+        let (rows, positions) = self.sort(scratch, list)?;
         let arguments = [
             Argument::Bytes(bytemuck::cast_slice(&change.memory)),
             Argument::Address(self.section(Section::Steps)),
@@ -227,17 +227,17 @@ impl Shard {
         let threads = list.count * lanes as usize;
         // SAFETY: as above; the sorted list is a permutation of the checked one.
         unsafe { self.kernels.rows.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
-        desk.finish(looks)
+        scratch.finish(looks)
     }
 
     /// Sorts a list by rows, equal ones in the list's order; returns where rows and positions are.
-    fn sort(&self, desk: &mut Desk, list: List) -> Result<(u64, u64)> {
+    fn sort(&self, scratch: &mut Scratch, list: List) -> Result<(u64, u64)> {
         let (count, tiles) = (list.count, list.count.div_ceil(TILE));
-        let room = desk.room(Room::Sorting, 4 * (4 * count + 256 * tiles + 256))?;
+        let room = scratch.room(Room::Sorting, 4 * (4 * count + 256 * tiles + 256))?;
         let part = |index: usize| room + (4 * index * count) as u64;
         let (mut from, mut to) = ((part(0), part(1)), (part(2), part(3)));
         let (counts, totals) = (part(4), part(4) + (4 * 256 * tiles) as u64);
-        let (kernels, stream) = (desk.kernels()?, self.stream());
+        let (kernels, stream) = (scratch.kernels()?, self.stream());
         let (address, number) = (Argument::Address, Argument::U64(count as u64));
         let bits = usize::BITS - (self.shape.rows - 1).leading_zeros();
         // SAFETY: all lists have `count` entries and lie side by side; ids that are no rows are sorted by their last bits.

@@ -235,6 +235,11 @@ impl KeyValueTable {
         self.core.flush_everywhere(&self.group)
     }
 
+    /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
+    pub fn finish(&self) -> Result<()> {
+        self.core.flush_and_finish(&self.group)
+    }
+
     /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::desk::{Desk, Open, State};
+use super::open_requests::{Open, OpenRequests, State};
 use super::reply::Reply;
 use super::request::Request;
 use super::{CHECK_EVERY, server, wire};
@@ -21,12 +21,12 @@ pub(super) struct Client {
     transport: Arc<dyn Transport>,
     context: u32,
     servers: Vec<usize>,
-    desk: Desk,
+    open: OpenRequests,
 }
 
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, context: u32, servers: Vec<usize>) -> Client {
-        Client { transport, context, servers, desk: Desk::new() }
+        Client { transport, context, servers, open: OpenRequests::new() }
     }
 
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
@@ -77,7 +77,7 @@ impl Client {
         let mut sent = 0;
         let outcome = self.send(call, server, request, true, |number| sent = number);
         if outcome.is_err() {
-            self.desk.state().forget(sent);
+            self.open.state().forget(sent);
         }
         outcome
     }
@@ -93,7 +93,7 @@ impl Client {
 
     /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
     fn give_up(&self, call: &Call, number: u64) {
-        let unanswered = self.desk.state().forget(number).filter(|open| open.answer.is_none());
+        let unanswered = self.open.state().forget(number).filter(|open| open.answer.is_none());
         if let Some(Open { server, .. }) = unanswered {
             let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
         }
@@ -110,7 +110,7 @@ impl Client {
 
     /// Receives what has arrived, unless another thread is at it.
     pub fn look(&self, call: &Call) -> Result<()> {
-        let Some(lead) = self.desk.lead_or_follow(self.desk.state(), Duration::ZERO) else { return Ok(()) };
+        let Some(lead) = self.open.lead_or_follow(self.open.state(), Duration::ZERO) else { return Ok(()) };
         while self.receive(call, Duration::ZERO)? {}
         drop(lead);
         Ok(())
@@ -130,7 +130,7 @@ impl Client {
         opened: impl FnOnce(u64),
     ) -> Result<()> {
         let bytes = request.payload.len();
-        let number = self.desk.state().open(Open { server, bytes, posted, answer: None });
+        let number = self.open.state().open(Open { server, bytes, posted, answer: None });
         opened(number);
         self.transport.post(call, server, &self.slot(), request.encode(number))
     }
@@ -142,8 +142,8 @@ impl Client {
         };
         let number = wire::number(&bytes);
         match (Reply::decode(bytes), number) {
-            (Ok(reply), _) => self.desk.state().deliver(from, reply.number, reply.outcome),
-            (Err(error), Some(number)) => self.desk.state().deliver(from, number, Err(error)),
+            (Ok(reply), _) => self.open.state().deliver(from, reply.number, reply.outcome),
+            (Err(error), Some(number)) => self.open.state().deliver(from, number, Err(error)),
             (Err(error), None) => tracing::warn!(%error, from, "an answer to nothing"),
         }
         Ok(true)
@@ -158,12 +158,12 @@ impl Client {
     ) -> Result<R> {
         let mut check = Instant::now() + CHECK_EVERY;
         loop {
-            let mut state = self.desk.state();
+            let mut state = self.open.state();
             if let Some(found) = done(&mut state) {
                 return Ok(found);
             }
             let limit = LOOK.min(call.remaining());
-            if let Some(lead) = self.desk.lead_or_follow(state, limit) {
+            if let Some(lead) = self.open.lead_or_follow(state, limit) {
                 self.receive(call, limit)?;
                 drop(lead);
             }
@@ -173,14 +173,14 @@ impl Client {
             }
             check = Instant::now() + CHECK_EVERY;
             call.check_interrupt()?;
-            let servers = owing(&self.desk.state());
+            let servers = owing(&self.open.state());
             let lost: Vec<_> = servers.iter().filter_map(|&server| self.transport.lost(server)).collect();
             if lost.is_empty() && !late {
                 continue;
             }
             // What came before the end still counts.
             self.look(call)?;
-            let mut state = self.desk.state();
+            let mut state = self.open.state();
             if let Some(found) = done(&mut state) {
                 return Ok(found);
             }

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `request`, `reply`, `wire` | what travels, and its checked form in bytes |
-//! | `client`, `desk` | asking: several threads at once, answers in any order |
+//! | `client`, `open_requests` | asking: several threads at once, answers in any order |
 //! | `server`, `queue` | answering: one thread, each worker's requests to a table in order, those not ready parked |
 //! | `compress` | smaller messages |
 //!
@@ -12,7 +12,7 @@
 
 mod client;
 pub(crate) mod compress;
-mod desk;
+mod open_requests;
 mod queue;
 mod reply;
 mod request;

@@ -9,22 +9,9 @@ import sys
 import warnings
 from pathlib import Path
 
+from unisono import _native
 from unisono.errors import UsageError
 from unisono.world import joined
-
-# One row for each launcher that `init` knows: rank, number of ranks, rank on this host, number there.
-_LAUNCHERS = [
-    ("UNISONO_RANK", "UNISONO_SIZE", "UNISONO_RANK", "UNISONO_SIZE"),
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
-]
 
 # What reads its settings when it is imported, or at the latest when it first touches a device.
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "theano")
@@ -118,16 +105,9 @@ def _place() -> tuple[int, int | None]:
     world = joined()
     if world is not None:
         return world.local_rank, world.local_size
-    for rank, size, local_rank, local_size in _LAUNCHERS:
-        if rank in os.environ and size in os.environ:
-            here = os.environ.get(local_rank, "")
-            if not here.isdigit():
-                break
-            there = os.environ.get(local_size, "")
-            return int(here), int(there) if there.isdigit() else None
-    else:
-        if "PMIX_RANK" not in os.environ:
-            return 0, 1
+    placement = _native.placement()
+    if placement is not None:
+        return placement
     raise UsageError(
         "pick_device: expected a launcher that tells a worker its rank on this host, received none; "
         "call unisono.init() before unisono.pick_device()"

@@ -108,6 +108,35 @@ def words(world):
     assert list(numbers) == [0, 1, 2, 3, 4, 7]
 
 
+def unequal(world):
+    """Workers say that they are done with a table; the others go on there, and all of them elsewhere."""
+    array = uni.ArrayTable(2, "int64", consistency="bsp")
+    words = uni.KeyValueTable(1, "int64", consistency="bsp")
+    later = uni.KeyValueTable(1, "int64", keys="bytes", consistency="bsp")
+    for step in range(1, 3 * (world.worker_id + 1) + 1):
+        array.add([1, 1])
+        words.add([step], [[1]])
+        seen = array.get()[0], words.get([1, 2, 3]).sum()
+        assert step > 3 or seen == (step * world.workers,) * 2, seen
+    array.add([1, 1])
+    words.add([0], [[1]])
+    array.finish()
+    words.finish()
+    for step in range(1, world.worker_id + 3):
+        later.add([b"step"], [[1]])
+        value = later.get(b"step")[0]
+        assert step > 2 or value == step * world.workers, value
+    uni.flush()
+    uni.finish()
+    uni.barrier()
+    rounds = 3 * world.workers * (world.workers + 1) // 2
+    assert array.get().tolist() == [rounds + world.workers] * 2
+    keys, counts = words.arrays()
+    assert keys.tolist() == list(range(3 * world.workers + 1))
+    assert counts.sum() == rounds + world.workers
+    assert later.get(b"step")[0] == sum(worker + 2 for worker in range(world.workers))
+
+
 def early(world):
     """Workers of bsp that stop earlier hold up nobody; called last."""
     table = uni.ArrayTable(4, "int64", consistency="bsp")
@@ -125,7 +154,7 @@ if __name__ == "__main__":
     assert (world.workers, world.worker_id) == (world.size, world.rank)
     for dtype in TYPES:
         sums(world, dtype)
-    for check in (tiny, changes, rounds, bound, averages, words):
+    for check in (tiny, changes, rounds, bound, averages, words, unequal):
         check(world)
     rank = world.rank
     early(world)

@@ -86,7 +86,9 @@ fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
     Err(Error::unsupported(
         operation,
         format!("this build of unisono cannot reach `{target}`"),
-        "build it with the cargo feature `cloud`, or use a path",
+        "use a path, or build it with the feature `cloud`: \
+         pip install ./bindings/python --config-settings=build-args=\"--features cloud\", \
+         make lib FEATURES=cloud, or --features cloud for cargo",
     ))
 }
 

@@ -104,7 +104,8 @@ fn clouds_need_their_feature() {
     for target in ["s3://bucket/folder", "gs://bucket/folder", "az://container/folder"] {
         let error = open(target).err().expect(target);
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains("feature `cloud`"), "{error}");
+        let advice = "--config-settings=build-args=\"--features cloud\"";
+        assert!(error.to_string().contains(advice), "{error}");
     }
 }
 

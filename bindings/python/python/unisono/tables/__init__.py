@@ -6,6 +6,7 @@ from unisono.tables.initial import Normal, Uniform, normal, uniform
 from unisono.tables.key_value import KeyValueTable
 from unisono.tables.matrix import MatrixTable, SparseMatrixTable
 from unisono.tables.table import Table
+from unisono.tables.together import finish, flush
 
 __all__ = [
     "ArrayTable",
@@ -15,6 +16,8 @@ __all__ = [
     "SparseMatrixTable",
     "Table",
     "Uniform",
+    "finish",
+    "flush",
     "load",
     "normal",
     "save",

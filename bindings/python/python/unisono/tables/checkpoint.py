@@ -13,8 +13,8 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     An older checkpoint in the same place stays whole until the new one is complete.
 
     Args:
-        path: A folder, or the URL of an object store: ``file://…``, ``memory://…``, and ``s3://…`` where the
-            package was built for clouds.
+        path: A folder, or a URL: ``file://…``, ``memory://…``; also ``s3://…``, ``gs://…`` and ``az://…``
+            where the package was built with the feature `cloud`.
         timeout: Seconds until the call gives up.
 
     Example:

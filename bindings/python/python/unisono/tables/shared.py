@@ -82,6 +82,26 @@ class SharedTable(Generic[N]):
         """
         self._native.flush(timeout)
 
+    def finish(self, *, timeout: float | None = None) -> None:
+        """Says that this worker makes no more calls on this table: with "bsp" and "ssp" nobody waits for it.
+
+        What it added is applied first. A worker that ends, or drops its tables, need not call it.
+        `unisono.finish` does so for all tables.
+
+        Args:
+            timeout: Seconds until the call gives up.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> weights = uni.ArrayTable(3, consistency="bsp")
+            >>> for step in range(5 + world.rank):  # not equally many on every rank
+            ...     weights.add([1, 2, 3])
+            ...     values = weights.get()
+            >>> weights.finish()
+        """
+        self._native.finish(timeout)
+
     def staleness(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """How old the values were that this rank's gets returned.
 

@@ -117,13 +117,3 @@ class Table(SharedTable[_native.Table]):
 
     def _rows(self, rows: Any, operation: str) -> Any:
         return convert.row_ids(rows, operation)
-
-    def finish(self, *, timeout: float | None = None) -> None:
-        """Says that this worker makes no more calls on this table: with "bsp" and "ssp" nobody waits for it.
-
-        What it added is applied first. A worker that ends, or drops its tables, need not call it.
-
-        Args:
-            timeout: Seconds until the call gives up.
-        """
-        self._native.finish(timeout)

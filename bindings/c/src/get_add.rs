@@ -1,4 +1,4 @@
-//! For C: getting from tables and adding to them.
+//! For C: getting from tables and adding to them, step by step until a worker is done.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -211,4 +211,18 @@ fn owned(rows: Rows) -> Option<Vec<i64>> {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_table_tick(table: TableHandle) -> i32 {
     guard("tick", |border| border.held::<Arc<Named>>(table)?.tick())
+}
+
+/// Waits until all adds that this rank began on this table are applied, and tells of the first that failed. unisono_flush does
+/// it for all tables.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_table_flush(table: TableHandle) -> i32 {
+    guard("flush", |border| border.held::<Arc<Named>>(table)?.flush())
+}
+
+/// Says that this worker makes no more calls on this table: with bsp and ssp the others go on without it. What it added is
+/// applied first. unisono_finish does it for all tables.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_table_finish(table: TableHandle) -> i32 {
+    guard("finish", |border| border.held::<Arc<Named>>(table)?.finish())
 }

@@ -1,5 +1,5 @@
-//! What a rank's calls on a table need of a device besides the table: lanes to the host, room for lists and for sorting them, and a
-//! place where kernels note what is wrong.
+//! Scratch memory: what a rank's calls on a table need of a device besides the table. That is lanes to the host, room for lists
+//! and for sorting them, and a place where kernels note what is wrong.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Faults {
 }
 
 /// One device's part.
-pub(super) struct Desk {
+pub(super) struct Scratch {
     pub device: Arc<Device>,
     pub lanes: Lanes,
     kernels: Option<RowKernels>,
@@ -42,9 +42,9 @@ pub(super) struct Desk {
     noted: PinnedMemory,
 }
 
-impl Desk {
-    fn new(device: Arc<Device>) -> Result<Desk> {
-        Ok(Desk {
+impl Scratch {
+    fn new(device: Arc<Device>) -> Result<Scratch> {
+        Ok(Scratch {
             lanes: Lanes::new(&device)?,
             kernels: None,
             rooms: Default::default(),
@@ -100,28 +100,28 @@ impl Desk {
     }
 }
 
-/// The desks of a rank for one table, made when they are needed.
+/// What a rank has on each device for one table, made when it is needed.
 #[derive(Default)]
-pub(in crate::tables) struct Desks(Mutex<BTreeMap<u32, Desk>>);
+pub(in crate::tables) struct ScratchByDevice(Mutex<BTreeMap<u32, Scratch>>);
 
-/// A desk that this call has for itself.
+/// A device's part that this call has for itself.
 pub(super) struct Taken<'a> {
-    all: MutexGuard<'a, BTreeMap<u32, Desk>>,
+    all: MutexGuard<'a, BTreeMap<u32, Scratch>>,
     ordinal: u32,
 }
 
-impl Desks {
+impl ScratchByDevice {
     pub(super) fn take(&self, ordinal: u32) -> Result<Taken<'_>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let std::collections::btree_map::Entry::Vacant(free) = all.entry(ordinal) {
-            free.insert(Desk::new(Device::get(ordinal)?)?);
+            free.insert(Scratch::new(Device::get(ordinal)?)?);
         }
         Ok(Taken { all, ordinal })
     }
 }
 
 impl Taken<'_> {
-    pub fn desk(&mut self) -> &mut Desk {
+    pub fn scratch(&mut self) -> &mut Scratch {
         self.all.get_mut(&self.ordinal).expect("it was there when it was taken")
     }
 }

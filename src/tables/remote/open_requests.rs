@@ -106,17 +106,17 @@ impl State {
 }
 
 /// The state, and the threads that wait for it to change.
-pub(super) struct Desk {
+pub(super) struct OpenRequests {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Desk {
+impl OpenRequests {
     /// Numbers begin where those of earlier tables in this context do not reach: a late answer to one of their requests must
     /// not be taken for one of ours.
-    pub fn new() -> Desk {
+    pub fn new() -> OpenRequests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        Desk { state: Mutex::new(State { last: now, ..State::default() }), changed: Condvar::new() }
+        OpenRequests { state: Mutex::new(State { last: now, ..State::default() }), changed: Condvar::new() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -127,7 +127,7 @@ impl Desk {
     pub fn lead_or_follow(&self, mut state: MutexGuard<'_, State>, limit: Duration) -> Option<Lead<'_>> {
         if !state.leading {
             state.leading = true;
-            return Some(Lead { desk: self });
+            return Some(Lead { requests: self });
         }
         if !limit.is_zero() {
             state.followers += 1;
@@ -140,15 +140,15 @@ impl Desk {
 
 /// The right to receive for everybody; when it ends, another thread takes it.
 pub(super) struct Lead<'a> {
-    desk: &'a Desk,
+    requests: &'a OpenRequests,
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.requests.state();
         state.leading = false;
         if state.followers > 0 {
-            self.desk.changed.notify_all();
+            self.requests.changed.notify_all();
         }
     }
 }

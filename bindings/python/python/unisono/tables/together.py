@@ -1,0 +1,48 @@
+"""What a worker says of all its tables at once: that its adds be applied, and that it is done."""
+
+from __future__ import annotations
+
+from unisono.world import world
+
+
+def flush(*, timeout: float | None = None) -> None:
+    """Waits until all adds that this rank began are applied; raises what went wrong. `barrier` does it too.
+
+    Without tables it does nothing.
+
+    Args:
+        timeout: Seconds until the call gives up.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.ArrayTable(2)
+        >>> table.add([1, 2])
+        >>> uni.flush()
+    """
+    tables = world()._joined
+    if tables is not None:
+        tables.flush(timeout)
+
+
+def finish(*, timeout: float | None = None) -> None:
+    """Says that this worker makes no more calls on its tables: with "bsp" and "ssp" nobody waits for it.
+
+    What it added is applied first. `shutdown` and the end of the program do it too; `table.finish` does it
+    for one table. Without tables it does nothing.
+
+    Args:
+        timeout: Seconds until the call gives up.
+
+    Example:
+        >>> import unisono as uni
+        >>> world = uni.init()
+        >>> table = uni.ArrayTable(1, consistency="bsp")
+        >>> for step in range(3 * (world.rank + 1)):  # not equally many on every rank
+        ...     table.add([1])
+        ...     values = table.get()
+        >>> uni.finish()
+    """
+    tables = world()._joined
+    if tables is not None:
+        tables.finish(timeout)
