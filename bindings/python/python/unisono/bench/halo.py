@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +93,7 @@ def stack(side: int, seconds: float) -> None:
 
     from unisono.torch import spatial
 
+    keep_memory()
     world = uni.world()
     grid = uni.Grid(h=-1)
     whole = torch.from_numpy(np.random.default_rng(0).random((1, 3, side, side), dtype="float32"))
@@ -128,6 +130,19 @@ def stack(side: int, seconds: float) -> None:
         torch.testing.assert_close(infer(name).gather(), expected, rtol=1e-4, atol=1e-5)
         for mine, ours in zip(modules["one"].parameters(), modules[name].parameters(), strict=True):
             torch.testing.assert_close(ours.grad, mine.grad, rtol=1e-3, atol=1e-6)
+
+
+def keep_memory() -> None:
+    """Lets the C library keep what is freed, on one rank as on many.
+
+    Otherwise arrays of some megabytes go back to the system and come again page by page, which can take
+    longer than computing them, and differs from run to run.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        library.mallopt(-2, 1 << 29)  # M_TOP_PAD
+        library.mallopt(-4, 0)  # M_MMAP_MAX
 
 
 def network() -> Any:
