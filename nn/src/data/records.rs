@@ -23,6 +23,8 @@ pub(super) struct Form {
     /// Numbers of each sample.
     pub(super) width: usize,
     pub(super) kind: Kind,
+    /// Whether the bytes of each number are turned around.
+    pub(super) swapped: bool,
     /// What numbers are divided by.
     pub(super) divisor: f64,
 }
@@ -93,6 +95,9 @@ impl Store for Records {
             let first = runs[0].start;
             bytes.resize((runs[runs.len() - 1].end - first) * size, 0);
             file.read_at(&mut bytes, at + (first * size) as u64)?;
+            if self.form.swapped {
+                kind.swap(&mut bytes);
+            }
             for run in runs {
                 let (own, rest) = values.split_at_mut(run.len());
                 kind.doubles(&bytes[(run.start - first) * size..(run.end - first) * size], own);
@@ -138,6 +143,9 @@ impl Store for Records {
             next(&mut vec![0; head])?;
             for _ in 0..*count {
                 next(&mut record)?;
+                if self.form.swapped {
+                    kind.swap(&mut record[lead..]);
+                }
                 let bytes = &record[lead..];
                 if kind.is_float() {
                     kind.doubles(bytes, &mut numbers);
