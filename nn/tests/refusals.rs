@@ -141,7 +141,7 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
     let folder = Folder::new("widths");
     arrays(&folder);
     let out = folder.0.join("run");
-    let zeros = vec![0.0; 24];
+    let zeros = [0.0; 24];
     for (name, width) in [("y4.npy", 4), ("y3.npy", 3)] {
         folder.array(name, &[6, width], &zeros[..6 * width]);
     }
