@@ -172,6 +172,24 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
 }
 
 #[test]
+fn packed_arrays_that_promise_too_much_are_refused() {
+    let folder = Folder::new("promises");
+    let out = folder.0.join("run");
+    for shape in ["1125899906842624, 1", "1, 1125899906842624"] {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+        let length = (header.len() as u16).to_le_bytes();
+        let file = std::fs::File::create(folder.0.join("packed.npy.gz")).expect("it can be made");
+        let mut packer = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 64]].concat();
+        std::io::Write::write_all(&mut packer, &bytes).and_then(|()| packer.finish()).expect("it is written");
+        let experiment = folder.experiment("inputs: packed.npy", "autoencoder", &[]);
+        let message = refused(&experiment, &out);
+        assert!(message.contains("packed.npy.gz") && message.contains("machine's memory"), "{message}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
 fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
     let folder = Folder::new("large");
     let out = folder.0.join("run");

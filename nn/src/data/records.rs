@@ -9,6 +9,7 @@ use unisono::Result;
 use super::file::{Opened, damaged};
 use super::kind::Kind;
 use super::{Inputs, Store};
+use crate::memory;
 
 /// Runs of wanted bytes with fewer bytes between them are read in one go: a disk reads whole pages anyway.
 const PAGE: usize = 4096;
@@ -57,7 +58,12 @@ pub(super) fn refuse_unbounded(path: &Path, sample: usize, values: &[f64]) -> Re
 impl Records {
     /// From files of so many samples each. Compressed ones are looked through when they are read.
     pub(super) fn new(files: Vec<(Opened, usize)>, form: Form) -> Result<Records> {
-        for (file, count) in files.iter().filter(|(file, _)| !file.packed) {
+        for (file, count) in &files {
+            if file.packed {
+                // Only its head was seen, which may promise anything: what is kept for each sample, and one sample.
+                must_hold(file, count.saturating_add(form.width).saturating_mul(size_of::<f64>()))?;
+                continue;
+            }
             let expected = count.checked_mul(form.stride()).map(|bytes| (bytes + form.head) as u64);
             let length = file.length()?;
             if expected != Some(length) {
@@ -130,11 +136,13 @@ impl Store for Records {
         }
         let Form { head, lead, width, kind, .. } = self.form;
         let size = kind.size();
+        let own = size * places.iter().map(|run| run.len()).sum::<usize>();
+        let all = samples.len().saturating_mul(own);
+        self.files.iter().try_for_each(|(file, _)| must_hold(file, all))?;
+        let mut kept = vec![0; all];
         let mut order: Vec<usize> = (0..samples.len()).collect();
         order.sort_by_key(|at| samples[*at]);
         let mut wanted = order.into_iter().peekable();
-        let own = size * places.iter().map(|run| run.len()).sum::<usize>();
-        let mut kept = vec![0; samples.len() * own];
         let (mut record, mut numbers) = (vec![0; self.form.stride()], vec![0.0; width]);
         let mut sample = 0;
         for (file, count) in &self.files {
@@ -165,6 +173,11 @@ impl Store for Records {
         }
         Ok(Some(kind.values(kept).into()))
     }
+}
+
+fn must_hold(file: &Opened, bytes: usize) -> Result<()> {
+    let operation = format!("load {}", file.path.display());
+    memory::must_hold(&operation, "unpacked samples", bytes, "unpack the file, or write it again")
 }
 
 /// Refuses what comes after the last sample; also, a compressed file is known to be whole when its end was read.
