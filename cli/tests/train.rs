@@ -77,6 +77,8 @@ fn wrong_files_end_with_2_one_line_and_nothing_written() {
             good.replace("{type: iris}", "{type: arrays, inputs: none.npy}"),
             "give the path of a .npy file",
         ),
+        ("endless", good.replace("epochs: ", "epochs: 99999999999999"), "from 0 to 2147483648"),
+        ("too large", good.replace("outputs: 3}", "outputs: 2147483648}"), "bytes of this machine's memory"),
         ("not YAML", good.replace("data: {type: iris}", "data: {type: iris"), "bad.yaml:"),
     ] {
         let file = folder.path("bad.yaml");

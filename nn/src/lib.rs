@@ -7,6 +7,7 @@ mod exact;
 mod experiment;
 mod initial;
 mod layers;
+mod memory;
 mod models;
 mod number;
 mod product;
@@ -33,7 +34,7 @@ pub use layers::{
     Activation, ActivationLayer, Alone, BatchNorm, Convolution, CrossMapResponse, Dropout, Facts,
     FullyConnected, Layer, LocalContrast, LocalFilter, Pass, Pool, Pooling, Reach, Sums,
 };
-pub use models::{Network, Phase, PretrainCost, Pretraining};
+pub use models::{Network, Phase, Phases, PretrainCost, Pretraining};
 pub use number::Number;
 pub use random::Stream;
 pub use rules::{Method, Rule, Schedule};

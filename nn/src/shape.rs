@@ -31,14 +31,14 @@ impl Shape {
         Shape { maps: size, rows: 1, columns: 1 }
     }
 
-    /// How many numbers a sample has.
+    /// How many numbers a sample has; the largest number there is where it is larger than that.
     pub fn size(self) -> usize {
-        self.maps * self.area()
+        self.maps.saturating_mul(self.area())
     }
 
-    /// How many numbers a map has.
+    /// How many numbers a map has, in the same way.
     pub fn area(self) -> usize {
-        self.rows * self.columns
+        self.rows.saturating_mul(self.columns)
     }
 }
 
@@ -72,7 +72,8 @@ impl Window {
     /// How many rows and columns of outputs it gives; `None` where it fits nowhere.
     pub fn outputs(&self, input: Shape) -> Option<[usize; 2]> {
         let along = |size: usize, axis: usize| {
-            let free = (size + 2 * self.padding[axis]).checked_sub(self.kernel[axis])?;
+            let padded = self.padding[axis].checked_mul(2)?.checked_add(size)?;
+            let free = padded.checked_sub(self.kernel[axis])?;
             (self.kernel[axis] > 0 && self.stride[axis] > 0).then(|| free / self.stride[axis] + 1)
         };
         Some([along(input.rows, 0)?, along(input.columns, 1)?])
@@ -109,6 +110,16 @@ mod tests {
             let outputs = window.outputs(Shape::new(1, size, size));
             assert_eq!(outputs.map(|[rows, _]| rows), expected, "{size} {window:?}");
         }
+    }
+
+    #[test]
+    fn what_is_beyond_all_numbers_fits_nowhere() {
+        for padding in [usize::MAX, usize::MAX / 2 + 1, usize::MAX / 2] {
+            let window = Window { kernel: [3, 3], stride: [1, 1], padding: [padding; 2] };
+            assert_eq!(window.outputs(Shape::new(1, 28, 28)), None, "{padding}");
+        }
+        let large = Shape::new(usize::MAX, 2, usize::MAX);
+        assert_eq!((large.size(), large.area()), (usize::MAX, usize::MAX));
     }
 
     #[test]

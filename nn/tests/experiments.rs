@@ -76,7 +76,10 @@ fn every_shipped_file_loads_and_fits_its_data() {
     let mut seen = 0;
     let folders = [shipped(""), shipped("distributed")];
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("it is there").flatten());
-    for path in entries.map(|entry| entry.path()).filter(|path| path.is_file()) {
+    for path in entries.map(|entry| entry.path()) {
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
         let experiment = Experiment::read(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
         let (maps, side) = if experiment.name.starts_with("cifar10") { (3, 32) } else { (1, 28) };
         if experiment.name.starts_with("iris") {
@@ -113,10 +116,10 @@ fn twins_are_the_same_experiment() {
     }
     let sparse = Experiment::read(&shipped("mnist_numpy_gb.yaml"), &[]).expect("it loads");
     let phases = sparse.phases();
-    assert_eq!(phases.len(), 3 * 8 + 4);
+    assert_eq!(phases.epochs(), 3 * 8 + 4);
     assert_eq!(
-        (phases[0], phases[23], phases[24], phases[27]),
-        (Phase::Pretrain { group: 0 }, Phase::Pretrain { group: 2 }, Phase::Last, Phase::Full)
+        [0, 23, 24, 27].map(|epoch| phases.at(epoch)),
+        [Phase::Pretrain { group: 0 }, Phase::Pretrain { group: 2 }, Phase::Last, Phase::Full].map(Some)
     );
 }
 
@@ -314,7 +317,12 @@ fn wrong_files_are_refused_with_their_line() {
         ("outputs: 3", "outputs: 4", "3 outputs"),
         ("keep: 0.7", "keep: 7", "above 0 and up to 1"),
         ("contrast, kernel: 3", "contrast, kernel: 2", "odd sides"),
-        ("batch_size: 10", "batch_size: 0", "at least 1"),
+        ("batch_size: 10", "batch_size: 0", "from 1 to 2147483648"),
+        ("batch_size: 10", "batch_size: 9223372036854775807", "from 1 to 2147483648"),
+        ("kernel: 3, padding: 1", "kernel: 3, padding: 3", "a padding smaller than the kernel"),
+        ("contrast, kernel: 3", "contrast, kernel: 2147483647", "a kernel of at most"),
+        ("outputs: 6", "outputs: 2147483648", "bytes of this machine's memory"),
+        ("outputs: 6", "name: a.b, outputs: 6", "without `/`, `.` and spaces"),
         ("type: adadelta", "type: adadelta, rate: fast", "a number"),
         ("size: 3", "size: [3]", "whole number"),
         ("cost: softmax_cross_entropy", "cost: entropy", "one of"),

@@ -169,6 +169,14 @@ fn what_is_not_known_is_refused_with_its_line() {
         ("!obj:neon.transforms.tanh.Tanh", "!obj:os.system", "one of Logistic"),
         ("learning_rate: 0.1", "cost_: 1", "known key"),
         ("mnist.MNIST", "sparsenet.SPARSENET", "one of MNIST"),
+        ("type: normal, loc", "type: normal, lco", "did you mean `loc`?"),
+        ("scale: 2.0", "high: 2.0", "its keys are scale"),
+        ("saturated_coef", "saturate_coef", "did you mean"),
+        ("tanh.Tanh {}", "tanh.Tanh { slope: 0.1 }", "known key"),
+        ("CrossEntropy {}", "CrossEntropy { scala: 2 }", "known key"),
+        ("sample_pct: 0.5", "sample_pct: some", "a number"),
+        ("repo_path: '/data'", "repo_path: 5", "a folder"),
+        ("backend: *be, repo_path", "dist_flag: perhaps, repo_path", "True or False"),
         ("sample_pct: 0.5", "validation_pct: 10", "no `validation_pct`"),
         ("num_epochs: 3", "deserialized_path: 'model.pkl', num_epochs: 3", "initial_weights"),
     ] {
@@ -176,5 +184,69 @@ fn what_is_not_known_is_refused_with_its_line() {
         let error = parse(&text).expect_err(wrong).to_string();
         let line = 1 + text.lines().position(|line| line.contains(wrong)).expect("it is there");
         assert!(error.contains(&format!("neon.yaml:{line}")) && error.contains(words), "{wrong}: {error}");
+    }
+}
+
+const LATE: &str = "
+!obj:experiments.FitPredictErrorExperiment {
+  dataset: !obj:datasets.UniformRandom { ntrain: 100, ntest: 20, nin: 12, nout: 4 },
+  model: !obj:models.MLP {
+    num_epochs: 2, batch_size: 10,
+    layers: [
+      !obj:layers.FCLayer {
+        name: h.0, nout: 8, batch_norm: False,
+        lrule_init: { type: gradient_descent_momentum_weight_decay, lr_params: {
+          learning_rate: 0.1, weight_decay: 0.005, momentum_params: { type: constant, coef: 0.9 },
+          schedule: { type: step, ratio: 0.1, step_epochs: 2 } } },
+        weight_init: !obj:params.UniformValGen { low: -0.1, high: 0.2 },
+        activation: !obj:transforms.RectLeaky { slope: 0.2 },
+      },
+      !obj:layers.FCLayer {
+        name: out, nout: 4, lrule_init: { type: adadelta, lr_params: { rho: 0.9, epsilon: 0.001 } },
+        weight_init: !obj:params.GaussianValGen { loc: 0.0, scale: 0.1 },
+      },
+      !obj:layers.CostLayer { name: cost, cost: !obj:transforms.SumSquaredDiffs {} },
+    ],
+  },
+}
+";
+
+#[test]
+fn keys_of_inner_maps_are_refused_with_their_line() {
+    parse(LATE).expect("it is right");
+    for (part, wrong, words) in [
+        ("high: 0.2", "hihg: 0.2", "did you mean `high`?"),
+        ("weight_decay: 0.005", "weight_deacy: 0.005", "did you mean `weight_decay`?"),
+        ("momentum_params:", "momentum_parms:", "did you mean `momentum_params`?"),
+        ("coef: 0.9", "ceof: 0.9", "did you mean `coef`?"),
+        ("step_epochs: 2", "step_epoch: 2", "did you mean `step_epochs`?"),
+        ("rho: 0.9", "roh: 0.9", "did you mean `rho`?"),
+        ("{ slope: 0.2 }", "{ slop: 0.2 }", "did you mean `slope`?"),
+        ("{ slope: 0.2 }", "{ slope: steep }", "a number"),
+        ("batch_norm: False", "batch_norm: perhaps", "True or False"),
+        ("batch_norm: False", "batch_norm: 2", "True or False"),
+    ] {
+        let text = LATE.replace(part, wrong);
+        let error = parse(&text).expect_err(wrong).to_string();
+        let line = 1 + text.lines().position(|line| line.contains(wrong)).expect("it is there");
+        assert!(error.contains(&format!("neon.yaml:{line}")) && error.contains(words), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn true_and_false_are_all_of_pythons_words() {
+    let words = [
+        (true, ["True", "true", "TRUE", "yes", "Yes", "on", "ON", "1", "'True'"]),
+        (false, ["False", "false", "FALSE", "no", "No", "off", "0", "null", "'False'"]),
+    ];
+    for (meant, word) in words.into_iter().flat_map(|(meant, words)| words.map(|word| (meant, word))) {
+        let late = parse(&LATE.replace("batch_norm: False", &format!("batch_norm: {word}"))).expect(word);
+        let normalizes = late.layers.iter().any(|layer| matches!(layer.kind, LayerKind::BatchNorm { .. }));
+        assert_eq!(normalizes, meant, "batch_norm: {word}");
+        assert_eq!(late.layers[0].name, "h_0");
+        for (part, place) in [("backend: *be, repo_path", "repo_path"), ("logging", "logging")] {
+            let spread = parse(&OLD.replace(part, &format!("dist_flag: {word}, {place}"))).expect(word);
+            assert_eq!(spread.resolved.get("distributed").is_some(), meant, "dist_flag: {word}");
+        }
     }
 }

@@ -135,3 +135,113 @@ fn beside_a_damaged_checkpoint_the_whole_one_is_named() {
     assert!(error.contains("epoch-000002.safetensors"), "{error}");
     assert!(error.contains("to continue from") && error.contains("epoch-000001.safetensors"), "{error}");
 }
+
+#[test]
+fn targets_to_test_on_are_like_those_to_learn_from() {
+    let folder = Folder::new("widths");
+    arrays(&folder);
+    let out = folder.0.join("run");
+    let zeros = [0.0; 24];
+    for (name, width) in [("y4.npy", 4), ("y3.npy", 3)] {
+        folder.array(name, &[6, width], &zeros[..6 * width]);
+    }
+    folder.array("none.npy", &[6, 0], &[]);
+    let packed = std::fs::File::create(folder.0.join("packed.npy.gz")).expect("it can be made");
+    let mut packer = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
+    let plain = std::fs::read(folder.0.join("y3.npy")).expect("it is there");
+    std::io::Write::write_all(&mut packer, &plain).and_then(|()| packer.finish()).expect("it can be written");
+    let data = |targets: &str, test_targets: &str| {
+        format!("inputs: x.npy, targets: {targets}, test_inputs: x.npy, test_targets: {test_targets}")
+    };
+    let four = "4 numbers for each sample, like the targets to learn from";
+    for (data, file, words) in [
+        (data("y4.npy", "y3.npy"), "y3.npy", four),
+        (data("y4.npy", "packed.npy"), "packed.npy", four),
+        (data("y3.npy", "y4.npy"), "y4.npy", "3 numbers for each sample"),
+        (data("y4.npy", "y.npy"), "y.npy", four),
+        (data("y.npy", "y4.npy"), "y4.npy", "classes, like the targets to learn from"),
+        (data("none.npy", "y4.npy"), "none.npy", "targets of at least one number"),
+        ("inputs: none.npy".into(), "none.npy", "samples of at least one number"),
+    ] {
+        let message = refused(&folder.experiment(&data, "network", &[]), &out);
+        assert!(message.contains(file) && message.contains(words), "{data}: {message}");
+        assert!(message.contains("arrays.yaml:3") && !out.exists(), "{message}");
+    }
+    let same = folder.experiment(&data("y4.npy", "y4.npy"), "network", &[]);
+    train(&same, &options(&out, false), &mut ()).expect("both have four numbers");
+}
+
+#[test]
+fn packed_arrays_that_promise_too_much_are_refused() {
+    let folder = Folder::new("promises");
+    let out = folder.0.join("run");
+    for shape in ["1125899906842624, 1", "1, 1125899906842624"] {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+        let length = (header.len() as u16).to_le_bytes();
+        let file = std::fs::File::create(folder.0.join("packed.npy.gz")).expect("it can be made");
+        let mut packer = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 64]].concat();
+        std::io::Write::write_all(&mut packer, &bytes).and_then(|()| packer.finish()).expect("it is written");
+        let experiment = folder.experiment("inputs: packed.npy", "autoencoder", &[]);
+        let message = refused(&experiment, &out);
+        assert!(message.contains("packed.npy.gz") && message.contains("machine's memory"), "{message}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
+fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
+    let folder = Folder::new("large");
+    let out = folder.0.join("run");
+    let text = "epochs: 1\nbatch_size: 9\ndata: {type: uniform_random, train: 9, test: 0, shape: [1, 8, 8], classes: 3}\n\
+                model:\n  type: network\n  cost: sum_of_squares\n  layers:\n\
+                \x20 - {type: convolution, maps: 2, kernel: 3}\n  - {type: pooling, kernel: 2}\n\
+                \x20 - {type: fully_connected, outputs: 3}\n";
+    let parse = |change: &str| Experiment::parse("large.yaml", text, &[change.to_string()]);
+    let large = i64::MAX;
+    for change in [
+        format!("epochs={large}"),
+        "epochs=1000000000000".into(),
+        "model.layers.2.outputs=99999999999".into(),
+        format!("model.layers.0.maps={large}"),
+        format!("model.layers.0.padding={}", large / 2),
+        format!("model.layers.0.padding={large}"),
+        "data.train=1000000000000".into(),
+        format!("data.shape=[{large}, {large}, {large}]"),
+    ] {
+        let message = parse(&change).expect_err(&change).to_string();
+        assert!(message.starts_with(&format!("--set {change}: `")), "{message}");
+    }
+    for (change, words) in [
+        ("model.layers.0.maps=2147483648", "layer `convolution0`"),
+        ("model.layers.0.kernel=2147483648", "fits its input"),
+        ("model.layers.0={type: convolution, maps: 1, kernel: 2147483648, padding: 2147483647}", "bytes"),
+        ("model.layers.1={type: pooling, kernel: 2147483648, padding: 2147483647, stride: 1}", "bytes"),
+        ("data={type: uniform_random, train: 2147483648, test: 1, shape: [9, 99, 99], classes: 3}", "bytes"),
+        ("data.shape=[2147483648, 2147483648, 2147483648]", "bytes"),
+    ] {
+        let message = refused(&parse(change).expect("each number alone is right"), &out);
+        assert!(message.contains(words) && !out.exists(), "{change}: {message}");
+    }
+    // As many epochs as a file may ask for are counted, not listed.
+    assert_eq!(parse("epochs=2147483648").expect("it is right").phases().epochs(), 1 << 31);
+}
+
+#[test]
+fn names_come_from_files_of_any_name_and_stay_apart() {
+    let layers = "epochs: 1\nbatch_size: 9\ndata: iris\nmodel: {type: network, cost: sum_of_squares, layers: \
+                  [{type: fully_connected, name: a, outputs: 3, activation: tanh}, \
+                  {type: fully_connected, name: LAST, outputs: 3}]}\n";
+    for (file, name) in [
+        ("my exp (1).yaml", "my_exp_1"),
+        ("runs/plain-2.5.yaml", "plain-2.5"),
+        ("(?).yaml", "experiment"),
+        ("größe.yaml", "größe"),
+    ] {
+        assert_eq!(Experiment::parse(file, layers, &[]).expect(file).name, name);
+    }
+    for (name, words) in [("a.activation", "without `/`, `.`"), ("a", "`a` again")] {
+        let error = Experiment::parse("x.yaml", &layers.replace("LAST", name), &[]).expect_err(name);
+        assert!(error.to_string().contains(words) && error.to_string().contains("x.yaml:4"), "{error}");
+    }
+}

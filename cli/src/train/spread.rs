@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use unisono_nn::Experiment;
+use unisono_nn::{Experiment, Node};
 
 /// How many processes there are, and how they lie.
 #[derive(Args)]
@@ -63,27 +63,49 @@ impl CheckSpread {
     }
 }
 
+/// The names of a grid's axes.
+fn axes(grid: &str) -> impl Iterator<Item = &str> {
+    grid.split(',').map(|axis| axis.split('=').next().unwrap_or_default().trim())
+}
+
+/// Whether a grid of this mode may have this axis.
+fn knows(mode: &str, axis: &str) -> bool {
+    matches!((mode, axis), (_, "data") | ("halo", "h" | "w") | ("vector", "v"))
+}
+
 impl Spread<'_> {
     /// The experiment as these options change it.
     pub(super) fn read(self, file: &Path, changes: &[String]) -> unisono::Result<Experiment> {
-        // The axes say the mode where nothing else does.
-        let axes = |names: &[&str]| {
-            let grid = self.grid.unwrap_or_default();
-            grid.split(',').any(|axis| names.contains(&axis.split('=').next().unwrap_or_default().trim()))
-        };
-        let mode = match self.mode {
-            Some(mode) => Some(mode),
-            None if self.consistency.is_some() => Some("table"),
-            None if axes(&["h", "w"]) => Some("halo"),
-            None if axes(&["v"]) => Some("vector"),
-            None if self.grid.is_some() => Some("data"),
-            None => None,
-        };
-        let Some(mode) = mode else { return Experiment::read(file, changes) };
+        let plain = Experiment::read(file, changes)?;
+        let said = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
+        let Some(mode) = self.mode_over(said("type")) else { return Ok(plain) };
+        let mut meant = Vec::new();
+        // Of another mode, the file's grid stays where it has a meaning in this one.
+        if said("type") != Some(mode) {
+            let kept = said("grid").filter(|grid| axes(grid).all(|axis| knows(mode, axis)));
+            let kept = kept.map_or(String::new(), |grid| format!(", grid: '{grid}'"));
+            meant.push(format!("distributed={{type: {mode}{kept}}}"));
+        }
         let more = [("grid", self.grid), ("consistency", self.consistency)];
-        let more = more.iter().filter_map(|(key, value)| Some(format!(", {key}: '{}'", (*value)?)));
-        let change = format!("distributed={{type: {mode}{}}}", more.collect::<String>());
-        Experiment::read_with_option(file, changes, &self.typed(), &change)
+        let more = more.iter().filter_map(|(key, value)| Some(format!("distributed.{key}='{}'", (*value)?)));
+        meant.extend(more);
+        Experiment::read_with_options(file, changes, &self.typed(), &meant)
+    }
+
+    /// The mode that these options mean over that of the file: what they say, else the file's where it knows the axes of
+    /// the grid, else one that knows them. None where they say nothing.
+    fn mode_over<'b>(&'b self, file: Option<&'b str>) -> Option<&'b str> {
+        let grid = self.grid.unwrap_or_default();
+        let has = |names: &[&str]| axes(grid).any(|axis| names.contains(&axis));
+        match file {
+            _ if self.mode.is_some() => self.mode,
+            _ if self.consistency.is_some() => Some("table"),
+            _ if self.grid.is_none() => None,
+            Some(mode) if axes(grid).all(|axis| knows(mode, axis)) => Some(mode),
+            _ if has(&["h", "w"]) => Some("halo"),
+            _ if has(&["v"]) => Some("vector"),
+            _ => Some("data"),
+        }
     }
 
     /// These options as the user typed them.
@@ -91,5 +113,46 @@ impl Spread<'_> {
         let options = [("--mode", self.mode), ("--grid", self.grid), ("--consistency", self.consistency)];
         let options = options.iter().filter_map(|(name, value)| Some(format!("{name} {}", (*value)?)));
         options.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: &str = "\nepochs: 1\nbatch_size: 9\ndata: iris\nmodel: {type: network, cost: sum_of_squares, layers: \
+                         [{type: fully_connected, outputs: 3}]}\n";
+
+    #[test]
+    fn options_change_what_they_say_and_nothing_else() {
+        let file = std::env::temp_dir().join(format!("unisono-spread-{}.yaml", std::process::id()));
+        let plain = Spread { ranks: None, grid: None, mode: None, consistency: None };
+        let grid = |grid: &'static str| Spread { grid: Some(grid), ..plain };
+        let mode = |mode: &'static str| Spread { mode: Some(mode), ..plain };
+        let loose = Spread { consistency: Some("ssp:3"), ..plain };
+        let bsp = "{type: table, consistency: bsp, grid: 'data=2'}";
+        for (distributed, spread, expected) in [
+            (bsp, plain, ["table", "data=2", "bsp"]),
+            (bsp, mode("table"), ["table", "data=2", "bsp"]),
+            (bsp, grid("data=4"), ["table", "data=4", "bsp"]),
+            (bsp, loose, ["table", "data=2", "ssp:3"]),
+            (bsp, mode("data"), ["data", "data=2", ""]),
+            (bsp, mode("halo"), ["halo", "data=2", ""]),
+            (bsp, grid("h=2,w=1"), ["halo", "h=2,w=1", ""]),
+            ("table", grid("data=2"), ["table", "data=2", "async"]),
+            ("{type: halo, grid: 'h=2,w=2'}", mode("vector"), ["vector", "", ""]),
+            ("{type: halo, grid: 'h=2,w=2'}", grid("data=2"), ["halo", "data=2", ""]),
+            ("{type: halo, grid: 'h=2,w=2'}", grid("v=2"), ["vector", "v=2", ""]),
+            ("null", grid("data=2"), ["data", "data=2", ""]),
+            ("null", loose, ["table", "", "ssp:3"]),
+        ] {
+            std::fs::write(&file, format!("distributed: {distributed}{MODEL}")).expect("it can be written");
+            let read = spread.read(&file, &[]).expect("it is right");
+            let node = read.resolved.get("distributed");
+            let found = ["type", "grid", "consistency"]
+                .map(|key| node.and_then(|node| node.get(key)?.text()).unwrap_or_default());
+            assert_eq!(found, expected, "{distributed} {}", spread.typed());
+        }
+        std::fs::remove_file(&file).expect("it can be removed");
     }
 }

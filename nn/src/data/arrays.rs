@@ -25,18 +25,30 @@ pub struct Arrays {
 }
 
 fn shape(path: &Path, axes: &[usize]) -> Result<Shape> {
-    match axes {
-        [_, size] => Ok(Shape::flat(*size)),
-        [_, rows, columns] => Ok(Shape::new(1, *rows, *columns)),
-        [_, maps, rows, columns] => Ok(Shape::new(*maps, *rows, *columns)),
-        _ => Err(damaged(path, "an array of 2 to 4 axes, samples first", format!("shape {axes:?}"))),
+    let shape = match axes {
+        [_, size] => Shape::flat(*size),
+        [_, rows, columns] => Shape::new(1, *rows, *columns),
+        [_, maps, rows, columns] => Shape::new(*maps, *rows, *columns),
+        _ => {
+            let received = format!("shape {axes:?}");
+            return Err(damaged(path, "an array of 2 to 4 axes, samples first", received));
+        }
+    };
+    match shape.size() {
+        0 => Err(damaged(path, "samples of at least one number", format!("shape {axes:?}"))),
+        _ => Ok(shape),
     }
 }
 
 /// The array of a file, the first axis being the samples. Bytes are divided.
 fn stored(file: Opened, head: &Head, divisor: f64) -> Result<Stored> {
     let (count, width) = (head.shape[0], head.shape[1..].iter().product());
-    let form = Form { head: head.start, lead: 0, width, kind: head.kind, divisor };
+    if head.fortran {
+        let received = "one in Fortran's order; save numpy.ascontiguousarray of it";
+        return Err(damaged(&file.path, "an array whose samples lie together", received));
+    }
+    let (kind, swapped) = (head.kind, head.swapped);
+    let form = Form { head: head.start, lead: 0, width, kind, swapped, divisor };
     Ok(Stored::new(Records::new(vec![(file, count)], form)?, count, width))
 }
 
@@ -48,6 +60,9 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
         return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", head.shape)));
     }
     let width = head.shape[1..].iter().product();
+    if width == 0 {
+        return Err(damaged(path, "targets of at least one number", format!("shape {:?}", head.shape)));
+    }
     if head.shape.len() > 1 && !file.packed {
         return Ok((Targets::Stored(stored(file, &head, 1.0)?), width));
     }
@@ -80,6 +95,14 @@ fn split(inputs: &Path, target: Option<&Path>) -> Result<(Shape, usize, Split)> 
     Ok((shape, outputs, Split { count, inputs, targets }))
 }
 
+/// What each target is, for samples to learn from and to test on alike.
+fn meaning(targets: &Targets, width: usize) -> String {
+    match targets {
+        Targets::Classes(_) => "classes".into(),
+        _ => format!("{width} numbers for each sample"),
+    }
+}
+
 impl Arrays {
     pub(super) fn open(&self) -> Result<DataSet> {
         let (shape, outputs, train) = split(&self.inputs, self.targets.as_deref())?;
@@ -89,7 +112,19 @@ impl Arrays {
             if test_shape != shape {
                 return Err(damaged(path, format!("samples of {shape}"), test_shape));
             }
-            data.outputs = data.outputs.max(test_outputs);
+            data.outputs = match (&data.train.targets, &test.targets) {
+                (Targets::Unknown, _) => test_outputs,
+                (_, Targets::Unknown) => outputs,
+                (Targets::Classes(_), Targets::Classes(_)) => outputs.max(test_outputs),
+                (learned, tested) => {
+                    let [learned, tested] = [meaning(learned, outputs), meaning(tested, test_outputs)];
+                    if learned != tested {
+                        let expected = format!("{learned}, like the targets to learn from");
+                        return Err(damaged(self.test_targets.as_deref().unwrap_or(path), expected, tested));
+                    }
+                    outputs
+                }
+            };
             data.test = test;
         }
         Ok(data)

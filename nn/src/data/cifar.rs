@@ -13,7 +13,7 @@ use crate::shape::Shape;
 const PICTURE: usize = 3 * 32 * 32;
 
 /// Each record is a label and the red, green and blue planes.
-const FORM: Form = Form { head: 0, lead: 1, width: PICTURE, kind: Kind::U1, divisor: 255.0 };
+const FORM: Form = Form { head: 0, lead: 1, width: PICTURE, kind: Kind::U1, swapped: false, divisor: 255.0 };
 
 /// The labels of a file.
 fn labels(file: &Opened) -> Result<Vec<u32>> {

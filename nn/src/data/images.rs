@@ -10,6 +10,16 @@ use super::png::{Decoded, Picture, decode, decode_portable};
 use super::{DataSet, Inputs, Split, Store, Stored, Targets};
 use crate::shape::Shape;
 
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// The folders in a folder: its classes.
+fn classes(folder: &Path) -> Result<Vec<String>> {
+    let folders = entries(folder)?.into_iter().filter(|path| path.is_dir());
+    Ok(folders.filter_map(|path| name(&path).map(String::from)).collect())
+}
+
 /// What is in a folder, by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |error| {
@@ -22,6 +32,8 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<std::io::Result<_>>()
         .map_err(failed)?;
+    // What is hidden, and what some systems leave in archives, belongs to other programs.
+    paths.retain(|path| name(path).is_some_and(|name| !name.starts_with('.') && name != "__MACOSX"));
     paths.sort();
     Ok(paths)
 }
@@ -33,6 +45,29 @@ fn decoder(path: &Path) -> Option<fn(&[u8]) -> Decoded> {
         "pgm" | "ppm" => Some(decode_portable),
         _ => None,
     }
+}
+
+/// Pictures that nothing here decodes. A class that lost some of its pictures without a word would be learned wrongly.
+const OTHERS: &[&str] =
+    &["jpg", "jpeg", "jpe", "jfif", "gif", "bmp", "webp", "tif", "tiff", "heic", "avif", "pbm", "pnm"];
+
+fn is_other(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    OTHERS.contains(&extension.to_lowercase().as_str())
+}
+
+/// The pictures of a class.
+fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = entries(folder)?;
+    if let Some(first) = paths.iter().find(|path| is_other(path)) {
+        let count = paths.iter().filter(|path| is_other(path)).count();
+        let operation = format!("load {}", folder.display());
+        let expected = "pictures in .png, .pgm or .ppm files alone";
+        let received = format!("{count} in other files, such as {}", name(first).unwrap_or_default());
+        return Err(Error::usage(operation, expected, received, "convert them to PNG, or move them away"));
+    }
+    paths.retain(|path| decoder(path).is_some());
+    Ok(paths)
 }
 
 fn picture(path: &Path) -> Result<Picture> {
@@ -94,7 +129,7 @@ impl Store for Pictures {
 fn split(folder: &Path, names: &[String], shape: &mut Option<Shape>) -> Result<Split> {
     let (mut paths, mut classes) = (Vec::new(), Vec::new());
     for (class, name) in names.iter().enumerate() {
-        for path in entries(&folder.join(name))?.into_iter().filter(|path| decoder(path).is_some()) {
+        for path in pictures(&folder.join(name))? {
             paths.push(path);
             classes.push(class as u32);
         }
@@ -111,11 +146,7 @@ fn split(folder: &Path, names: &[String], shape: &mut Option<Shape>) -> Result<S
 
 pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let train_folder = folder.join("train");
-    let names: Vec<String> = entries(&train_folder)?
-        .iter()
-        .filter(|path| path.is_dir())
-        .filter_map(|path| Some(path.file_name()?.to_str()?.to_string()))
-        .collect();
+    let names = classes(&train_folder)?;
     let mut shape = None;
     let train = split(&train_folder, &names, &mut shape)?;
     let Some(first) = shape else {
@@ -123,7 +154,15 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     };
     let test_folder = folder.join("test");
     let test = match test_folder.is_dir() {
-        true => split(&test_folder, &names, &mut shape)?,
+        true => {
+            if let Some(stranger) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
+                let expected = format!("the classes of {}", train_folder.display());
+                let operation = format!("load {}", test_folder.display());
+                let advice = "add it to the pictures to learn from, or move it away";
+                return Err(Error::usage(operation, expected, format!("a class `{stranger}`"), advice));
+            }
+            split(&test_folder, &names, &mut shape)?
+        }
         false => Split::empty(),
     };
     Ok(DataSet { shape: first, outputs: names.len(), train, test })
@@ -145,9 +184,23 @@ mod tests {
                 .expect("written");
             std::fs::write(inside.join("notes.txt"), "not a picture").expect("written");
         }
+        // What is hidden is no class and no picture.
+        for hidden in [".cache", "__MACOSX"] {
+            std::fs::create_dir_all(folder.join("train").join(hidden)).expect("it can be made");
+        }
+        std::fs::write(folder.join("train/cat/._a.png"), "not a picture").expect("written");
         let data = open_set(&folder).expect("it is a data set");
         assert_eq!((data.shape, data.outputs, data.train.count), (Shape::new(1, 2, 3), 2, 4));
         assert_eq!((data.train.class(1), data.train.class(2)), (Some(0), Some(1)));
+        let refused = || open_set(&folder).expect_err("it is no such data set").to_string();
+        std::fs::write(folder.join("train/dog/d.JPG"), "a photograph").expect("written");
+        assert!(refused().contains("d.JPG") && refused().contains("PNG"), "{}", refused());
+        std::fs::remove_file(folder.join("train/dog/d.JPG")).expect("it can be removed");
+        for class in ["cat", "dog", "eel"] {
+            std::fs::create_dir_all(folder.join("test").join(class)).expect("it can be made");
+        }
+        assert!(refused().contains("`eel`"), "{}", refused());
+        std::fs::remove_dir_all(folder.join("test")).expect("it can be removed");
         std::fs::write(folder.join("train/dog/c.pgm"), b"P5 1 1 255\n\x00").expect("written");
         let error = open_set(&folder).and_then(|mut data| data.train.keep()).expect_err("another size");
         assert!(error.to_string().contains("c.pgm"), "{error}");

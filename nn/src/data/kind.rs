@@ -46,6 +46,11 @@ impl Kind {
         }
     }
 
+    /// Turns the bytes of each number around.
+    pub(super) fn swap(self, bytes: &mut [u8]) {
+        bytes.chunks_exact_mut(self.size()).for_each(<[u8]>::reverse);
+    }
+
     /// Whether it knows NaN and infinity.
     pub(super) fn is_float(self) -> bool {
         matches!(self, Kind::F4 | Kind::F8)

@@ -61,7 +61,14 @@ fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
     let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
     let labels = labels(classes, count)?;
-    let form = Form { head: head_of(3), lead: 0, width: shape.size(), kind: Kind::U1, divisor: 255.0 };
+    let form = Form {
+        head: head_of(3),
+        lead: 0,
+        width: shape.size(),
+        kind: Kind::U1,
+        swapped: false,
+        divisor: 255.0,
+    };
     let images = Stored::new(Records::new(vec![(images, count)], form)?, count, shape.size());
     Ok((shape, Split { count, inputs: Inputs::Stored(images), targets: Targets::Classes(labels) }))
 }

@@ -129,7 +129,7 @@ impl DataSet {
             }
             Source::Iris => Ok(iris::load(seed)),
             Source::UniformRandom { train, test, shape, classes } => {
-                Ok(synthetic::uniform([*train, *test], *shape, *classes, seed))
+                synthetic::uniform([*train, *test], *shape, *classes, seed)
             }
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::open_set(folder),

@@ -65,6 +65,10 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 pub(super) struct Head {
     pub(super) kind: Kind,
     pub(super) shape: Vec<usize>,
+    /// Whether the bytes of each number are in the order that is not this program's.
+    pub(super) swapped: bool,
+    /// Whether the first axis is the fastest, not the last.
+    pub(super) fortran: bool,
     /// Where the numbers begin.
     pub(super) start: usize,
 }
@@ -93,9 +97,11 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
     let header = next(length)?;
     let header = std::str::from_utf8(&header).map_err(|_| wrong("a header that is not text"))?;
     let find = |key: &str| entry(header, key).ok_or_else(|| wrong(&format!("a header without '{key}'")));
-    if find("fortran_order")? != "False" {
-        return Err(wrong("an array in Fortran's order; save numpy.ascontiguousarray of it"));
-    }
+    let fortran = match find("fortran_order")? {
+        "True" => true,
+        "False" => false,
+        other => return Err(wrong(&format!("'fortran_order': {other}"))),
+    };
     let shape: Vec<usize> = find("shape")?
         .trim_matches(['(', ')'])
         .split(',')
@@ -104,21 +110,44 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
         .map(|axis| axis.parse().map_err(|_| wrong("a shape that is not made of numbers")))
         .collect::<Result<_>>()?;
     let name = find("descr")?.trim_matches('\'');
-    let kind = Kind::named(name).ok_or_else(|| {
+    let kind = Kind::named(&name.replace('>', "<")).ok_or_else(|| {
         wrong(&format!("the type {name}; save it as float32, float64, uint8 or an integer"))
     })?;
     let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
     size.ok_or_else(|| wrong("a shape beyond all bounds"))?;
-    Ok(Head { kind, shape, start: first.len() + word.len() + length })
+    let swapped = name.starts_with('>');
+    Ok(Head { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
-    let Head { kind, shape, start } = head(path, &mut &*bytes)?;
+    let Head { kind, shape, swapped, fortran, start } = head(path, &mut &*bytes)?;
     let (count, data) = (shape.iter().product::<usize>(), &bytes[start..]);
     if data.len() != count * kind.size() {
         return Err(damaged(path, "a .npy file", format!("{} bytes for {count} numbers", data.len())));
     }
-    Ok(Array { shape, values: kind.values(data.to_vec()) })
+    let mut data = if fortran { last_axis_fastest(data, &shape, kind.size()) } else { data.to_vec() };
+    if swapped {
+        kind.swap(&mut data);
+    }
+    Ok(Array { shape, values: kind.values(data) })
+}
+
+/// Numbers of so many bytes whose first axis was the fastest.
+fn last_axis_fastest(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
+    let mut result = Vec::with_capacity(data.len());
+    let mut place = vec![0; shape.len()];
+    for _ in 0..data.len() / size {
+        let at = place.iter().zip(shape).rev().fold(0, |at, (index, length)| at * length + index);
+        result.extend_from_slice(&data[at * size..][..size]);
+        // The next place, the last axis first.
+        for (index, length) in place.iter_mut().zip(shape).rev() {
+            *index = (*index + 1) % length;
+            if *index > 0 {
+                break;
+            }
+        }
+    }
+    result
 }
 
 /// Writes numbers in single or double precision.
@@ -154,20 +183,53 @@ mod tests {
         std::fs::remove_file(&path).expect("it can be removed");
     }
 
+    fn file(header: &str, data: &[u8]) -> Vec<u8> {
+        let length = (header.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn other_orders_of_bytes_and_axes_are_the_same_arrays() {
+        let shape = [2, 3, 4];
+        let value = |row: usize, column: usize, depth: usize| (100 * row + 10 * column + depth) as i16;
+        let mut numbers = Vec::new();
+        (0..2).for_each(|row| {
+            (0..3).for_each(|column| (0..4).for_each(|depth| numbers.push(value(row, column, depth))))
+        });
+        let mut turned = Vec::new();
+        (0..4).for_each(|depth| {
+            (0..3).for_each(|column| (0..2).for_each(|row| turned.push(value(row, column, depth))))
+        });
+        let expected = Values::Doubles(numbers.iter().copied().map(f64::from).collect());
+        for (fortran, numbers) in [("False", &numbers), ("True", &turned)] {
+            let header = |kind: &str| {
+                format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': (2, 3, 4), }}")
+            };
+            let little: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let big: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+            for (kind, bytes) in [("<i2", little), (">i2", big)] {
+                let array = parse(Path::new("x.npy"), &file(&header(kind), &bytes)).expect(kind);
+                assert_eq!(
+                    array,
+                    Array { shape: shape.to_vec(), values: expected.clone() },
+                    "{kind} {fortran}"
+                );
+            }
+        }
+        let empty = "{'descr': '>f8', 'fortran_order': True, 'shape': (0, 3), }";
+        assert_eq!(parse(Path::new("x.npy"), &file(empty, &[])).expect("it is empty").shape, [0, 3]);
+    }
+
     #[test]
     fn damage_is_refused() {
         let path = Path::new("x.npy");
-        let file = |header: &str, data: &[u8]| {
-            let length = (header.len() as u16).to_le_bytes();
-            [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
-        };
         let good = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
         assert!(parse(path, &file(good, &[0; 4])).is_ok());
         for bytes in [
             Vec::new(),
             b"\x93NUMPY\x01\x00\xff\xff1234".to_vec(),
             file(good, &[0; 3]),
-            file(&good.replace("False", "True"), &[0; 4]),
+            file(&good.replace("False", "Perhaps"), &[0; 4]),
             file(&good.replace("<f4", "|O"), &[0; 4]),
             file(&good.replace("(1,)", "(18446744073709551615, 9)"), &[0; 4]),
             file("{}", &[]),

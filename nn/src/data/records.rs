@@ -9,6 +9,7 @@ use unisono::Result;
 use super::file::{Opened, damaged};
 use super::kind::Kind;
 use super::{Inputs, Store};
+use crate::memory;
 
 /// Runs of wanted bytes with fewer bytes between them are read in one go: a disk reads whole pages anyway.
 const PAGE: usize = 4096;
@@ -23,6 +24,8 @@ pub(super) struct Form {
     /// Numbers of each sample.
     pub(super) width: usize,
     pub(super) kind: Kind,
+    /// Whether the bytes of each number are turned around.
+    pub(super) swapped: bool,
     /// What numbers are divided by.
     pub(super) divisor: f64,
 }
@@ -55,7 +58,12 @@ pub(super) fn refuse_unbounded(path: &Path, sample: usize, values: &[f64]) -> Re
 impl Records {
     /// From files of so many samples each. Compressed ones are looked through when they are read.
     pub(super) fn new(files: Vec<(Opened, usize)>, form: Form) -> Result<Records> {
-        for (file, count) in files.iter().filter(|(file, _)| !file.packed) {
+        for (file, count) in &files {
+            if file.packed {
+                // Only its head was seen, which may promise anything: what is kept for each sample, and one sample.
+                must_hold(file, count.saturating_add(form.width).saturating_mul(size_of::<f64>()))?;
+                continue;
+            }
             let expected = count.checked_mul(form.stride()).map(|bytes| (bytes + form.head) as u64);
             let length = file.length()?;
             if expected != Some(length) {
@@ -93,6 +101,9 @@ impl Store for Records {
             let first = runs[0].start;
             bytes.resize((runs[runs.len() - 1].end - first) * size, 0);
             file.read_at(&mut bytes, at + (first * size) as u64)?;
+            if self.form.swapped {
+                kind.swap(&mut bytes);
+            }
             for run in runs {
                 let (own, rest) = values.split_at_mut(run.len());
                 kind.doubles(&bytes[(run.start - first) * size..(run.end - first) * size], own);
@@ -125,11 +136,13 @@ impl Store for Records {
         }
         let Form { head, lead, width, kind, .. } = self.form;
         let size = kind.size();
+        let own = size * places.iter().map(|run| run.len()).sum::<usize>();
+        let all = samples.len().saturating_mul(own);
+        self.files.iter().try_for_each(|(file, _)| must_hold(file, all))?;
+        let mut kept = vec![0; all];
         let mut order: Vec<usize> = (0..samples.len()).collect();
         order.sort_by_key(|at| samples[*at]);
         let mut wanted = order.into_iter().peekable();
-        let own = size * places.iter().map(|run| run.len()).sum::<usize>();
-        let mut kept = vec![0; samples.len() * own];
         let (mut record, mut numbers) = (vec![0; self.form.stride()], vec![0.0; width]);
         let mut sample = 0;
         for (file, count) in &self.files {
@@ -138,6 +151,9 @@ impl Store for Records {
             next(&mut vec![0; head])?;
             for _ in 0..*count {
                 next(&mut record)?;
+                if self.form.swapped {
+                    kind.swap(&mut record[lead..]);
+                }
                 let bytes = &record[lead..];
                 if kind.is_float() {
                     kind.doubles(bytes, &mut numbers);
@@ -157,6 +173,11 @@ impl Store for Records {
         }
         Ok(Some(kind.values(kept).into()))
     }
+}
+
+fn must_hold(file: &Opened, bytes: usize) -> Result<()> {
+    let operation = format!("load {}", file.path.display());
+    memory::must_hold(&operation, "unpacked samples", bytes, "unpack the file, or write it again")
 }
 
 /// Refuses what comes after the last sample; also, a compressed file is known to be whole when its end was read.

@@ -1,11 +1,19 @@
 //! Data sets that need no files: random numbers, and pictures of circles and ellipses.
 
+use unisono::Result;
+
 use super::{DataSet, Inputs, Split, Targets};
+use crate::memory;
 use crate::random::Stream;
 use crate::shape::Shape;
 
 /// Numbers in [0, 1) with classes drawn by chance: nothing to learn, much to measure.
-pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u64) -> DataSet {
+pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u64) -> Result<DataSet> {
+    // Their numbers, classes and order.
+    let each = shape.size().saturating_mul(size_of::<f32>());
+    let each = each.saturating_add(size_of::<u32>() + size_of::<usize>());
+    let bytes = counts[0].saturating_add(counts[1]).saturating_mul(each);
+    memory::must_hold("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
     let [train, test] = ["train", "test"].map(|name| Stream::new(seed, name));
     let split = |count: usize, stream: Stream| {
         let number = |index: usize| stream.uniform(index as u64);
@@ -18,7 +26,7 @@ pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u6
             targets: Targets::Classes((0..count).map(class).collect()),
         }
     };
-    DataSet { shape, outputs: classes, train: split(counts[0], train), test: split(counts[1], test) }
+    Ok(DataSet { shape, outputs: classes, train: split(counts[0], train), test: split(counts[1], test) })
 }
 
 const SIDE: usize = 32;
@@ -63,7 +71,7 @@ mod tests {
 
     #[test]
     fn sizes_are_as_asked() {
-        let data = uniform([10, 5], Shape::new(2, 3, 4), 7, 1);
+        let data = uniform([10, 5], Shape::new(2, 3, 4), 7, 1).expect("they fit");
         assert_eq!((data.train.count, data.test.count, data.outputs), (10, 5, 7));
         assert!((0..10).all(|sample| data.train.class(sample).is_some_and(|class| class < 7)));
         assert_ne!(data.train.choose(&[0, 1, 2, 3, 4]).inputs, data.test.inputs);

@@ -2,6 +2,7 @@
 
 use unisono::{Error, Result};
 
+use super::room::must_fit;
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
 use crate::data::DataSet;
@@ -33,6 +34,15 @@ impl LayerSpec {
         let wrong = |expected: &str, received: &[usize; 2], advice: String| {
             self.place.error(&format!("layer `{}`", self.name), expected, format!("{received:?}"), advice)
         };
+        let fits = |window: &Window| {
+            let outputs = fits(window)?;
+            if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
+                let advice =
+                    format!("write, for example, `padding: {:?}`", window.kernel.map(|side| side / 2));
+                return Err(wrong("a padding smaller than the kernel", &window.padding, advice));
+            }
+            Ok(outputs)
+        };
         Ok(match &self.kind {
             LayerKind::FullyConnected { outputs } => Shape::flat(*outputs),
             LayerKind::Convolution { maps, window } | LayerKind::Local { maps, window, .. } => {
@@ -41,17 +51,18 @@ impl LayerSpec {
             }
             LayerKind::Pooling { window, .. } => {
                 let [rows, columns] = fits(window)?;
-                if window.padding[0] >= window.kernel[0] || window.padding[1] >= window.kernel[1] {
-                    let advice =
-                        format!("write, for example, `padding: {:?}`", window.kernel.map(|side| side / 2));
-                    return Err(wrong("a padding smaller than the kernel", &window.padding, advice));
-                }
                 Shape::new(input.maps, rows, columns)
             }
             LayerKind::Contrast { kernel } => {
                 if kernel.iter().any(|side| side % 2 == 0) {
                     let advice = format!("write, for example, `kernel: {:?}`", kernel.map(|side| side | 1));
                     return Err(wrong("a kernel with odd sides", kernel, advice));
+                }
+                // Such a window sees all of its input from every place.
+                let most = [input.rows, input.columns].map(|side| (2 * side).saturating_sub(1));
+                if kernel[0] > most[0] || kernel[1] > most[1] {
+                    let expected = format!("a kernel of at most {most:?} for its input of {input}");
+                    return Err(wrong(&expected, kernel, format!("write, for example, `kernel: {most:?}`")));
                 }
                 input
             }
@@ -171,11 +182,14 @@ impl Experiment {
         data.get("folder").unwrap_or(data).place.locate(error)
     }
 
-    /// Checks that every layer fits the one below it, and the last one the targets, where there are any.
+    /// Checks that every layer fits the one below it and the memory, and the last one the targets, where there are any.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];
         for layer in &self.layers {
-            shapes.push(layer.output(shapes[shapes.len() - 1])?);
+            let input = shapes[shapes.len() - 1];
+            let output = layer.output(input)?;
+            must_fit(self, layer, input, output)?;
+            shapes.push(output);
         }
         let last = self.layers.last().expect("an experiment has layers");
         let output = shapes[shapes.len() - 1];

@@ -96,6 +96,11 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
     while let Some(name) = names.next() {
         let missing =
             |expected: String| place.error("set", expected, format!("`{name}`"), "look at the file's keys");
+        // A word alone is a map with nothing but its type.
+        if let Value::Text(word) = &mut at.value {
+            let word = Value::Text(std::mem::take(word));
+            at.value = Value::Map(vec![("type".into(), Node::new(word, at.place.clone()))]);
+        }
         at = match &mut at.value {
             Value::List(items) => {
                 let count = items.len();
@@ -146,6 +151,10 @@ mod tests {
         assert_eq!(number(&node, ["e", "f"]), None, "another type has other keys");
         change(&mut node, "b.c=7").expect("there is a b.c");
         change(&mut node, "new.list=[1, 2]").expect("new keys are made");
+        change(&mut node, "g=word").expect("it is a word");
+        change(&mut node, "g.h=2").expect("a word is a map with a type");
+        let word = node.get("g").and_then(|g| g.get("type")).and_then(Node::text);
+        assert_eq!((word, number(&node, ["g", "h"])), (Some("word"), Some(2.0)));
         change(&mut node, "new.list.1=9").expect("lists are counted");
         assert_eq!(number(&node, ["b", "c"]), Some(7.0));
         assert_eq!(

@@ -6,11 +6,16 @@ use super::node::{Node, Value};
 use super::yaml::scalar;
 use unisono::error::nearest::advice;
 
+/// The largest whole number of a file, seeds aside: sizes and counts beyond it are slips.
+pub(super) const MOST: i64 = 1 << 31;
+
 /// What a value may be.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// A whole number, at least this.
+    /// A whole number, at least this and at most [`MOST`].
     Whole(i64),
+    /// A whole number of at least 0, however large.
+    Seed,
     /// Any number.
     Number,
     /// A number of at least 0.
@@ -135,10 +140,13 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
     let refused =
         |expected: &str, advice: &str| Err(node.place.error(&key.what(), expected, node.to_string(), advice));
     let wrong = |expected: &str| refused(expected, &key.advice());
-    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| number >= least);
+    let whole = |node: &Node, least: i64| node.whole().is_some_and(|number| (least..=MOST).contains(&number));
     let size = |node: &Node| node.number().is_some_and(|number| number >= 0.0);
     match kind {
-        Kind::Whole(least) if !whole(node, *least) => wrong(&format!("a whole number of at least {least}")),
+        Kind::Whole(least) if !whole(node, *least) => {
+            wrong(&format!("a whole number from {least} to {MOST}"))
+        }
+        Kind::Seed if node.whole().is_none_or(|number| number < 0) => wrong("a whole number from 0 on"),
         Kind::Number if node.number().is_none() => wrong("a number"),
         Kind::NotNegative if !size(node) => wrong("a number of at least 0"),
         Kind::Flag if node.flag().is_none() => wrong("true or false"),
@@ -148,7 +156,7 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
                 Ok(Node::new(Value::List(vec![node.clone(), node.clone()]), node.place.clone()))
             }
             [one, other] if whole(one, *least) && whole(other, *least) => Ok(node.clone()),
-            _ => wrong(&format!("a whole number of at least {least}, or two: [rows, columns]")),
+            _ => wrong(&format!("a whole number from {least} to {MOST}, or two: [rows, columns]")),
         },
         Kind::Sizes => match node.items() {
             _ if whole(node, 1) => Ok(Node::new(Value::List(vec![node.clone()]), node.place.clone())),
@@ -245,6 +253,9 @@ mod tests {
                     {type: dropout}, {type: fully_connected, outputs: 2}]}\n";
         for (change, advice) in [
             ("batch_size=many", "`batch_size: 10`"),
+            ("batch_size=2147483649", "`batch_size: 10`"),
+            ("seed=-1", "`seed: 0`"),
+            ("model.layers.0.kernel=[9223372036854775807, 2]", "`kernel: [3, 3]`"),
             ("keep=0", "`keep: 2`"),
             ("deterministic=perhaps", "`deterministic: false`"),
             ("data.sample=half", "`sample: 100`"),

@@ -13,7 +13,7 @@ pub(super) static EXPERIMENT: Object = Object {
     about: "an experiment",
     fields: &[&[
         field("name", Kind::Text, Optional, "what run folders are called; the name of the file without it"),
-        field("seed", Kind::Whole(0), Default("0"), "where all random numbers come from"),
+        field("seed", Kind::Seed, Default("0"), "where all random numbers come from"),
         field(
             "precision",
             Kind::Choice(&["f32", "f64"]),

@@ -9,6 +9,7 @@ mod neon;
 mod node;
 mod read;
 mod reference;
+mod room;
 mod schema;
 mod spec;
 mod yaml;

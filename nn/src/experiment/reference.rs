@@ -79,7 +79,7 @@ fn link(word: &str, objects: &[&Object]) -> String {
 /// What a value may be, in words.
 fn value(kind: &Kind) -> String {
     match kind {
-        Kind::Whole(0) => "whole number".into(),
+        Kind::Whole(0) | Kind::Seed => "whole number".into(),
         Kind::Whole(least) => format!("whole number from {least} on"),
         Kind::Number => "number".into(),
         Kind::NotNegative => "number from 0 on".into(),

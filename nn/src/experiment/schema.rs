@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::describe::{Kind, Need, Object};
+use super::describe::{Kind, MOST, Need, Object};
 use super::format::EXPERIMENT;
 use super::node::{Node, Value};
 use super::yaml::scalar;
@@ -14,8 +14,10 @@ use super::yaml::scalar;
 /// assert_eq!(schema["properties"]["epochs"]["type"], "integer");
 /// ```
 pub fn schema() -> Json {
-    let mut definitions = Definitions::default();
+    let mut definitions = Definitions { found: Map::new(), is_change: true };
     let mut schema = definitions.object(&EXPERIMENT);
+    definitions.is_change = false;
+    let whole = definitions.object(&EXPERIMENT);
     schema["$defs"] = Json::Object(definitions.found);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("An experiment of unisono train");
@@ -23,24 +25,28 @@ pub fn schema() -> Json {
         "description": "files below this one, relative to it",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     });
-    // What a file lacks may be in its base.
-    schema["anyOf"] = json!([{"required": ["_base_"]}, {"required": schema["required"]}]);
-    if let Some(map) = schema.as_object_mut() {
-        map.remove("required");
+    // What a file lacks may be in its base, also inside the maps that it changes.
+    let mut stricter = whole["properties"].clone();
+    if let Some(map) = stricter.as_object_mut() {
+        map.retain(|key, value| schema["properties"][key] != *value);
     }
+    schema["if"] = json!({"required": ["_base_"]});
+    schema["else"] = json!({"required": whole["required"], "properties": stricter});
     schema
 }
 
 /// Sets of maps, each described once however often it is named.
-#[derive(Default)]
 struct Definitions {
     found: Map<String, Json>,
+    /// Whether maps need not be whole, since they change those of another file.
+    is_change: bool,
 }
 
 impl Definitions {
     /// A reference to one of some maps.
     fn reference(&mut self, name: &str, objects: &[&Object], or: Option<Json>) -> Json {
-        if !self.found.contains_key(name) {
+        let name = &if self.is_change { format!("change_of_{name}") } else { name.to_string() };
+        if !self.found.contains_key(name.as_str()) {
             // It may name itself.
             self.found.insert(name.into(), Json::Null);
             let words = objects
@@ -75,6 +81,9 @@ impl Definitions {
             }
             properties.insert(field.name.into(), value);
         }
+        if self.is_change {
+            required.clear();
+        }
         json!({
             "type": "object",
             "description": object.about,
@@ -86,10 +95,11 @@ impl Definitions {
 
     /// What a value of a key may be. A key names the same maps wherever it stands.
     fn kind(&mut self, key: &str, kind: &Kind) -> Json {
-        let whole = |least: &i64| json!({"type": "integer", "minimum": least});
+        let whole = |least: &i64| json!({"type": "integer", "minimum": least, "maximum": MOST});
         let size = || json!({"type": "number", "minimum": 0});
         match kind {
             Kind::Whole(least) => whole(least),
+            Kind::Seed => json!({"type": "integer", "minimum": 0}),
             Kind::Number => json!({"type": "number"}),
             Kind::NotNegative => size(),
             Kind::Flag => json!({"type": "boolean"}),
@@ -107,7 +117,13 @@ impl Definitions {
             Kind::OneOf(objects) => self.reference(key, objects, None),
             Kind::NumberOr(objects) => self.reference("schedule", objects, Some(size())),
             Kind::Any => json!({}),
-            Kind::Many(inner) => json!({"type": "array", "items": self.kind(key, inner)}),
+            Kind::Many(inner) => {
+                // A list takes the place of the one below it, so that what is in it is whole.
+                let is_change = std::mem::replace(&mut self.is_change, false);
+                let items = self.kind(key, inner);
+                self.is_change = is_change;
+                json!({"type": "array", "items": items})
+            }
         }
     }
 }
@@ -149,7 +165,7 @@ mod tests {
         let schema = schema();
         let mut found = Vec::new();
         references(&schema, &mut found);
-        assert!(found.len() > 20 && schema.to_string().len() < 40_000, "{}", schema.to_string().len());
+        assert!(found.len() > 20 && schema.to_string().len() < 60_000, "{}", schema.to_string().len());
         for reference in found {
             let target = schema.pointer(reference.trim_start_matches('#'));
             assert!(target.is_some_and(|target| target["anyOf"].is_array()), "{reference}");
@@ -160,5 +176,85 @@ mod tests {
         for (name, set) in [("layers", LAYERS), ("schedule", SCHEDULES), ("rule", RULES)] {
             assert_eq!(types(name), set.len() + 1, "{name}");
         }
+    }
+
+    /// Whether a value is right by the words of JSON schemas that are used here.
+    fn allows(schema: &Json, part: &Json, value: &Json) -> bool {
+        let allows = |part: &Json, value: &Json| allows(schema, part, value);
+        let Some(rules) = part.as_object() else { return true };
+        rules.iter().all(|(rule, wanted)| match rule.as_str() {
+            "$ref" => {
+                let path = wanted.as_str().unwrap_or_default().trim_start_matches('#');
+                allows(schema.pointer(path).expect("it leads somewhere"), value)
+            }
+            "type" => match wanted.as_str() {
+                Some("integer") => value.is_i64(),
+                Some("number") => value.is_number(),
+                Some("boolean") => value.is_boolean(),
+                Some("string") => value.is_string(),
+                Some("array") => value.is_array(),
+                _ => value.is_object(),
+            },
+            "const" => wanted == value,
+            "enum" => wanted.as_array().is_some_and(|words| words.contains(value)),
+            "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().unwrap_or(0.0)),
+            "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().unwrap_or(0.0)),
+            "anyOf" => wanted.as_array().is_some_and(|parts| parts.iter().any(|part| allows(part, value))),
+            "items" => value.as_array().is_none_or(|items| items.iter().all(|item| allows(wanted, item))),
+            "required" => {
+                let keys = wanted.as_array().into_iter().flatten().filter_map(Json::as_str);
+                keys.into_iter().all(|key| value.get(key).is_some())
+            }
+            "properties" => wanted
+                .as_object()
+                .into_iter()
+                .flatten()
+                .all(|(key, part)| value.get(key).is_none_or(|value| allows(part, value))),
+            "additionalProperties" => {
+                let known = &part["properties"];
+                value.as_object().into_iter().flatten().all(|(key, _)| known.get(key).is_some())
+            }
+            "else" => allows(&part["if"], value) || allows(wanted, value),
+            "minItems" => {
+                value.as_array().is_none_or(|items| items.len() as u64 >= wanted.as_u64().unwrap_or(0))
+            }
+            "maxItems" => {
+                value.as_array().is_none_or(|items| items.len() as u64 <= wanted.as_u64().unwrap_or(0))
+            }
+            "if" | "$defs" | "$schema" | "title" | "description" | "default" => true,
+            other => panic!("`{other}` is not understood"),
+        })
+    }
+
+    #[test]
+    fn a_file_with_a_base_says_only_what_differs() {
+        let schema = schema();
+        let right = |text: &str| {
+            let node = super::super::yaml::parse("x.yaml", text).expect("it is YAML");
+            allows(&schema, &schema, &json(&node.value))
+        };
+        let model =
+            "model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, outputs: 3}]}";
+        let whole = format!("epochs: 1\nbatch_size: 9\ndata: iris\n{model}\n");
+        assert!(right(&whole));
+        for change in [
+            "epochs: 1\nrule: {rate: 0.02}",
+            "data: {sample: 10}",
+            "rule: {rate: {ratio: 0.5}}",
+            "rule: adam",
+            "model: {layers: [{type: fully_connected, outputs: 5}]}",
+        ] {
+            assert!(right(&format!("_base_: digits.yaml\n{change}\n")), "{change}");
+            assert!(!right(change), "{change} is no whole file");
+        }
+        for wrong in [
+            "rule: {rat: 0.02}",
+            "epochs: many",
+            "epochs: 9223372036854775807",
+            "model: {layers: [{outputs: 5}]}",
+        ] {
+            assert!(!right(&format!("_base_: digits.yaml\n{wrong}\n")), "{wrong}");
+        }
+        assert!(!right(&format!("{whole}rule: {{rate: 0.02}}\n")));
     }
 }

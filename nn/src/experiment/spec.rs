@@ -14,7 +14,7 @@ use crate::cost::Cost;
 use crate::data::Source;
 use crate::initial::Initial;
 use crate::layers::{Activation, Pool};
-use crate::models::Phase;
+use crate::models::{Phase, Phases};
 use crate::rules::Rule;
 use crate::shape::Window;
 
@@ -217,6 +217,11 @@ fn anchor(map: &mut Node, key: &str) {
     }
 }
 
+/// Whether names of experiments, and so of folders, may have this letter.
+fn may_name(letter: char) -> bool {
+    letter.is_alphanumeric() || "-_.".contains(letter)
+}
+
 impl Experiment {
     /// Reads a file, with changes such as `epochs=3` on top of it.
     pub fn read(path: &Path, changes: &[String]) -> Result<Experiment> {
@@ -228,16 +233,18 @@ impl Experiment {
         Experiment::of(compose::read(path)?, changes, extensions)
     }
 
-    /// [`Experiment::read`] with one more change that a program's option stands for; errors name the option as it was
+    /// [`Experiment::read`] with more changes that a program's options stand for; errors name the options as they were
     /// typed.
-    pub fn read_with_option(
+    pub fn read_with_options(
         path: &Path,
         changes: &[String],
-        option: &str,
-        change: &str,
+        options: &str,
+        meant: &[String],
     ) -> Result<Experiment> {
         let mut node = Experiment::changed(compose::read(path)?, changes)?;
-        compose::change_as(&mut node, option, change)?;
+        for change in meant {
+            compose::change_as(&mut node, options, change)?;
+        }
         Experiment::from_node(&node, &Extensions::default())
     }
 
@@ -274,8 +281,11 @@ impl Experiment {
     fn from_node(node: &Node, extensions: &Extensions) -> Result<Experiment> {
         let mut resolved = complete(node, &EXPERIMENT)?;
         if resolved.get("name").is_none() {
-            let file = Path::new(&*node.place.file).file_stem().and_then(|stem| stem.to_str());
-            let name = super::node::Value::Text(file.unwrap_or("experiment").into());
+            let file = Path::new(&*node.place.file).file_stem().unwrap_or_default().to_string_lossy();
+            let words: Vec<&str> =
+                file.split(|letter| !may_name(letter)).filter(|word| !word.is_empty()).collect();
+            let name = if words.is_empty() { "experiment".into() } else { words.join("_") };
+            let name = super::node::Value::Text(name);
             resolved.set("name", Node::new(name, node.place.clone()));
         }
         if let Some(mut data) = resolved.get("data").cloned() {
@@ -295,7 +305,7 @@ impl Experiment {
             return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
-        if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter)) {
+        if name.is_empty() || !name.chars().all(may_name) {
             let expected = "letters, digits, `-`, `_` and `.`";
             return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
         }
@@ -349,19 +359,18 @@ impl Experiment {
     }
 
     /// What each epoch trains, in order.
-    pub fn phases(&self) -> Vec<Phase> {
+    pub fn phases(&self) -> Phases {
         let mut phases = Vec::new();
         let mut last = 0;
         if let ModelKind::SparseAutoencoder { pretrain_epochs, last_layer_epochs, .. } = self.model {
             let is_filter = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Local { .. });
             for group in 0..self.layers.iter().filter(is_filter).count() {
-                phases.extend(vec![Phase::Pretrain { group }; pretrain_epochs]);
+                phases.push((Phase::Pretrain { group }, pretrain_epochs));
             }
             last = last_layer_epochs.min(self.epochs);
         }
-        phases.extend(vec![Phase::Last; last]);
-        phases.extend(vec![Phase::Full; self.epochs - last]);
-        phases
+        phases.extend([(Phase::Last, last), (Phase::Full, self.epochs - last)]);
+        Phases::new(phases)
     }
 }
 
@@ -386,8 +395,9 @@ fn model_kind(model: &Node) -> Result<ModelKind> {
 fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extensions) -> Result<LayerSpec> {
     let kind = word(layer, "type");
     let name = layer.get("name").and_then(Node::text).map_or_else(|| format!("{kind}{index}"), String::from);
-    if name.is_empty() || name.contains(['/', ' ', '\n']) {
-        let expected = "a name without `/` and spaces";
+    // What a layer brings along is called after it with a `.`, weights with a `/`.
+    if name.is_empty() || name.contains(['/', '.', ' ', '\n']) {
+        let expected = "a name without `/`, `.` and spaces";
         return Err(layer.place.error("layer", expected, format!("`{name}`"), "rename it"));
     }
     let whole = |key: &str| layer.get(key).and_then(Node::whole).unwrap_or(0) as usize;

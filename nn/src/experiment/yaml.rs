@@ -110,11 +110,25 @@ impl Reader<'_> {
 
     fn map(&mut self, depth: usize) -> Result<Vec<(String, Node)>> {
         let mut entries: Vec<(String, Node)> = Vec::new();
+        let mut below = Vec::new();
         loop {
             let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
             let place = Place { file: self.file.clone(), line: span.start.line() };
             let key = match event {
-                Event::MappingEnd => return Ok(entries),
+                Event::MappingEnd => {
+                    // What this map says itself wins, then the first of the others.
+                    for (key, node) in below {
+                        if entries.iter().all(|(other, _)| *other != key) {
+                            entries.push((key, node));
+                        }
+                    }
+                    return Ok(entries);
+                }
+                Event::Scalar(text, ScalarStyle::Plain, ..) if text == "<<" => {
+                    let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
+                    merged(self.node(event, span, depth + 1)?, &mut below)?;
+                    continue;
+                }
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => {
                     return Err(place.error(
@@ -137,6 +151,19 @@ impl Reader<'_> {
             entries.push((key, self.node(event, span, depth + 1)?));
         }
     }
+}
+
+/// The entries of what stands after `<<`: a map, or a list of maps.
+fn merged(node: Node, below: &mut Vec<(String, Node)>) -> Result<()> {
+    let shown = node.to_string();
+    match node.value {
+        Value::Map(entries) => below.extend(entries),
+        Value::List(items) if items.iter().all(|item| matches!(item.value, Value::Map(_))) => {
+            below.extend(items.iter().flat_map(|item| item.entries().iter().cloned()));
+        }
+        _ => return Err(node.place.error("read", "a map after `<<`", shown, "name the anchor of a map")),
+    }
+    Ok(())
 }
 
 fn name(tag: std::borrow::Cow<'_, Tag>) -> String {
@@ -246,6 +273,28 @@ mod tests {
         let list = node.get("e").expect("there is an e");
         assert_eq!((list.place.line, list.items()[1].text()), (2, Some("1")));
         assert_eq!(node.get("j").and_then(|j| j.get("h")).and_then(Node::text), Some("i"));
+    }
+
+    #[test]
+    fn maps_are_merged_below_what_a_map_says() {
+        let text = "low: &low {a: 1, b: 2}\nother: &other {b: 3, c: 4}\nx: {a: 5, <<: [*low, *other], d: 6}\n\
+                    y: {<<: *low, a: 7}\n";
+        let node = parse("x.yaml", text).expect("it is YAML");
+        let found = |name: &str| -> Vec<(String, Option<i64>)> {
+            let entries = node.get(name).map(Node::entries).unwrap_or_default();
+            let mut entries: Vec<_> =
+                entries.iter().map(|(key, value)| (key.clone(), value.whole())).collect();
+            entries.sort();
+            entries
+        };
+        let expected = |pairs: &[(&str, i64)]| -> Vec<(String, Option<i64>)> {
+            pairs.iter().map(|(key, value)| (key.to_string(), Some(*value))).collect()
+        };
+        assert_eq!(found("x"), expected(&[("a", 5), ("b", 2), ("c", 4), ("d", 6)]));
+        assert_eq!(found("y"), expected(&[("a", 7), ("b", 2)]));
+        let error = parse("x.yaml", "a: 1\nb: {<<: 3}").expect_err("3 is no map").to_string();
+        assert!(error.starts_with("x.yaml:2"), "{error}");
+        assert_eq!(parse("x.yaml", "'<<': 3").expect("in quotes it is a key").entries()[0].0, "<<");
     }
 
     #[test]

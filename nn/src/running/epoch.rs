@@ -45,8 +45,8 @@ impl<T: Number> Trainer<T> {
     pub fn epoch(&mut self, epoch: usize, watch: &mut dyn FnMut(Progress)) -> Result<EpochMetrics> {
         let data = self.data.clone();
         let mut metrics = self.epoch_on(&data.train, epoch, watch)?;
-        let last = epoch + 1 == self.phases.len();
-        let pretrains = matches!(self.phases[epoch], Phase::Pretrain { .. });
+        let last = epoch + 1 == self.phases.epochs();
+        let pretrains = matches!(self.phases.at(epoch), Some(Phase::Pretrain { .. }));
         if !pretrains && (last || (epoch + 1).is_multiple_of(self.experiment.test_every)) {
             (metrics.test_loss, metrics.test_error) = self.test()?;
         }
@@ -61,13 +61,11 @@ impl<T: Number> Trainer<T> {
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
         let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
-        let phase = self.phases[epoch];
-        // Rates follow the epochs of a phase: pretraining has its own, and the rest counts together.
-        let same = |other: &&Phase| match (phase, other) {
-            (Phase::Pretrain { .. }, other) => **other == phase,
-            (_, other) => !matches!(other, Phase::Pretrain { .. }),
+        let Some((phase, epoch_of_phase)) = self.phases.find(epoch) else {
+            let expected = format!("an epoch below {}", self.phases.epochs());
+            let advice = "count epochs from 0 on, or give the experiment more of them";
+            return Err(Error::usage("train an epoch", expected, epoch.to_string(), advice));
         };
-        let epoch_of_phase = self.phases[..epoch].iter().filter(same).count();
         let order: Vec<usize> = match self.experiment.shuffle {
             true => Stream::new(self.experiment.seed, "order").branch(epoch as u64).permutation(train.count),
             false => (0..train.count).collect(),
@@ -91,7 +89,7 @@ impl<T: Number> Trainer<T> {
             total.wrong += costs.wrong;
             watch(Progress {
                 epoch,
-                epochs: self.phases.len(),
+                epochs: self.phases.epochs(),
                 phase,
                 batch: batch + 1,
                 batches,

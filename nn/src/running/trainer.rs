@@ -9,7 +9,7 @@ use super::samples::{load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind};
-use crate::models::{Network, Phase, Pretraining};
+use crate::models::{Network, Phases, Pretraining};
 use crate::number::Number;
 use crate::timeline::Timeline;
 
@@ -20,7 +20,7 @@ pub struct Trainer<T: Number> {
     pub(super) pretraining: Option<Pretraining<T>>,
     pub(super) data: Arc<DataSet>,
     pub(super) experiment: Experiment,
-    pub(super) phases: Vec<Phase>,
+    pub(super) phases: Phases,
     pub(super) steps: u64,
     pub(super) inputs: Vec<T>,
     pub(super) targets: Vec<T>,
@@ -130,7 +130,7 @@ impl<T: Number> Trainer<T> {
 
     /// How many epochs all phases have.
     pub fn epochs(&self) -> usize {
-        self.phases.len()
+        self.phases.epochs()
     }
 
     /// Which samples of a batch are this rank's.

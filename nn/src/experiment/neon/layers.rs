@@ -3,7 +3,7 @@
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::learning::{momentum, rule, weights};
+use super::learning::{momentum, one_of, rule, weights};
 use super::object::{Object, map, number, text};
 
 const LAYERS: &[&str] = &[
@@ -97,6 +97,7 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
     }
     let Some(cost) = cost else { return Err(model.need("cost").expect_err("it is absent")) };
     let cost = Object::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
+    cost.only(&["backend", "name", "olayer", "shortcut_deriv"])?;
     if cost.class == "SumSquaredDiffs" {
         return Ok(("sum_of_squares", result));
     }
@@ -118,13 +119,18 @@ pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
 }
 
 /// An activation's name, and its slope where it has one.
-fn activation(node: &Node) -> Result<(&'static str, Option<f64>)> {
+fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     let function =
         Object::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
+    let leaks = function.class == "RectLeaky";
+    function.only(if leaks { &["backend", "name", "slope"] } else { &["backend", "name"] })?;
     Ok(match function.class {
         "Logistic" => ("logistic", None),
         "RectLin" => ("rectified", None),
-        "RectLeaky" => ("leaky", Some(function.maybe("slope").and_then(Node::number).unwrap_or(0.01))),
+        "RectLeaky" => {
+            let place = &function.node.place;
+            ("leaky", Some(function.given("slope").cloned().unwrap_or_else(|| number(0.01, place))))
+        }
         "Tanh" => ("tanh", None),
         "Softmax" => ("softmax", None),
         _ => ("identity", None),
@@ -136,10 +142,10 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
     let mut entries: Vec<(&'static str, Node)> = Vec::new();
     let mut push = |name: &'static str, node: Node| entries.push((name, node));
     let name = layer.maybe("name").and_then(Node::text);
-    let name = name.map_or_else(|| format!("layer{index}"), |name| name.replace(['/', ' '], "_"));
+    let name = name.map_or_else(|| format!("layer{index}"), |name| name.replace(['/', ' ', '.'], "_"));
     push("name", text(&name, place));
     let flag = |value: bool| Node::new(Value::Flag(value), place.clone());
-    let is_local = layer.maybe("local_conv").and_then(Node::flag).unwrap_or(false);
+    let is_local = layer.flag("local_conv")?.unwrap_or(false);
     let kind = match layer.class {
         "Layer" | "LayerWithNoBias" | "LayerWithNoActivation" | "FCLayer" => "fully_connected",
         "ConvLayer" if is_local => "local",
@@ -167,10 +173,13 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
             window(&mut push)?;
         }
         "pooling" => {
-            let operation = layer.maybe("op").and_then(Node::text);
+            let operation = match layer.given("op") {
+                None => "max",
+                Some(node) => one_of(node, "op", node.text().unwrap_or_default(), &["max", "l2", "avg"])?,
+            };
             let pool = match (layer.class, operation) {
-                ("L2PoolingLayer", _) | (_, Some("l2")) => "l2",
-                ("AveragePoolingLayer", _) | (_, Some("avg")) => "average",
+                ("L2PoolingLayer", _) | (_, "l2") => "l2",
+                ("AveragePoolingLayer", _) | (_, "avg") => "average",
                 _ => "max",
             };
             push("pool", text(pool, place));
@@ -188,9 +197,9 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
         "dropout" => layer.maybe("keep").into_iter().for_each(|value| push("keep", value.clone())),
         _ => {}
     }
-    let function = layer.maybe("activation").filter(|node| node.value != Value::Null).map(activation);
+    let function = layer.given("activation").map(activation);
     let (function, slope) = function.transpose()?.unwrap_or(("identity", None));
-    let normalizes = layer.maybe("batch_norm").and_then(Node::flag).unwrap_or(false);
+    let normalizes = layer.flag("batch_norm")?.unwrap_or(false);
     let learns = matches!(kind, "fully_connected" | "convolution" | "local");
     if learns {
         let has_first_bias = layer.maybe("weight_init").is_some_and(|init| init.get("bias_init").is_some());
@@ -213,9 +222,7 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
     let mut result = Vec::new();
     let mut say = |entries: &mut Entries, key: &'static str| {
         entries.push((key, text(function, place)));
-        if let Some(slope) = slope {
-            entries.push(("slope", number(slope, place)));
-        }
+        entries.extend(slope.clone().map(|slope| ("slope", slope)));
     };
     if kind == "activation" {
         say(&mut entries, "function");

@@ -3,10 +3,11 @@
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::object::{Object, map, number, text};
+use super::object::{Object, map, number, only, text};
 use unisono::error::nearest::advice;
 
-fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
+/// The word of a list that a file says, or a refusal.
+pub(super) fn one_of(node: &Node, what: &str, word: &str, words: &[&'static str]) -> Result<&'static str> {
     words.iter().find(|known| **known == word).copied().ok_or_else(|| {
         let advice = advice(word, words.iter().copied(), "this program does not know it");
         node.place.error(what, format!("one of {}", words.join(", ")), format!("`{word}`"), advice)
@@ -38,6 +39,14 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
             }
         }
     };
+    let keys: &[&str] = match kind {
+        "UniformValGen" => &["low", "high"],
+        "AutoUniformValGen" | "OrthoNormalizedValGen" => &[],
+        "NodeNormalizedValGen" => &["scale"],
+        "SparseEigenValGen" => &["sparseness", "eigenvalue"],
+        _ => &["loc", "scale"],
+    };
+    only(node, "weight_init", &[keys, &["type", "bias_init", "name", "backend"]].concat())?;
     let get = |key: &str, otherwise: f64| node.get(key).cloned().unwrap_or_else(|| number(otherwise, place));
     let weights = match kind {
         "UniformValGen" => {
@@ -67,7 +76,12 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
 pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(bool, Node)>> {
     let Some(node) = node.filter(|node| node.value != Value::Null) else { return Ok(None) };
     let place = &node.place;
-    let word = node.get("type").and_then(Node::text).unwrap_or("constant");
+    let keys = ["type", "coef", "initial_coef", "start_epoch", "saturate_epoch", "saturated_coef"];
+    only(node, "momentum", &keys)?;
+    let word = match node.get("type") {
+        Some(word) => word.text().unwrap_or_default(),
+        None => "constant",
+    };
     let get = |key: &str| node.get(key).cloned().unwrap_or_else(|| number(0.0, place));
     Ok(Some(match one_of(node, "momentum", word, &["constant", "linear_monotone", "nesterov"])? {
         // In 2014 `initial_coef` was not read here: files that gave it to a constant trained without momentum.
@@ -92,6 +106,19 @@ pub(super) fn momentum(node: Option<&Node>, is_late: bool) -> Result<Option<(boo
         }
     }))
 }
+
+/// What rules are told, most of it in a map `lr_params`.
+const SETTINGS: &[&str] = &[
+    "learning_rate",
+    "pretrain_learning_rate",
+    "weight_decay",
+    "momentum_params",
+    "schedule",
+    "rho",
+    "epsilon",
+    "backend",
+    "batch_size",
+];
 
 /// A layer's rule: its own, or the rate and momentum of its model.
 pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
@@ -118,8 +145,10 @@ pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(boo
             one_of(own, "learning rule", own.get("type").and_then(Node::text).unwrap_or_default(), &words)?
         }
     };
+    only(own, "learning rule", &[&["type", "name", "lr_params"], SETTINGS].concat())?;
     let empty = map(Vec::new(), place);
     let settings = own.get("lr_params").unwrap_or(&empty);
+    only(settings, "lr_params", SETTINGS)?;
     let get = |key: &str| settings.get(key).or(own.get(key));
     let mut result = match word {
         "AdaDelta" | "adadelta" => {
@@ -161,6 +190,7 @@ fn descent(rate: Node, followed: Option<(bool, Node)>, place: &Place) -> Node {
 fn scheduled(rate: Node, schedule: Option<&Node>) -> Result<Node> {
     let Some(schedule) = schedule.filter(|node| node.value != Value::Null) else { return Ok(rate) };
     let place = &schedule.place;
+    only(schedule, "schedule", &["type", "ratio", "step_epochs"])?;
     one_of(schedule, "schedule", schedule.get("type").and_then(Node::text).unwrap_or_default(), &["step"])?;
     let (Some(ratio), Some(epochs)) = (schedule.get("ratio"), schedule.get("step_epochs")) else {
         return Err(place.error("schedule", "`ratio` and `step_epochs`", "not both", "add them"));

@@ -11,7 +11,7 @@ use unisono::Result;
 
 use super::node::{Node, Value};
 use layers::layers;
-use object::{Object, map, text};
+use object::{Object, flag, map, number, text};
 
 /// Whether a file is one of neon's: its first tag says so.
 pub(super) fn is_neon(node: &Node) -> bool {
@@ -51,7 +51,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
         &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
     )?;
     model.only(MODEL_KEYS)?;
-    if let Some(path) = model.maybe("deserialized_path").filter(|path| path.value != Value::Null) {
+    if let Some(path) = model.given("deserialized_path") {
         let advice = "remove it; `initial_weights` takes a .safetensors or .npz file with weights";
         return Err(path.place.error(model.class, "no pickled model", path.to_string(), advice));
     }
@@ -59,7 +59,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     if let Some(backend) = experiment.maybe("backend") {
         let backend = Object::of(backend, BACKENDS)?;
         backend.only(&["rng_seed", "seterr_handling", "default_dtype", "num_dev", "actual_batch_size"])?;
-        if let Some(seed) = backend.maybe("rng_seed").filter(|seed| seed.value != Value::Null) {
+        if let Some(seed) = backend.given("rng_seed") {
             entries.push(("seed", seed.clone()));
         }
         if backend.class == "Numpy64" {
@@ -81,8 +81,9 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
 /// How a file with `dist_flag` spreads its model: as `dist_mode` says, or as its model does.
 fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<Node>> {
     let data = data_node(experiment)?;
-    let spreads = |node: &Node| node.get("dist_flag").and_then(Node::flag).unwrap_or(false);
-    if !spreads(experiment.node) && !spreads(data) {
+    let spreads = |node: &Node| node.get("dist_flag").map_or(Ok(None), |node| flag(node, "dist_flag"));
+    // Both are read, so that neither may say nonsense.
+    if [spreads(experiment.node)?, spreads(data)?].iter().all(|flag| *flag != Some(true)) {
         return Ok(None);
     }
     let is = |name: &str| model.node.tag.as_deref().is_some_and(|tag| tag.ends_with(name));
@@ -138,10 +139,15 @@ fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
     ])?;
     let place = &node.place;
     let mut entries = Vec::new();
-    let folder = object.maybe("repo_path").and_then(|path| {
-        let inside = format!("{}/{}", path.text()?.trim_end_matches('/'), object.class);
-        Some(text(&inside, &path.place))
-    });
+    let folder = match object.given("repo_path") {
+        None => None,
+        Some(path) => {
+            let Some(folder) = path.text() else {
+                return Err(path.place.error("repo_path", "a folder", path.to_string(), "put it in quotes"));
+            };
+            Some(text(&format!("{}/{}", folder.trim_end_matches('/'), object.class), &path.place))
+        }
+    };
     match object.class {
         "UniformRandom" => {
             entries.push(("type", text("uniform_random", place)));
@@ -164,10 +170,12 @@ fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
             }
         }
     }
-    if let Some(percent) = object.maybe("sample_pct").and_then(Node::number) {
+    if let Some(percent) = object.given("sample_pct") {
         // Below one it is a share, not a percentage.
-        let percent = if percent < 1.0 { percent * 100.0 } else { percent };
-        entries.push(("sample", Node::new(Value::Number(percent), place.clone())));
+        entries.push(match percent.number() {
+            Some(share) if share < 1.0 => ("sample", number(share * 100.0, &percent.place)),
+            _ => ("sample", percent.clone()),
+        });
     }
     let none = |share: &&Node| share.value == Value::Null || share.number() == Some(0.0);
     if let Some(share) = object.maybe("validation_pct").filter(|share| !none(share)) {
@@ -239,7 +247,7 @@ fn translate_model(model: &Object<'_>) -> Result<Node> {
                 .ok_or(())
                 .or_else(|()| model.need(key).cloned())
         };
-        let pretrains = model.maybe("pretraining").and_then(Node::flag).unwrap_or(true);
+        let pretrains = model.flag("pretraining")?.unwrap_or(true);
         let none = Node::new(Value::Whole(0), place.clone());
         let epochs = if pretrains { model.need("num_pretrain_epochs")?.clone() } else { none.clone() };
         entries.push(("pretrain_epochs", epochs));
@@ -250,11 +258,10 @@ fn translate_model(model: &Object<'_>) -> Result<Node> {
         entries.push(("pretrain_rate", rate));
         entries.push(("last_layer_epochs", model.maybe("num_initial_epochs").cloned().unwrap_or(none)));
         entries.push(("sparsity", find("sparsity")?));
-        if let Ok(tied) = find("tied_weights") {
-            entries.push(("tied_weights", tied));
-        }
-        for key in ["spot_check", "visualize"] {
-            model.maybe(key).into_iter().for_each(|value| entries.push((key, value.clone())));
+        let tied = find("tied_weights").map_or(Ok(None), |tied| flag(&tied, "tied_weights"))?;
+        let flags = [("tied_weights", tied), ("spot_check", model.flag("spot_check")?)];
+        for (key, value) in flags.into_iter().chain([("visualize", model.flag("visualize")?)]) {
+            entries.extend(value.map(|value| (key, Node::new(Value::Flag(value), place.clone()))));
         }
     }
     Ok(map(entries, place))

@@ -42,6 +42,11 @@ impl<'a> Object<'a> {
         self.node.get(key)
     }
 
+    /// The value of a key, where it is there and not null.
+    pub(super) fn given(&self, key: &str) -> Option<&'a Node> {
+        self.maybe(key).filter(|node| node.value != Value::Null)
+    }
+
     pub(super) fn need(&self, key: &str) -> Result<&'a Node> {
         self.maybe(key)
             .ok_or_else(|| self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it"))
@@ -49,13 +54,39 @@ impl<'a> Object<'a> {
 
     /// Refuses keys that are not of this list.
     pub(super) fn only(&self, keys: &[&str]) -> Result<()> {
-        for (key, value) in self.node.entries() {
-            if !keys.contains(&key.as_str()) {
-                let advice = advice(key, keys.iter().copied(), "this program does not know it");
-                return Err(value.place.error(self.class, "a known key", format!("`{key}`"), advice));
-            }
+        only(self.node, self.class, keys)
+    }
+
+    /// A key that is true or false; nothing where it is absent or null.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.maybe(key).map_or(Ok(None), |node| flag(node, key))
+    }
+}
+
+/// Refuses keys of a map that are not of this list.
+pub(super) fn only(node: &Node, what: &str, keys: &[&str]) -> Result<()> {
+    for (key, value) in node.entries() {
+        if !keys.contains(&key.as_str()) {
+            let otherwise = format!("its keys are {}", keys.join(", "));
+            let advice = advice(key, keys.iter().copied(), &otherwise);
+            return Err(value.place.error(what, "a known key", format!("`{key}`"), advice));
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// True or false in all the words that Python's YAML has for them; nothing where it is null.
+pub(super) fn flag(node: &Node, key: &str) -> Result<Option<bool>> {
+    let word = node.text().map(str::to_lowercase);
+    match (&node.value, word.as_deref()) {
+        (Value::Null, _) => Ok(None),
+        (Value::Flag(flag), _) => Ok(Some(*flag)),
+        (Value::Whole(1), _) | (_, Some("yes" | "on" | "true")) => Ok(Some(true)),
+        (Value::Whole(0), _) | (_, Some("no" | "off" | "false")) => Ok(Some(false)),
+        _ => {
+            let what = format!("`{key}`");
+            Err(node.place.error(&what, "True or False", node.to_string(), "write one of the two"))
+        }
     }
 }
 

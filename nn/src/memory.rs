@@ -1,0 +1,40 @@
+//! How much memory this machine has, so that what cannot fit is refused instead of ending the program.
+
+use unisono::{Error, Result};
+
+/// Where a machine does not say what it has: more than any is likely to have.
+const UNKNOWN: usize = 1 << 44;
+
+/// Bytes of memory of this machine.
+pub(crate) fn bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    kilobytes.map_or(UNKNOWN, |kilobytes| kilobytes.saturating_mul(1024))
+}
+
+/// Refuses something of so many bytes where this machine has less memory.
+pub(crate) fn must_hold(operation: &str, what: &str, bytes: usize, advice: &str) -> Result<()> {
+    let most = self::bytes();
+    if bytes <= most {
+        return Ok(());
+    }
+    let expected = format!("{what} that fit into the {most} bytes of this machine's memory");
+    let more = if bytes == usize::MAX { "more than " } else { "" };
+    Err(Error::usage(operation, expected, format!("{more}{bytes} bytes"), advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_the_memory_is_refused() {
+        assert!(bytes() > 1 << 20);
+        must_hold("test", "numbers", bytes(), "none").expect("they fit");
+        for size in [bytes() + 1, usize::MAX] {
+            let error = must_hold("test", "numbers", size, "take fewer").expect_err("too many").to_string();
+            assert!(error.contains(&format!("{size} bytes")) && error.contains("take fewer"), "{error}");
+        }
+    }
+}
