@@ -295,8 +295,9 @@ impl Experiment {
             return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
-        if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter)) {
-            let expected = "letters, digits, `-`, `_` and `.`";
+        let is_safe = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+        if ["", ".", ".."].contains(&name.as_str()) || !name.chars().all(is_safe) {
+            let expected = "the name of a folder, of letters, digits, `-`, `_` and `.`";
             return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
         }
         let layers = model.get("layers").expect("complete() filled it in");

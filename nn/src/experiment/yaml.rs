@@ -225,7 +225,24 @@ fn word(text: &str) -> String {
     let plain = matches!(scalar(text), Value::Text(_))
         && text.chars().all(safe)
         && !text.starts_with(['-', '.', '~']);
-    if plain { text.into() } else { format!("{text:?}") }
+    if plain { text.into() } else { quoted(text) }
+}
+
+/// Text in double quotes. What readers may refuse, join or not show goes in as a number.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        let _ = match (character, u32::from(character)) {
+            ('"' | '\\', _) => write!(quoted, "\\{character}"),
+            (' '..='~', _) => write!(quoted, "{character}"),
+            _ if character.is_alphanumeric() => write!(quoted, "{character}"),
+            (_, code @ ..=0xff) => write!(quoted, "\\x{code:02x}"),
+            (_, code @ ..=0xffff) => write!(quoted, "\\u{code:04x}"),
+            (_, code) => write!(quoted, "\\U{code:08x}"),
+        };
+    }
+    quoted.push('"');
+    quoted
 }
 
 #[cfg(test)]
@@ -266,6 +283,39 @@ mod tests {
             }
         }
         assert!(same(&node, &again), "{}", write(&node));
+    }
+
+    #[test]
+    fn every_character_reads_back_as_a_value_and_as_a_key() {
+        let place = Place { file: "x".into(), line: 0 };
+        let text = |text: &str| Node::new(Value::Text(text.into()), place.clone());
+        let reads_back = |texts: &[String]| {
+            let list = Node::new(Value::List(texts.iter().map(|item| text(item)).collect()), place.clone());
+            let entries = texts.iter().map(|key| (key.clone(), text(key))).collect();
+            for (node, count) in [(list, texts.len()), (Node::new(Value::Map(entries), place.clone()), 0)] {
+                let written = write(&node);
+                let again = parse("x", &written).unwrap_or_else(|error| panic!("{error} in {written}"));
+                let items = again.items();
+                assert!(
+                    items.len() == count
+                        && items.iter().zip(texts).all(|(one, other)| { one.text() == Some(other) }),
+                    "{written}"
+                );
+                assert!(
+                    count > 0 || texts.iter().all(|key| again.get(key).and_then(Node::text) == Some(key))
+                );
+            }
+        };
+        let all: Vec<char> = ('\0'..=char::MAX).collect();
+        for some in all[..0x3100].chunks(64) {
+            reads_back(&some.iter().map(|one| one.to_string()).collect::<Vec<_>>());
+            reads_back(&some.iter().map(|one| format!("a{one}b")).collect::<Vec<_>>());
+        }
+        reads_back(&all[0x3100..].chunks(4000).map(|some| some.iter().collect()).collect::<Vec<_>>());
+        reads_back(
+            &["", " ", "  a  ", "\\n", "a\n  b", "e\u{301}", "no: 1 # x", "'", "null", "-1", "%a", "&a"]
+                .map(String::from),
+        );
     }
 
     #[test]
