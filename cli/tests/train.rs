@@ -400,8 +400,9 @@ fn gradients_that_are_no_numbers_end_with_1() {
     let folder = Folder::new();
     let file = folder.path("small.yaml");
     std::fs::write(&file, SMALL).unwrap();
-    let lost = "model.layers.3.weights={type: uniform, low: 1e308, high: 1.1e308}";
-    let output = finish(unisono(["grad", &file, "--tries", "2", "--set", lost]));
+    let lost = "model.layers.3.weights={type: uniform, low: 1e200, high: 1e201}";
+    let squares = "model.cost=sum_of_squares";
+    let output = finish(unisono(["grad", &file, "--tries", "2", "--set", lost, "--set", squares]));
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
     assert!(table.contains("WRONG") && table.contains("worst inf"), "{table}");
