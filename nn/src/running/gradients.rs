@@ -13,7 +13,8 @@ pub struct GradientCheck {
     pub weight: String,
     /// How many of its elements were tried.
     pub tried: usize,
-    /// The largest distance, over the largest of the numbers that were compared; infinite where one is no number.
+    /// The largest distance, over the largest of the numbers that were compared, or over a thousandth of the cost where that
+    /// is more; infinite where one is no number.
     pub worst: f64,
 }
 
@@ -24,9 +25,9 @@ impl GradientCheck {
     }
 }
 
-/// Rounding moves a finite difference by about 1e-16 times the cost over the step. What is below this share of the cost is
+/// Rounding moves a finite difference by about 1e-10 of the cost. What is below this share of the cost is
 /// measured against it, or a gradient that is zero but for rounding would seem wrong.
-const FLOOR: f64 = 1e-4;
+const FLOOR: f64 = 1e-3;
 
 /// The largest distance of pairs of a gradient and its finite difference, relative to the largest of them.
 fn worst(pairs: &[(f64, f64)], cost: f64) -> f64 {
