@@ -361,3 +361,52 @@ fn the_schema_is_json_and_the_benchmark_runs() {
     let table = text(&output.stdout);
     assert!(table.contains("cifar10") && table.contains("halo, 128 x 128: all / one"), "{table}");
 }
+
+#[test]
+fn a_folder_of_other_files_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new();
+    let (file, out) = (folder.path("small.yaml"), folder.path("project"));
+    std::fs::write(&file, SMALL).unwrap();
+    std::fs::create_dir_all(folder.0.join("project/checkpoints")).unwrap();
+    std::fs::write(folder.path("project/metrics.csv"), "mine").unwrap();
+    for spread in [&[][..], &["-n", "2"]] {
+        let output = finish(unisono(["train", &file, "--out", &out].iter().chain(spread)));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains("which has metrics.csv; give another --out"), "{message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        assert_eq!(std::fs::read_to_string(folder.path("project/metrics.csv")).unwrap(), "mine");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
+    }
+}
+
+#[test]
+fn a_folder_need_not_be_text() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let folder = Folder::new();
+    let file = folder.path("small.yaml");
+    std::fs::write(&file, SMALL).unwrap();
+    let out = folder.0.join(std::ffi::OsStr::from_bytes(b"run-\xff"));
+    for spread in [&[][..], &["-n", "2", "--resume"]] {
+        let mut command = unisono(["train", &file, "--quiet", "--out"]);
+        command.arg(&out).args(spread);
+        let output = finish(command);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let printed = std::ffi::OsString::from_vec(output.stdout.trim_ascii_end().to_vec());
+        assert_eq!(PathBuf::from(printed), out);
+    }
+}
+
+#[test]
+fn gradients_that_are_no_numbers_end_with_1() {
+    let folder = Folder::new();
+    let file = folder.path("small.yaml");
+    std::fs::write(&file, SMALL).unwrap();
+    let lost = "model.layers.3.weights={type: uniform, low: 1e200, high: 1e201}";
+    let squares = "model.cost=sum_of_squares";
+    let output = finish(unisono(["grad", &file, "--tries", "2", "--set", lost, "--set", squares]));
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
+    assert!(table.contains("WRONG") && table.contains("worst inf"), "{table}");
+    assert_eq!(finish(unisono(["grad", &file, "--tries", "0"])).status.code(), Some(2));
+}

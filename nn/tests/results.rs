@@ -86,8 +86,9 @@ fn an_autoencoder_shows_its_reconstructions_and_nothing_else_is_written() {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert!(names.remove(2).starts_with("events.out.tfevents."), "{names:?}");
+    assert!(names.remove(3).starts_with("events.out.tfevents."), "{names:?}");
     let expected = [
+        ".lock",
         "batches.csv",
         "checkpoints",
         "experiment.yaml",

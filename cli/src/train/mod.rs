@@ -69,7 +69,7 @@ pub(crate) struct GradientOptions {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     changes: Vec<String>,
     /// How many elements of each weight to try.
-    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = crate::run::positive)]
     tries: usize,
 }
 
@@ -165,7 +165,9 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     match result {
         Ok(summary) => {
             if world.rank() == 0 {
-                println!("{}", summary.out.display());
+                // As it was given: a path need not be text.
+                let line = [summary.out.as_os_str().as_encoded_bytes(), b"\n"].concat();
+                let _ = std::io::stdout().write_all(&line);
             }
             0
         }

@@ -305,8 +305,8 @@ impl Experiment {
             return Err(data.place.error("`sample` of the data", expected, sample.to_string(), advice));
         }
         let name = key("name").text().unwrap_or_default().to_string();
-        if name.is_empty() || !name.chars().all(may_name) {
-            let expected = "letters, digits, `-`, `_` and `.`";
+        if ["", ".", ".."].contains(&name.as_str()) || !name.chars().all(may_name) {
+            let expected = "the name of a folder, of letters, digits, `-`, `_` and `.`";
             return Err(key("name").place.error("`name`", expected, format!("`{name}`"), "rename it"));
         }
         let layers = model.get("layers").expect("complete() filled it in");

@@ -252,7 +252,24 @@ fn word(text: &str) -> String {
     let plain = matches!(scalar(text), Value::Text(_))
         && text.chars().all(safe)
         && !text.starts_with(['-', '.', '~']);
-    if plain { text.into() } else { format!("{text:?}") }
+    if plain { text.into() } else { quoted(text) }
+}
+
+/// Text in double quotes. What readers may refuse, join or not show goes in as a number.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        let _ = match (character, u32::from(character)) {
+            ('"' | '\\', _) => write!(quoted, "\\{character}"),
+            (' '..='~', _) => write!(quoted, "{character}"),
+            _ if character.is_alphanumeric() => write!(quoted, "{character}"),
+            (_, code @ ..=0xff) => write!(quoted, "\\x{code:02x}"),
+            (_, code @ ..=0xffff) => write!(quoted, "\\u{code:04x}"),
+            (_, code) => write!(quoted, "\\U{code:08x}"),
+        };
+    }
+    quoted.push('"');
+    quoted
 }
 
 #[cfg(test)]
@@ -315,6 +332,36 @@ mod tests {
             }
         }
         assert!(same(&node, &again), "{}", write(&node));
+    }
+
+    /// Whether texts come back as the items of a list, and short ones as the keys of a map.
+    fn reads_back(texts: &[String]) {
+        let place = Place { file: "x".into(), line: 0 };
+        let node = |value: Value| Node::new(value, place.clone());
+        let text = |text: &String| node(Value::Text(text.clone()));
+        let list = write(&node(Value::List(texts.iter().map(text).collect())));
+        let again = parse("x", &list).unwrap_or_else(|error| panic!("{error} near {:?}", texts[0]));
+        let found: Vec<Option<&str>> = again.items().iter().map(Node::text).collect();
+        assert!(found == texts.iter().map(|text| Some(text.as_str())).collect::<Vec<_>>(), "{:?}", texts[0]);
+        // YAML's keys on one line have up to 1024 characters.
+        let keys = || texts.iter().filter(|key| key.len() < 100);
+        let map = write(&node(Value::Map(keys().map(|key| (key.clone(), text(key))).collect())));
+        let again = parse("x", &map).unwrap_or_else(|error| panic!("{error} near {:?}", texts[0]));
+        assert!(keys().all(|key| again.get(key).and_then(Node::text) == Some(key)), "{:?}", texts[0]);
+    }
+
+    #[test]
+    fn every_character_reads_back() {
+        let all: Vec<char> = ('\0'..=char::MAX).collect();
+        let (first, rest) = all.split_at(0x3100);
+        for some in first.chunks(64) {
+            reads_back(&some.iter().map(|one| one.to_string()).collect::<Vec<_>>());
+            reads_back(&some.iter().map(|one| format!("a{one}b")).collect::<Vec<_>>());
+        }
+        reads_back(&rest.chunks(4000).map(|some| some.iter().collect()).collect::<Vec<_>>());
+        let tricky =
+            ["", " ", "  a  ", "\\n", "a\n  b", "e\u{301}", "no: 1 # x", "'", "null", "-1", "%a", "&a"];
+        reads_back(&tricky.map(String::from));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Checkpoints: all that a run needs to continue to the same final weights.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use unisono::{Error, Result};
 
-use super::tensors::{Tensor, Tensors, pack, read, unpack};
+use super::tensors::{Tensor, Tensors, pack, unpack};
 use super::trainer::Trainer;
 use crate::distributed::{Company, Mode};
 use crate::number::Number;
@@ -28,7 +28,7 @@ struct Settings {
 }
 
 /// Calls `each` with the name and all numbers of everything that is saved.
-fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
+pub(super) fn everything<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
         for weight in layer.weights() {
@@ -142,21 +142,6 @@ pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed
     pack(&views, &settings)
 }
 
-/// Under another name, to the disk, then under its own.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let half = PathBuf::from(format!("{}.part", path.display()));
-    let write = || -> std::io::Result<()> {
-        use std::io::Write;
-        let mut file = std::fs::File::create(&half)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&half, path)
-    };
-    write().map_err(|error| {
-        Error::io("write", path.display().to_string(), error, "make room, or give another --out")
-    })
-}
-
 /// Puts a checkpoint's numbers into a trainer; the trainer is as it was where anything is wrong.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<Progressed> {
     let what = format!("read {}", path.display());
@@ -226,36 +211,4 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         }
     }
     Ok(settings.progress)
-}
-
-/// Puts weights from a file in place of those that were drawn. Names are `layer/weights`, `layer/bias`.
-pub(super) fn load_initial<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
-    let tensors: Tensors = read(path)?;
-    let what = format!("read {}", path.display());
-    let mut known = Vec::new();
-    let mut wrong = None;
-    everything(trainer, |name, weight| {
-        if let Some(tensor) = tensors.get(&name)
-            && tensor.values.len() != weight.size()
-        {
-            wrong = Some(format!("`{name}` of shape {:?}, not {:?}", tensor.shape, weight.shape));
-        }
-        known.push(name);
-    });
-    let stranger = tensors.keys().find(|name| !known.contains(name));
-    if let Some(received) = wrong.or_else(|| stranger.map(|name| format!("`{name}`"))) {
-        let advice = "name tensors layer/weights and layer/bias, as checkpoints do";
-        return Err(Error::usage(what, format!("weights of {}", known.join(", ")), received, advice));
-    }
-    everything(trainer, |name, weight| {
-        if let Some(tensor) = tensors.get(&name) {
-            let values: Vec<T> = tensor.values.iter().map(|value| T::of(*value)).collect();
-            weight.values = match &weight.cut {
-                Some(cut) => cut.take(&values),
-                None => values,
-            };
-        }
-    });
-    trainer.network.layers().iter_mut().for_each(|layer| layer.after_update());
-    Ok(())
 }

@@ -3,12 +3,13 @@
 //! Rounding goes back into the weights with every step, and learning enlarges it: two right runs drift apart. The first
 //! batches say whether two runs compute the same; the later ones and the last weights say how far they have drifted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use unisono::{Error, Result};
 
 use super::check::{Comparison, distance};
 use super::checkpoint::of_one_worker;
+use super::files::{CHECKPOINTS, saved};
 use super::metrics::EpochMetrics;
 use super::tensors::{Tensors, read};
 use crate::experiment::{Node, read_tree};
@@ -32,13 +33,8 @@ impl Run {
         let text = std::fs::read_to_string(&table)
             .map_err(|error| Error::io("compare", table.display().to_string(), error, advice))?;
         let rows = text.lines().filter_map(|line| serde_json::from_str::<EpochMetrics>(line).ok());
-        let checkpoints = folder.join("checkpoints");
-        let entries = std::fs::read_dir(&checkpoints)
-            .map_err(|error| Error::io("compare", checkpoints.display().to_string(), error, advice))?;
-        let mut saved: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        saved.retain(|path| path.extension().is_some_and(|suffix| suffix == "safetensors"));
-        saved.sort();
-        let newest = saved.last().ok_or_else(|| {
+        let checkpoints = folder.join(CHECKPOINTS);
+        let newest = saved(&checkpoints).pop().ok_or_else(|| {
             Error::usage("compare", "a checkpoint", format!("none in {}", checkpoints.display()), advice)
         })?;
         let settings = read_tree(&folder.join("experiment.yaml"))?;
@@ -50,7 +46,7 @@ impl Run {
         Ok(Run {
             losses: rows.map(|row| row.loss).collect(),
             batches: batches.filter(|_| !shares).collect(),
-            weights: read(newest)?,
+            weights: read(&newest)?.0,
             is_double: word(settings.get("precision")) == Some("f64".into()),
         })
     }

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use unisono::{Error, Result};
 
+use super::files::{events_name, saved_events};
 use crate::data::{Picture, encode_png};
 
 /// CRC-32C (Castagnoli), bit by bit through a table of 256.
@@ -127,26 +128,22 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Goes on with the newest event file of a folder, up to a step; begins one where there is none.
-    pub(super) fn open(folder: &Path, steps: u64) -> Result<Events> {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
-            .unwrap_or_default();
-        found.retain(|path| path.to_string_lossy().contains("events.out.tfevents."));
-        found.sort();
+    /// Begins an event file in a folder, or goes on with the newest of a run that is resumed, up to a step.
+    pub(super) fn open(folder: &Path, resumed: Option<u64>) -> Result<Events> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let path =
-            found.pop().unwrap_or_else(|| folder.join(format!("events.out.tfevents.{now:010}.unisono")));
+        let found = resumed.and_then(|_| saved_events(folder).pop());
+        let is_new = found.is_none();
+        let path = found.unwrap_or_else(|| folder.join(events_name(now)));
         let failed = |error| Error::io("write", path.display().to_string(), error, "give another --out");
-        let old = if path.exists() { std::fs::read(&path).map_err(failed)? } else { Vec::new() };
+        let old = if is_new { Vec::new() } else { std::fs::read(&path).map_err(failed)? };
         let mut kept = 0;
         while let Some((step, length)) = read(&old[kept..]) {
-            if step > steps {
+            if resumed.is_none_or(|steps| step > steps) {
                 break;
             }
             kept += length;
         }
-        let file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?;
+        let file = OpenOptions::new().append(true).create_new(is_new).open(&path).map_err(failed)?;
         file.set_len(kept as u64).map_err(failed)?;
         let unwritten = if kept == 0 { event(0, FILE_VERSION, b"brain.Event:2") } else { Vec::new() };
         Ok(Events { path, file, unwritten })
@@ -254,7 +251,7 @@ mod tests {
     #[test]
     fn a_reader_of_its_own_finds_what_was_written() {
         let folder = folder("written");
-        let mut events = Events::open(&folder, 0).expect("it can be opened");
+        let mut events = Events::open(&folder, None).expect("it can be opened");
         events.scalar("loss", 1, 0.5);
         events.scalar("loss", 300, 0.25);
         events.picture("filters", 300, &Picture { shape: Shape::new(1, 2, 2), pixels: vec![0, 1, 2, 3] });
@@ -271,14 +268,14 @@ mod tests {
     #[test]
     fn a_resumed_file_has_each_step_once() {
         let folder = folder("resumed");
-        let mut events = Events::open(&folder, 0).expect("it can be opened");
+        let mut events = Events::open(&folder, None).expect("it can be opened");
         (1..=200).for_each(|step| events.scalar("loss", step, step as f64));
         events.flush().expect("it can be written");
         // A process that was killed may leave half a record.
         let mut bytes = std::fs::read(&events.path).expect("it is there");
         bytes.truncate(bytes.len() - 3);
         std::fs::write(&events.path, &bytes).expect("it can be written");
-        let mut events = Events::open(&folder, 150).expect("it can be opened again");
+        let mut events = Events::open(&folder, Some(150)).expect("it can be opened again");
         (151..=160).for_each(|step| events.scalar("loss", step, 0.0));
         events.flush().expect("it can be written");
         let found = scalars(&std::fs::read(&events.path).expect("it is there"));

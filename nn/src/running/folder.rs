@@ -1,12 +1,13 @@
 //! A run's folder: settings, metrics, pictures and checkpoints.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
 
-use super::checkpoint::write_whole;
 use super::curve::{svg, thinned};
 use super::events::Events;
+use super::files::{CHECKPOINTS, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole};
 use super::metrics::{EpochMetrics, HEADER};
 use crate::data::{Picture, encode_png};
 use crate::experiment::{Experiment, Extensions};
@@ -22,6 +23,8 @@ pub(super) struct Folder {
     /// How many rows and losses TensorBoard's file has.
     told: (usize, usize),
     events: Option<Events>,
+    /// Keeps other processes out.
+    lock: Option<File>,
 }
 
 /// The settings that must stay the same, as text.
@@ -33,9 +36,22 @@ fn fixed(text: &str, file: &str, extensions: &Extensions) -> Result<String> {
     Ok(experiment.resolved_text())
 }
 
+/// The first lines that differ; one text may have more of them.
+fn first_difference<'a>(one: &'a str, other: &'a str) -> Option<(Option<&'a str>, Option<&'a str>)> {
+    let (mut one, mut other) = (one.lines(), other.lines());
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return None,
+            (one, other) if one != other => return Some((one, other)),
+            _ => {}
+        }
+    }
+}
+
 impl Folder {
     pub(super) fn new(path: &Path) -> Folder {
-        Folder { path: path.into(), rows: Vec::new(), losses: Vec::new(), told: (0, 0), events: None }
+        let (rows, losses) = (Vec::new(), Vec::new());
+        Folder { path: path.into(), rows, losses, told: (0, 0), events: None, lock: None }
     }
 
     fn settings(&self) -> PathBuf {
@@ -43,17 +59,34 @@ impl Folder {
     }
 
     fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        self.path.join(CHECKPOINTS)
     }
 
-    /// Refuses to write over another run.
-    pub(super) fn must_be_free(&self) -> Result<()> {
-        if !self.settings().exists() {
+    /// Refuses a folder with files that are not this run's to write, or that another process writes.
+    pub(super) fn claim(&mut self, resume: bool) -> Result<()> {
+        match resume {
+            // Where there is no run, the settings that are missing say so.
+            true if self.settings().exists() => {
+                self.lock = Some(lock(&self.path)?);
+                Ok(())
+            }
+            true => Ok(()),
+            false => self.must_be_free(),
+        }
+    }
+
+    /// Refuses to write over another run, or over somebody's files.
+    fn must_be_free(&self) -> Result<()> {
+        let taken = taken(&self.path);
+        if taken.is_empty() {
             return Ok(());
         }
-        let received = format!("{}, which has a run", self.path.display());
-        let advice = "continue it with --resume, give another --out, or remove it";
-        Err(Error::usage("train", "a folder without a run", received, advice))
+        let received = format!("{}, which has {}", self.path.display(), taken.join(", "));
+        let advice = match self.settings().exists() {
+            true => "give another --out, or continue the run that is there with --resume",
+            false => "give another --out",
+        };
+        Err(Error::usage("train", "a folder without files that a run writes", received, advice))
     }
 
     /// The checkpoints of an interrupted run of the same experiment, the newest last. One that was interrupted early has none.
@@ -65,34 +98,25 @@ impl Folder {
         let name = settings.display().to_string();
         let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
         let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
-        if let Some((old, new)) = old.lines().zip(new.lines()).find(|(old, new)| old != new) {
+        if let Some((old, new)) = first_difference(&old, &new) {
             let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
             return Err(Error::usage(
                 format!("resume {name}"),
-                format!("`{}`", old.trim()),
-                format!("`{}`", new.trim()),
+                old.map_or("no more settings".into(), |line| format!("`{}`", line.trim())),
+                new.map_or("no such setting".into(), |line| format!("`{}`", line.trim())),
                 advice,
             ));
         }
-        Ok(self.saved())
-    }
-
-    /// All checkpoints, the oldest first.
-    fn saved(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(self.checkpoints()) else { return Vec::new() };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "safetensors"));
-        paths.sort();
-        paths
+        Ok(saved(&self.checkpoints()))
     }
 
     /// Where the checkpoint after this many epochs goes.
     pub(super) fn checkpoint(&self, epochs: usize) -> PathBuf {
-        self.checkpoints().join(format!("epoch-{epochs:06}.safetensors"))
+        self.checkpoints().join(checkpoint_name(epochs))
     }
 
     pub(super) fn forget_old_checkpoints(&self, keep: usize) {
-        let saved = self.saved();
+        let saved = saved(&self.checkpoints());
         for path in &saved[..saved.len().saturating_sub(keep)] {
             // One that stays too long does no harm.
             let _ = std::fs::remove_file(path);
@@ -100,14 +124,22 @@ impl Folder {
     }
 
     /// Makes the folder and writes the settings.
-    pub(super) fn begin(&mut self, experiment: &Experiment) -> Result<()> {
+    pub(super) fn begin(&mut self, experiment: &Experiment, resume: bool) -> Result<()> {
         let checkpoints = self.checkpoints();
         std::fs::create_dir_all(&checkpoints).map_err(|error| {
             Error::io("make", checkpoints.display().to_string(), error, "give another --out")
         })?;
+        if self.lock.is_none() {
+            self.lock = Some(lock(&self.path)?);
+        }
+        if !resume {
+            // Another run may have begun, and even ended, while this one read its data.
+            self.must_be_free()?;
+        }
+        forget_unfinished(&self.path);
         write_whole(&self.settings(), experiment.resolved_text().as_bytes())?;
         let steps = self.losses.last().map_or(0, |(step, _)| *step);
-        self.events = Some(Events::open(&self.path, steps)?);
+        self.events = Some(Events::open(&self.path, resume.then_some(steps))?);
         Ok(())
     }
 

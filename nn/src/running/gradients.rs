@@ -13,7 +13,8 @@ pub struct GradientCheck {
     pub weight: String,
     /// How many of its elements were tried.
     pub tried: usize,
-    /// The largest distance, over one plus the gradient's size.
+    /// The largest distance, over the largest of the numbers that were compared, or over a thousandth of the cost where that
+    /// is more; infinite where one is no number.
     pub worst: f64,
 }
 
@@ -22,6 +23,21 @@ impl GradientCheck {
     pub fn passes(&self) -> bool {
         self.worst < 1e-5
     }
+}
+
+/// Rounding moves a finite difference by about 1e-10 of the cost. What is below this share of the cost is
+/// measured against it, or a gradient that is zero but for rounding would seem wrong.
+const FLOOR: f64 = 1e-3;
+
+/// The largest distance of pairs of a gradient and its finite difference, relative to the largest of them.
+fn worst(pairs: &[(f64, f64)], cost: f64) -> f64 {
+    let scale =
+        pairs.iter().fold(FLOOR * cost.abs(), |scale, (one, other)| scale.max(one.abs()).max(other.abs()));
+    let relative = pairs.iter().map(|(gradient, expected)| {
+        let distance = (gradient - expected).abs();
+        if distance == 0.0 { 0.0 } else { distance / scale }
+    });
+    relative.fold(0.0, |worst, distance| if distance.is_nan() { f64::INFINITY } else { worst.max(distance) })
 }
 
 /// Tries up to `most` random elements of each weight on the first few samples.
@@ -39,7 +55,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
             }
         }
     }
-    trainer.gradients(SAMPLES)?;
+    let cost = trainer.gradients(SAMPLES)?;
     let mut found = Vec::new();
     for (place, layer) in trainer.network.layers().iter_mut().enumerate() {
         let name = layer.name().to_string();
@@ -53,8 +69,7 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
     }
     let mut results = Vec::new();
     for (place, number, weight, chosen) in found {
-        let mut worst = 0.0_f64;
-        let tried = chosen.len();
+        let mut pairs = Vec::new();
         for (index, gradient) in chosen {
             let mut at = |by: f64| {
                 trainer.network.layers()[place].weights()[number].values[index] += by;
@@ -62,10 +77,34 @@ pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<Gradi
                 trainer.network.layers()[place].weights()[number].values[index] -= by;
                 cost
             };
-            let expected = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
-            worst = worst.max((gradient - expected).abs() / (1.0 + expected.abs()));
+            pairs.push((gradient, (at(STEP)? - at(-STEP)?) / (2.0 * STEP)));
         }
-        results.push(GradientCheck { weight, tried, worst });
+        results.push(GradientCheck { weight, tried: pairs.len(), worst: worst(&pairs, cost) });
     }
     Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(pairs: &[(f64, f64)]) -> bool {
+        GradientCheck { weight: "w".into(), tried: pairs.len(), worst: worst(pairs, 1.0) }.passes()
+    }
+
+    #[test]
+    fn what_is_no_number_is_wrong() {
+        for pair in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, f64::INFINITY), (f64::INFINITY, 1.0)] {
+            assert!(!passes(&[pair, (1.0, 1.0)]) && !passes(&[(1.0, 1.0), pair]), "{pair:?}");
+        }
+        assert_eq!(worst(&[(f64::NAN, f64::NAN)], f64::NAN), f64::INFINITY);
+    }
+
+    #[test]
+    fn small_gradients_are_judged_by_their_own_size() {
+        assert!(!passes(&[(2e-6, 1e-6)]) && !passes(&[(0.0, 1e-7), (0.0, 0.0)]));
+        assert!(passes(&[(1e-6, 1e-6 + 1e-13), (1e-9, 1.01e-9)]), "rounding explains it");
+        // The others of the same weight say what rounding does to it.
+        assert!(passes(&[(100.0, 100.0), (1e-5, 2e-5)]));
+    }
 }

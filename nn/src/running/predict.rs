@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono::{Error, Result};
 
 use super::checkpoint;
+use super::files::{CHECKPOINTS, saved};
 use super::samples::{data_place, largest, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
@@ -37,11 +38,8 @@ fn newest(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }
-    let inside = |folder: &Path| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        entries.filter(|file| file.extension().is_some_and(|end| end == "safetensors")).max()
-    };
-    inside(&path.join("checkpoints")).or_else(|| inside(path)).ok_or_else(|| {
+    let newest = saved(&path.join(CHECKPOINTS)).pop().or_else(|| saved(path).pop());
+    newest.ok_or_else(|| {
         let received = format!("the folder {} without any", path.display());
         Error::usage(
             "predict",

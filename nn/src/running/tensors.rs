@@ -86,18 +86,20 @@ fn numbers<const SIZE: usize>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> f64)
     bytes.chunks_exact(SIZE).map(|chunk| convert(chunk.try_into().expect("chunks have this size"))).collect()
 }
 
-/// The tensors of a `.safetensors` or `.npz` file.
-pub(super) fn read(path: &Path) -> Result<Tensors> {
+/// The tensors of a `.safetensors` or `.npz` file, and the settings where it is a checkpoint of ours.
+pub(super) fn read(path: &Path) -> Result<(Tensors, Option<String>)> {
     if path.extension().is_some_and(|suffix| suffix == "npz") {
         let arrays = read_npz(path)?.into_iter();
-        return Ok(arrays
-            .map(|(name, array)| (name, Tensor { values: array.doubles(), shape: array.shape }))
-            .collect());
+        let tensors = arrays.map(|(name, array)| {
+            let tensor = Tensor { values: array.doubles(), shape: array.shape };
+            (name, tensor)
+        });
+        return Ok((tensors.collect(), None));
     }
     let advice = "say where it is with `initial_weights`";
     let bytes = std::fs::read(path)
         .map_err(|error| Error::io("read weights", path.display().to_string(), error, advice))?;
-    unpack(path, &bytes).map(|(tensors, _)| tensors)
+    unpack(path, &bytes)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use unisono::{Error, Group, Result, World};
 
 use super::checkpoint::{self, Progressed};
 use super::epoch::Progress;
+use super::files::write_whole;
 use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
@@ -146,6 +147,14 @@ fn must_take_trace(options: &TrainOptions) -> Result<()> {
     Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
 }
 
+/// Says where to go on after a run that must not be resumed: its folder would refuse other settings.
+fn with_way_out(mut error: Error, out: &Path) -> Error {
+    if let Error::Usage { advice, .. } = &mut error {
+        *advice = format!("{advice}; give another --out, or delete this run from {} first", out.display());
+    }
+    error
+}
+
 /// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
 /// Without any, the run stands at its beginning.
 fn resume_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
@@ -166,9 +175,6 @@ fn prepare<T: Number>(
     folder: &mut Folder,
     company: Option<Arc<Company>>,
 ) -> Result<(Trainer<T>, usize)> {
-    if !resume {
-        folder.must_be_free()?;
-    }
     let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
     let mut done = 0;
     if resume {
@@ -195,14 +201,18 @@ fn train_in<T: Number>(
     let all = company.as_deref();
     let leads = all.is_none_or(Company::leads);
     let mut folder = Folder::new(&options.out);
-    agree(all, if leads { must_take_trace(options) } else { Ok(()) })?;
+    let claimed = match leads {
+        true => must_take_trace(options).and_then(|()| folder.claim(options.resume)),
+        false => Ok(()),
+    };
+    agree(all, claimed)?;
     let prepared = prepare(experiment, options.resume, &mut folder, company.clone());
     let (mut trainer, done): (Trainer<T>, usize) = agree(all, prepared)?;
     let share = |(sharing, all): (Sharing, &Company)| sharing.share(&mut trainer.network, all.faults.clone());
     let shared = sharing.zip(all).map(share).transpose();
     trainer.shared = agree(all, shared)?;
     let timeline = options.trace.as_ref().map(|_| trainer.record());
-    agree(all, if leads { folder.begin(experiment) } else { Ok(()) })?;
+    agree(all, if leads { folder.begin(experiment, options.resume) } else { Ok(()) })?;
     watch.begin(experiment, done, trainer.epochs());
     let mut saved = folder.checkpoint(done);
     for epoch in done..trainer.epochs() {
@@ -214,7 +224,8 @@ fn train_in<T: Number>(
         });
         folder.losses = losses;
         let sound = |metrics| trainer.must_be_finite(epoch).map(|()| metrics);
-        let metrics = agree(all, metrics.and_then(sound))?;
+        let begin_anew = |error| with_way_out(error, &options.out);
+        let metrics = agree(all, metrics.and_then(sound).map_err(begin_anew))?;
         watch.epoch(&metrics);
         folder.rows.push(metrics);
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
@@ -249,7 +260,7 @@ fn save<T: Number>(
     if leads {
         // The tables first: a checkpoint whose rows are missing could not be taken up.
         folder.write(&experiment.name)?;
-        checkpoint::write_whole(path, &bytes)?;
+        write_whole(path, &bytes)?;
         folder.forget_old_checkpoints(experiment.keep);
     }
     Ok(())
@@ -282,5 +293,5 @@ fn write_trace(path: &Path, timeline: &Timeline, company: Option<&Company>) -> R
         Some(company) => timeline.gather(&company.world.group)?,
         None => Some(timeline.trace()),
     };
-    text.map_or(Ok(()), |text| checkpoint::write_whole(path, text.as_bytes()))
+    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
 }

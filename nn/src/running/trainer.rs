@@ -97,7 +97,7 @@ impl<T: Number> Trainer<T> {
         };
         if let Some(path) = &experiment.initial_weights {
             let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
-            super::checkpoint::load_initial(&mut trainer, path).map_err(|error| place.locate(error))?;
+            super::first_weights::load(&mut trainer, path).map_err(|error| place.locate(error))?;
         }
         Ok(trainer)
     }

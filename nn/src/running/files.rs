@@ -1,0 +1,167 @@
+//! The files of a run's folder: which names are a run's own, and how they are written.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use unisono::{Error, Result};
+
+/// All that a run may leave beside its checkpoints and TensorBoard's file.
+const NAMES: &[&str] = &[
+    "experiment.yaml",
+    "metrics.csv",
+    "metrics.jsonl",
+    "batches.csv",
+    "loss.svg",
+    "filters.png",
+    "reconstructions.png",
+    "spot_check.csv",
+    "stimuli.png",
+];
+
+/// The folder of checkpoints in a run's folder.
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+const EVENTS: &str = "events.out.tfevents.";
+const OF_OURS: &str = ".unisono";
+const UNFINISHED: &str = ".part";
+
+/// The name of the checkpoint after this many epochs.
+pub(super) fn checkpoint_name(epochs: usize) -> String {
+    format!("epoch-{epochs:06}.safetensors")
+}
+
+/// After how many epochs a checkpoint of this name was written; nothing for names that no run gives.
+fn epochs_of(name: &str) -> Option<usize> {
+    let epochs = name.strip_prefix("epoch-")?.strip_suffix(".safetensors")?.parse().ok()?;
+    (checkpoint_name(epochs) == name).then_some(epochs)
+}
+
+/// The name of TensorBoard's file of a run that began at this second.
+pub(super) fn events_name(seconds: u64) -> String {
+    format!("{EVENTS}{seconds:010}{OF_OURS}")
+}
+
+fn is_events(name: &str) -> bool {
+    name.starts_with(EVENTS) && name.ends_with(OF_OURS)
+}
+
+/// The names in a folder, sorted; none where there is no folder. Names that are no text are nobody's of ours.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The checkpoints of a folder, the oldest first. Whatever else lies there is somebody else's.
+pub(super) fn saved(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<(usize, String)> =
+        names(folder).into_iter().filter_map(|name| Some((epochs_of(&name)?, name))).collect();
+    found.sort();
+    found.into_iter().map(|(_, name)| folder.join(name)).collect()
+}
+
+/// TensorBoard's files that runs left in a folder, the oldest first.
+pub(super) fn saved_events(folder: &Path) -> Vec<PathBuf> {
+    names(folder).into_iter().filter(|name| is_events(name)).map(|name| folder.join(name)).collect()
+}
+
+/// The files of a folder that a run would write, or that a run has written.
+pub(super) fn taken(folder: &Path) -> Vec<String> {
+    let is_own = |name: &String| NAMES.contains(&name.as_str()) || is_events(name);
+    let checkpoints = names(&folder.join(CHECKPOINTS)).into_iter().filter(|name| epochs_of(name).is_some());
+    let checkpoints = checkpoints.map(|name| format!("{CHECKPOINTS}/{name}"));
+    names(folder).into_iter().filter(is_own).chain(checkpoints).collect()
+}
+
+/// The same path with the number of this process at its end: others write under other names.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(format!(".{}{UNFINISHED}", std::process::id()));
+    name.into()
+}
+
+/// Removes what a process was writing into a run's folder when it was killed.
+pub(super) fn forget_unfinished(folder: &Path) {
+    let whole = |name: &str| -> Option<String> {
+        let (whole, process) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
+        process.bytes().all(|digit| digit.is_ascii_digit()).then(|| whole.to_string())
+    };
+    for (folder, is_own) in [
+        (folder.to_path_buf(), (|name| NAMES.contains(&name)) as fn(&str) -> bool),
+        (folder.join(CHECKPOINTS), |name| epochs_of(name).is_some()),
+    ] {
+        for name in names(&folder).into_iter().filter(|name| whole(name).is_some_and(|name| is_own(&name))) {
+            // One that stays does no harm.
+            let _ = std::fs::remove_file(folder.join(name));
+        }
+    }
+}
+
+/// Under another name, to the disk, then under its own.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let half = unfinished(path);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&half)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&half, path)
+    };
+    write().map_err(|error| {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_file(&half);
+        Error::io("write", path.display().to_string(), error, "make room, or give another --out")
+    })
+}
+
+/// Keeps a run's folder for one process, until the file that it gives back is dropped or the process ends in any way.
+/// File systems without locks keep nobody out.
+pub(super) fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(".lock");
+    let failed = |error| Error::io("lock", path.display().to_string(), error, "give another --out");
+    let file = File::options().append(true).create(true).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let received = format!("{}, into which another process trains", folder.display());
+            let advice = "wait until it has ended, or give another --out";
+            Err(Error::usage("train", "a folder of its own", received, advice))
+        }
+        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_run_gives_are_its_own() {
+        assert_eq!(
+            [7, 1_234_567].map(|epochs| epochs_of(&checkpoint_name(epochs))),
+            [Some(7), Some(1_234_567)]
+        );
+        for foreign in ["best", "epoch-7", "epoch-000007a", "epoch-+00007", "epoch-0000007", "epoch-"] {
+            assert_eq!(epochs_of(&format!("{foreign}.safetensors")), None, "{foreign}");
+        }
+        assert_eq!(epochs_of("epoch-000007.safetensors.12.part"), None);
+        assert!(is_events(&events_name(1)) && !is_events("events.out.tfevents.1.host"));
+    }
+
+    #[test]
+    fn checkpoints_are_sorted_by_their_epochs_and_halves_are_removed() {
+        let folder = std::env::temp_dir().join(format!("unisono-files-{}", std::process::id()));
+        let checkpoints = folder.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).expect("a folder can be made");
+        let (old, new) = (checkpoint_name(999_999), checkpoint_name(1_000_000));
+        for name in [&new, &old, "zzz.safetensors", "epoch-000003.safetensors.8.part", "mine.8.part"] {
+            std::fs::write(checkpoints.join(name), b"").expect("it can be written");
+        }
+        assert_eq!(saved(&checkpoints), [checkpoints.join(&old), checkpoints.join(&new)]);
+        forget_unfinished(&folder);
+        let mut expected = vec![new, old, "mine.8.part".into(), "zzz.safetensors".into()];
+        expected.sort();
+        assert_eq!(names(&checkpoints), expected);
+        std::fs::remove_dir_all(&folder).expect("it can be removed");
+    }
+}

@@ -1,0 +1,72 @@
+//! First weights from a file: of another program, or a checkpoint of another run.
+
+use std::path::Path;
+
+use unisono::{Error, Result};
+
+use super::checkpoint::{everything, of_one_worker};
+use super::tensors::{Tensor, read};
+use super::trainer::Trainer;
+use crate::number::Number;
+
+/// Puts weights from a file in place of those that were drawn. Names are `layer/weights`, `layer/bias`. Of a checkpoint it
+/// takes the model, with what layers remember of their samples, and leaves what rules remember.
+pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<()> {
+    let (mut tensors, settings) = read(path)?;
+    let mut known: Vec<(String, Vec<usize>)> = Vec::new();
+    everything(trainer, |name, weight| known.push((name, weight.shape.clone())));
+    let weights = known.len();
+    for layer in trainer.network.layers() {
+        let name = layer.name().to_string();
+        let memory = layer.memory().into_iter();
+        known.extend(memory.map(|(memory, values)| (format!("{name}/{memory}"), vec![values.len()])));
+    }
+    if settings.is_some() {
+        let is_of_a_rule = |name: &str| {
+            let mut weights = known[..weights].iter();
+            weights.any(|(weight, _)| name.strip_prefix(weight).is_some_and(|rest| rest.starts_with('.')))
+        };
+        tensors.retain(|name, _| of_one_worker(name).is_none() && !is_of_a_rule(name));
+    }
+    let refused = |expected: String, received: String, advice: &str| {
+        Err(Error::usage(format!("read {}", path.display()), expected, received, advice))
+    };
+    let numbers = |tensor: &Tensor| -> Vec<T> { tensor.values.iter().map(|value| T::of(*value)).collect() };
+    for (name, tensor) in &tensors {
+        let Some((_, shape)) = known.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+            let advice = "name tensors layer/weights and layer/bias, as checkpoints do";
+            return refused(format!("weights of {}", names.join(", ")), format!("`{name}`"), advice);
+        };
+        if *shape != tensor.shape {
+            let advice = "give the weights of the same model; outputs come first, as in checkpoints";
+            return refused(
+                format!("`{name}` of shape {shape:?}"),
+                format!("shape {:?}", tensor.shape),
+                advice,
+            );
+        }
+        if let Some(at) = numbers(tensor).iter().position(|value| !value.finite()) {
+            let received = format!("{} at place {at}", tensor.values[at]);
+            return refused(format!("finite numbers in `{name}`"), received, "mend or replace the file");
+        }
+    }
+    everything(trainer, |name, weight| {
+        if let Some(tensor) = tensors.get(&name) {
+            weight.values = match &weight.cut {
+                Some(cut) => cut.take(&numbers(tensor)),
+                None => numbers(tensor),
+            };
+        }
+    });
+    for layer in trainer.network.layers() {
+        let name = layer.name().to_string();
+        for (memory, values) in layer.memory() {
+            if let Some(tensor) = tensors.get(&format!("{name}/{memory}")) {
+                *values = numbers(tensor);
+            }
+        }
+        layer.after_update();
+    }
+    Ok(())
+}
