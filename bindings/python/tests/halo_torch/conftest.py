@@ -22,7 +22,7 @@ def one_thread(monkeypatch):
 @pytest.fixture(autouse=True)
 def same_numbers():
     """What a test draws without a generator of its own does not differ from run to run."""
-    torch.manual_seed(1)
+    torch.manual_seed(0)
 
 
 @pytest.fixture
