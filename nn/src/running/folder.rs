@@ -91,7 +91,7 @@ impl Folder {
 
     /// The checkpoints of an interrupted run of the same experiment, the newest last. One that was interrupted early has none.
     pub(super) fn resumable(&self, experiment: &Experiment) -> Result<Vec<PathBuf>> {
-        let advice = "start the run without --resume first";
+        let advice = "name the folder of the run with --out, or start it without --resume";
         let settings = self.settings();
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
