@@ -17,6 +17,7 @@ mod running;
 mod shape;
 mod threads;
 mod timeline;
+mod tree;
 mod weight;
 
 pub use cost::Cost;

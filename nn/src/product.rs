@@ -52,95 +52,128 @@ pub(crate) enum Into {
     Add,
 }
 
-/// How the terms of an element are added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// As is fastest for the sizes of the matrices.
-    Free,
-    /// One after the other, so that an element does not depend on the other rows and columns.
-    Fixed,
-}
+/// So many terms the `gemm` crate adds up in one run, whatever the sizes of the matrices are.
+const RUN: usize = 512;
+/// Up to so many elements it takes a path of its own, which adds up terms in lanes.
+const FEW: usize = 256;
 
 /// `result = left · right`, or `result += left · right`.
+///
+/// The terms of an element are added up in an order that depends on their number alone: neither on where the element is,
+/// nor on how many rows and columns are computed with it. So a part of a product has the bits that the whole has there.
 ///
 /// # Panics
 /// When the sizes do not fit together or a matrix is larger than its slice.
 pub(crate) fn multiply<T: Number>(
-    order: Order,
-    into: Into,
-    (result, result_form): (&mut [T], Form),
-    (left, left_form): (&[T], Form),
-    (right, right_form): (&[T], Form),
-) {
-    assert_eq!(left_form.columns, right_form.rows, "the inner sizes of a product are equal");
-    assert_eq!((result_form.rows, result_form.columns), (left_form.rows, right_form.columns));
-    assert!(result_form.extent() <= result.len(), "the result fits its slice");
-    assert!(left_form.extent() <= left.len() && right_form.extent() <= right.len());
-    assert!(result_form.row_stride.min(result_form.column_stride) > 0 || result_form.extent() <= 1);
-    if result_form.is_empty() {
-        return;
-    }
-    if order == Order::Fixed {
-        return multiply_in_order(into, (result, result_form), (left, left_form), (right, right_form));
-    }
-    let add = into == Into::Add;
-    // SAFETY: all three extents lie inside their slices (checked above), the result is borrowed alone, and T is
-    // f32 or f64, which are the only implementors of Number and which gemm knows.
-    unsafe {
-        gemm::gemm(
-            result_form.rows,
-            result_form.columns,
-            left_form.columns,
-            result.as_mut_ptr(),
-            result_form.column_stride as isize,
-            result_form.row_stride as isize,
-            add,
-            left.as_ptr(),
-            left_form.column_stride as isize,
-            left_form.row_stride as isize,
-            right.as_ptr(),
-            right_form.column_stride as isize,
-            right_form.row_stride as isize,
-            if add { T::ONE } else { T::ZERO },
-            T::ONE,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
-}
-
-fn multiply_in_order<T: Number>(
     into: Into,
     (result, to): (&mut [T], Form),
     (left, left_form): (&[T], Form),
     (right, right_form): (&[T], Form),
 ) {
-    for row in 0..to.rows {
-        let start = row * to.row_stride;
-        if into == Into::Replace {
-            (0..to.columns).for_each(|column| result[start + column * to.column_stride] = T::ZERO);
+    assert_eq!(left_form.columns, right_form.rows, "the inner sizes of a product are equal");
+    assert_eq!((to.rows, to.columns), (left_form.rows, right_form.columns));
+    assert!(to.extent() <= result.len(), "the result fits its slice");
+    assert!(left_form.extent() <= left.len() && right_form.extent() <= right.len());
+    assert!(to.row_stride.min(to.column_stride) > 0 || to.extent() <= 1);
+    if to.is_empty() {
+        return;
+    }
+    if to.rows == 1 || to.columns == 1 {
+        return multiply_vector(into, (result, to), (left, left_form), (right, right_form));
+    }
+    // Both matrices along their terms, and few elements: the one path that the layout alone decides about.
+    if to.rows * to.columns <= FEW && left_form.column_stride == 1 && right_form.row_stride == 1 {
+        let mut turned = vec![T::ZERO; left_form.rows * left_form.columns];
+        for (column, values) in turned.chunks_mut(left_form.rows).enumerate() {
+            let rows = values.iter_mut().enumerate();
+            rows.for_each(|(row, value)| *value = left[row * left_form.row_stride + column]);
         }
-        for inner in 0..left_form.columns {
-            let factor = left[row * left_form.row_stride + inner * left_form.column_stride];
-            let from = inner * right_form.row_stride;
-            if to.column_stride == 1 && right_form.column_stride == 1 {
-                let terms = result[start..][..to.columns].iter_mut().zip(&right[from..]);
-                terms.for_each(|(result, value)| *result += factor * *value);
-                continue;
-            }
-            for column in 0..to.columns {
-                let value = right[from + column * right_form.column_stride];
-                result[start + column * to.column_stride] += factor * value;
-            }
+        let form = Form::new(left_form.columns, left_form.rows).transposed();
+        return runs(into, (result, to), (&turned, form), (right, right_form));
+    }
+    runs(into, (result, to), (left, left_form), (right, right_form));
+}
+
+/// A product with one row or one column, for which the `gemm` crate has other ways: with a second one it takes the same.
+fn multiply_vector<T: Number>(
+    into: Into,
+    (result, to): (&mut [T], Form),
+    (left, left_form): (&[T], Form),
+    (right, right_form): (&[T], Form),
+) {
+    if to.columns == 1 && to.rows > 1 {
+        // (right' · left')' is the same product.
+        let turned = (left, left_form.transposed());
+        return multiply_vector(into, (result, to.transposed()), (right, right_form.transposed()), turned);
+    }
+    let twice = |value: &T| [*value; 2];
+    let row = left.iter().step_by(left_form.column_stride.max(1)).take(left_form.columns);
+    let rows: Vec<T> = row.flat_map(twice).collect();
+    let columns = to.columns.max(2);
+    let mut found = vec![T::ZERO; 2 * columns];
+    let before = result.iter().step_by(to.column_stride.max(1)).take(to.columns);
+    found.iter_mut().zip(before).for_each(|(found, before)| *found = *before);
+    let form = Form::new(left_form.columns, 2).transposed();
+    let two: Vec<T>;
+    let (right, right_form) = match to.columns {
+        1 => {
+            let column = right.iter().step_by(right_form.row_stride.max(1)).take(right_form.rows);
+            two = column.flat_map(twice).collect();
+            (&two[..], Form::new(right_form.rows, 2))
         }
+        _ => (right, right_form),
+    };
+    multiply(into, (&mut found, Form::new(2, columns)), (&rows, form), (right, right_form));
+    let results = result.iter_mut().step_by(to.column_stride.max(1)).take(to.columns);
+    results.zip(found).for_each(|(result, found)| *result = found);
+}
+
+/// A product in runs of terms.
+fn runs<T: Number>(
+    mut into: Into,
+    (result, to): (&mut [T], Form),
+    (left, left_form): (&[T], Form),
+    (right, right_form): (&[T], Form),
+) {
+    let terms = left_form.columns;
+    for first in (0..terms.max(1)).step_by(RUN) {
+        let count = RUN.min(terms - first);
+        let left = &left[(first * left_form.column_stride).min(left.len())..];
+        let right = &right[(first * right_form.row_stride).min(right.len())..];
+        let add = into == Into::Add;
+        // SAFETY: all three extents lie inside their slices (checked by the caller), and so do those of a run of terms; the
+        // result is borrowed alone, and T is f32 or f64, which are the only implementors of Number and which gemm knows.
+        unsafe {
+            gemm::gemm(
+                to.rows,
+                to.columns,
+                count,
+                result.as_mut_ptr(),
+                to.column_stride as isize,
+                to.row_stride as isize,
+                add,
+                left.as_ptr(),
+                left_form.column_stride as isize,
+                left_form.row_stride as isize,
+                right.as_ptr(),
+                right_form.column_stride as isize,
+                right_form.row_stride as isize,
+                if add { T::ONE } else { T::ZERO },
+                T::ONE,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+        into = Into::Add;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Stream;
 
     fn naive(left: &[f64], right: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
         let element = |i: usize, j: usize| (0..k).map(|l| left[i * k + l] * right[l * n + j]).sum();
@@ -153,27 +186,87 @@ mod tests {
             let left: Vec<f64> = (0..m * k).map(|i| (i % 7) as f64 - 3.0).collect();
             let right: Vec<f64> = (0..k * n).map(|i| (i % 5) as f64 - 2.0).collect();
             let expected = naive(&left, &right, m, k, n);
-            for order in [Order::Free, Order::Fixed] {
-                let mut result = vec![1.0; m * n];
-                let (left_form, right_form) = (Form::new(m, k), Form::new(k, n));
-                let to = (&mut result[..], Form::new(m, n));
-                multiply(order, Into::Replace, to, (&left, left_form), (&right, right_form));
-                assert_eq!(result, expected);
-                // (right' · left')' is the same product.
-                let mut turned = vec![1.0; m * n];
-                let to = (&mut turned[..], Form::new(m, n).transposed());
-                let (left_form, right_form) = (left_form.transposed(), right_form.transposed());
-                multiply(order, Into::Add, to, (&right, right_form), (&left, left_form));
-                assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
+            let mut result = vec![1.0; m * n];
+            let (left_form, right_form) = (Form::new(m, k), Form::new(k, n));
+            let to = (&mut result[..], Form::new(m, n));
+            multiply(Into::Replace, to, (&left, left_form), (&right, right_form));
+            assert_eq!(result, expected);
+            // (right' · left')' is the same product.
+            let mut turned = vec![1.0; m * n];
+            let to = (&mut turned[..], Form::new(m, n).transposed());
+            let (left_form, right_form) = (left_form.transposed(), right_form.transposed());
+            multiply(Into::Add, to, (&right, right_form), (&left, left_form));
+            assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
+        }
+    }
+
+    /// Every part of a product, in every layout, has the bits of the whole.
+    fn parts_are_as_the_whole<T: Number>() {
+        let stream = Stream::new(3, "product");
+        for terms in [1, 2, 3, 7, 33, 200, 512, 513, 1300] {
+            let (rows, columns) = (70, 75);
+            let numbers = |branch: u64, count: usize| -> Vec<T> {
+                (0..count).map(|at| T::of(stream.branch(branch).normal(at as u64))).collect()
+            };
+            let (left, right, start) =
+                (numbers(1, rows * terms), numbers(2, terms * columns), numbers(3, rows * columns));
+            let turn = |values: &[T], height: usize, width: usize| -> Vec<T> {
+                (0..width * height).map(|at| values[at % height * width + at / height]).collect()
+            };
+            let (left_turned, right_turned) = (turn(&left, rows, terms), turn(&right, terms, columns));
+            let mut whole = start.clone();
+            let forms = [Form::new(rows, terms), Form::new(terms, columns)];
+            multiply(
+                Into::Add,
+                (&mut whole, Form::new(rows, columns)),
+                (&left, forms[0]),
+                (&right, forms[1]),
+            );
+            for (m, n) in
+                [(1, 1), (1, 75), (70, 1), (2, 2), (3, 17), (16, 16), (17, 40), (64, 64), (70, 9), (5, 75)]
+            {
+                for (first_row, first_column) in [(0, 0), (rows - m, columns - n)] {
+                    for layout in 0..8 {
+                        let left = match layout & 1 {
+                            0 => (&left[first_row * terms..], Form::new(m, terms)),
+                            _ => (&left_turned[first_row..], Form::new(m, terms).strided(1, rows)),
+                        };
+                        let right = match layout & 2 {
+                            0 => (&right[first_column..], Form::new(terms, n).strided(columns, 1)),
+                            _ => {
+                                (&right_turned[first_column * terms..], Form::new(terms, n).strided(1, terms))
+                            }
+                        };
+                        let place = |at: usize| (first_row + at / n) * columns + first_column + at % n;
+                        let mut part: Vec<T> = (0..m * n).map(|at| start[place(at)]).collect();
+                        let mut form = Form::new(m, n);
+                        if layout & 4 != 0 {
+                            (part, form) = (turn(&part, m, n), Form::new(n, m).transposed());
+                        }
+                        multiply(Into::Add, (&mut part, form), left, right);
+                        if layout & 4 != 0 {
+                            part = turn(&part, n, m);
+                        }
+                        for (at, value) in part.iter().enumerate() {
+                            let whole = whole[place(at)];
+                            assert!(*value == whole, "{terms} {m}x{n} {layout}: {value} {whole}");
+                        }
+                    }
+                }
             }
         }
+    }
+
+    #[test]
+    fn parts_of_products_have_the_bits_of_the_whole() {
+        parts_are_as_the_whole::<f32>();
+        parts_are_as_the_whole::<f64>();
     }
 
     #[test]
     #[should_panic(expected = "fits its slice")]
     fn a_result_that_is_too_small_is_refused() {
         multiply(
-            Order::Free,
             Into::Replace,
             (&mut [0.0_f32; 3], Form::new(2, 2)),
             (&[0.0; 4], Form::new(2, 2)),

@@ -1,5 +1,9 @@
 //! Work on the samples of a batch, spread over the threads that a run may use.
 
+use std::ops::Range;
+
+use crate::tree::Tree;
+
 /// Splits `outputs` into samples of `size` numbers and gives each thread some whole samples: the index of the first, and
 /// their part. One thread means a plain call.
 pub(crate) fn samples<T: Send>(
@@ -22,36 +26,38 @@ pub(crate) fn samples<T: Send>(
     });
 }
 
-/// Sums over the samples of a batch: each thread adds up some of them in `length` numbers of its own, and these are
-/// added to `total` in order.
+/// Sums over some samples of a batch in the order of a tree: each thread adds the terms of some of them to its own.
 pub(crate) fn sums<T: crate::Number>(
     threads: usize,
-    count: usize,
-    total: &mut [T],
-    work: impl Fn(std::ops::Range<usize>, &mut [T]) + Sync,
-) {
-    let threads = threads.clamp(1, count.max(1));
+    samples: Range<usize>,
+    length: usize,
+    work: impl Fn(Range<usize>, &mut Tree<T>) + Sync,
+) -> Tree<T> {
+    let mut total = Tree::new(length);
+    let threads = threads.clamp(1, samples.len().max(1));
     if threads == 1 {
-        return work(0..count, total);
+        work(samples, &mut total);
+        return total;
     }
-    let each = count.div_ceil(threads);
-    let parts: Vec<Vec<T>> = std::thread::scope(|scope| {
-        let started: Vec<_> = (0..count)
+    let each = samples.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let started: Vec<_> = samples
+            .clone()
             .step_by(each)
             .map(|first| {
-                let (work, length) = (&work, total.len());
+                let (work, end) = (&work, samples.end);
                 scope.spawn(move || {
-                    let mut part = vec![T::ZERO; length];
-                    work(first..(first + each).min(count), &mut part);
+                    let mut part = Tree::new(length);
+                    work(first..(first + each).min(end), &mut part);
                     part
                 })
             })
             .collect();
-        started.into_iter().map(|thread| thread.join().expect("a thread of the engine ended well")).collect()
+        for thread in started {
+            total.append(thread.join().expect("a thread of the engine ended well"));
+        }
     });
-    for part in parts {
-        total.iter_mut().zip(part).for_each(|(total, part)| *total += part);
-    }
+    total
 }
 
 #[cfg(test)]
@@ -68,9 +74,10 @@ mod tests {
                 }
             });
             assert_eq!(outputs, [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5]);
-            let mut total = [1.0_f64];
-            sums(threads, 5, &mut total, |range, total| total[0] += range.sum::<usize>() as f64);
-            assert_eq!(total, [11.0]);
+            let total = sums(threads, 2..7, 1, |samples, tree| {
+                samples.for_each(|sample| tree.push(sample, vec![sample as f64]));
+            });
+            assert_eq!(total.total(), [20.0]);
         }
     }
 }

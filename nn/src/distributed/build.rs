@@ -4,14 +4,15 @@ use unisono::Result;
 
 use super::arrangement::Mode;
 use super::company::Company;
+use super::convolution::ConvolutionPart;
 use super::divided::{Divided, Gathered};
 use super::halos::Halos;
 use super::held::Held;
-use super::tower::{Idle, Tower};
+use super::tower::{Crossing, Idle, Tower};
 use crate::experiment::{Experiment, LayerKind, LayerSpec};
 use crate::layers::{
     Activation, ActivationLayer, BatchNorm, Convolution, CrossMapResponse, Dropout, FullyConnected, Layer,
-    LocalContrast, LocalFilter, Pool, Pooling, Reach,
+    LocalContrast, LocalFilter, Pool, Pooling, Reach, overlaps,
 };
 use crate::models::Network;
 use crate::number::Number;
@@ -28,6 +29,8 @@ pub(crate) struct Built<T> {
 struct Builder<'a, T> {
     company: &'a Company,
     seed: u64,
+    /// Whether all results have the same bits as those of one process.
+    exact: bool,
     layers: Vec<Box<dyn Layer<T>>>,
     held: Vec<Held>,
 }
@@ -56,7 +59,8 @@ pub(crate) fn build<T: Number>(
         return Err(own.place.error(&what, expected, "a layer of a program's own", "remove `deterministic`"));
     }
     let input = input(company, shape);
-    let mut builder = Builder { company, seed: experiment.seed, layers: Vec::new(), held: Vec::new() };
+    let (seed, exact) = (experiment.seed, experiment.deterministic);
+    let mut builder = Builder { company, seed, exact, layers: Vec::new(), held: Vec::new() };
     let mut held = input;
     for (spec, output) in experiment.layers.iter().zip(&shapes[1..]) {
         held = builder.layer(spec, held, *output)?;
@@ -157,16 +161,21 @@ impl<T: Number> Builder<'_, T> {
             return self
                 .push(FullyConnected::new(spec.name.clone(), input, weights, bias), Held::Whole(output));
         }
+        // A patch is not made of whole parts of a layer's inputs, whose products are added up in a fixed order.
+        let held = match held {
+            Held::Patch(_) if self.exact => self.gather(&spec.name, held),
+            _ => held,
+        };
+        let size = input.size();
+        let range = company.slice(size);
         let (kept, slice) = match held {
-            Held::Whole(shape) => {
-                let range = company.slice(shape.size());
-                (range.clone().collect(), Some((shape.size(), range)))
-            }
+            Held::Whole(_) => (range.clone().collect(), Some((size, range.clone()))),
             _ => (held.indices(company), None),
         };
         let own = Shape::flat(kept.len());
-        let weights = weights.part(Cut { kept, length: input.size(), inner: 1 });
+        let weights = weights.part(Cut { kept, length: size, inner: 1 });
         let inner = FullyConnected::new(spec.name.clone(), own, weights, bias);
+        let inner = if let Held::Patch(_) = held { inner } else { inner.of(size, range) };
         self.push(Divided::new(inner, company.team.clone(), slice), Held::Whole(output))
     }
 
@@ -216,25 +225,26 @@ impl<T: Number> Builder<'_, T> {
         let idle = |input: Shape, weights: Vec<Weight<T>>| -> Box<dyn Layer<T>> {
             let reach = crate::layers::Reach::Place;
             let filters = matches!(spec.kind, LayerKind::Local { .. });
-            let windows = !matches!(spec.kind, LayerKind::Response { .. });
+            let crossing = match &spec.kind {
+                LayerKind::Pooling { window, .. } if !overlaps(*window) => Crossing::Plain,
+                LayerKind::Response { .. } => Crossing::Nothing,
+                _ => Crossing::Overlapping,
+            };
             Box::new(Idle {
                 name: spec.name.clone(),
                 input,
                 output: own_output,
                 reach,
                 weights,
-                windows,
+                crossing,
                 filters,
             })
         };
         let inner: Box<dyn Layer<T>> = match &spec.kind {
             LayerKind::Convolution { maps, window } => {
                 let bias = spec.bias.map(|value| spec.vector("bias", *maps, value, Spread::Everywhere));
-                let seen = padded(window, None);
-                match empty {
-                    true => idle(seen, std::iter::once(weight()).chain(bias).collect()),
-                    false => Box::new(Convolution::new(name, seen, bare(window), weight(), bias)),
-                }
+                let whole = Convolution::new(name, shape, *window, weight(), bias);
+                return self.push(ConvolutionPart::new(whole, company), held);
             }
             LayerKind::Local { window, unit_rows, maps } => {
                 let places = Shape::new(1, output.rows, output.columns);

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use unisono::Group;
-use unisono::halo::Partition;
 
 use super::faults::Faults;
+use super::held::slice;
 use super::sums::Over;
 use crate::layers::{Facts, FullyConnected, Layer, Pass, Reach};
 use crate::number::Number;
@@ -63,8 +63,8 @@ impl<T: Number> Layer<T> for Divided<T> {
         let wanted = input_error.is_some();
         self.inner.bprop(&pass, &self.inputs, outputs, error, wanted.then_some(&mut self.error[..]));
         if let Some(input_error) = input_error {
-            let parts = Partition::balanced(*size, self.team.group.size());
-            let places = |rank: usize| parts.range(rank).collect();
+            let ranks = self.team.group.size();
+            let places = |rank: usize| slice(*size, ranks, rank).collect();
             gather(&self.team.group, &self.team.faults, pass.batch, &self.error, input_error, places);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use unisono::halo::{
@@ -12,7 +13,7 @@ use unisono::{DType, Group, Result};
 use super::company::Company;
 use super::faults::Faults;
 use super::held::Held;
-use crate::layers::{Around, Halo, Pool, Seam};
+use crate::layers::{Around, Halo, Pool};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
@@ -24,12 +25,13 @@ pub(crate) struct Halos {
     windows: [Along; 2],
     edges: Edges,
     faults: Faults,
-    exchanges: BTreeMap<usize, Exchange>,
-    /// The same in pieces of exact sums.
-    seams: Mutex<BTreeMap<usize, Exchange>>,
+    /// By batch, and how many arrays travel together.
+    exchanges: Mutex<BTreeMap<(usize, usize), Exchange>>,
     own: Shape,
     /// The shape of this rank's part with its halo.
     pub(crate) padded: Shape,
+    /// The first row and column that it needs.
+    pub(crate) first: [i64; 2],
     /// Whether every rank has all that it needs, and nothing else.
     pub(crate) is_trivial: bool,
 }
@@ -49,7 +51,34 @@ impl Halos {
             padding: (window.padding[axis], window.padding[axis]),
             ..Along::IDENTITY
         };
-        let windows = [along(0), along(1)];
+        let boundary = match pool {
+            Some(Pool::Max) => Boundary::Constant(f64::NEG_INFINITY),
+            _ => Boundary::Zero,
+        };
+        Halos::of(company, shape, [along(0), along(1)], boundary)
+    }
+
+    /// For errors of the outputs of a window over inputs: all that windows over this rank's part of the inputs found.
+    pub(crate) fn of_errors(company: &Company, inputs: Shape, outputs: Shape, window: Window) -> Halos {
+        let sizes = [(inputs.rows, outputs.rows), (inputs.columns, outputs.columns)];
+        let along = |axis: usize| {
+            let (stride, padding) = (window.stride[axis], window.padding[axis]);
+            // At least a whole stride: so windows over a part begin before it, even if they see nothing of it.
+            let kernel = window.kernel[axis].max(stride);
+            let all = ((sizes[axis].1 - 1) * stride + kernel).saturating_sub(padding);
+            Along {
+                kernel,
+                stride,
+                padding: (padding, all.saturating_sub(sizes[axis].0)),
+                output_padding: sizes[axis].0.saturating_sub(all),
+                transposed: true,
+                ..Along::IDENTITY
+            }
+        };
+        Halos::of(company, outputs, [along(0), along(1)], Boundary::Zero)
+    }
+
+    fn of(company: &Company, shape: Shape, windows: [Along; 2], boundary: Boundary) -> Halos {
         let sizes = [shape.rows, shape.columns];
         let needed = |axis: usize, name: &str| {
             let number = company.grid.axis(name).expect("a halo grid has h and w");
@@ -66,15 +95,14 @@ impl Halos {
                 let (range, inputs) = (range(part), inputs.range(part));
                 (range.start, range.end) == (inputs.start as i64, inputs.end as i64)
             };
-            let range = range(own);
-            ((range.end - range.start) as usize, (0..parts).all(same))
+            (range(own), (0..parts).all(same))
         };
         let ((rows, same_rows), (columns, same_columns)) = (needed(0, "h"), needed(1, "w"));
-        let boundary = match pool {
-            Some(Pool::Max) => Boundary::Constant(f64::NEG_INFINITY),
-            _ => Boundary::Zero,
+        let length = |range: &Range<i64>| (range.end - range.start) as usize;
+        let padded = match length(&rows) * length(&columns) {
+            0 => [0, 0],
+            _ => [length(&rows), length(&columns)],
         };
-        let padded = if rows * columns == 0 { [0, 0] } else { [rows, columns] };
         Halos {
             group: company.team.group.clone(),
             grid: company.grid.clone(),
@@ -82,10 +110,10 @@ impl Halos {
             windows,
             edges: Edges::both(boundary),
             faults: company.faults.clone(),
-            exchanges: BTreeMap::new(),
-            seams: Mutex::default(),
+            exchanges: Mutex::default(),
             own: Held::Patch(shape).own(company),
             padded: Shape::new(shape.maps, padded[0], padded[1]),
+            first: [rows.start, columns.start],
             is_trivial: same_rows && same_columns,
         }
     }
@@ -99,67 +127,53 @@ impl Halos {
         Exchange::new(&self.group, plan, options)
     }
 
-    fn exchange<T: Number>(&mut self, batch: usize) -> Result<&mut Exchange> {
-        if !self.exchanges.contains_key(&batch) {
-            let exchange = self.make(batch, ExchangeOptions::of(T::DTYPE))?;
-            self.exchanges.insert(batch, exchange);
+    /// Works with the exchange of so many arrays of this type at once.
+    fn exchange(
+        &self,
+        batch: usize,
+        fields: usize,
+        dtype: DType,
+        work: impl FnOnce(&mut Exchange) -> Result<()>,
+    ) {
+        // All ranks of a team have the same samples: where one has none, nobody waits.
+        if batch == 0 {
+            return;
         }
-        Ok(self.exchanges.get_mut(&batch).expect("it was just made"))
+        let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+        self.faults.guard(|| match exchanges.entry((batch, fields)) {
+            Entry::Occupied(made) => work(made.into_mut()),
+            Entry::Vacant(free) => {
+                let options = ExchangeOptions { fields, ..ExchangeOptions::of(dtype) };
+                work(free.insert(self.make(batch, options)?))
+            }
+        });
     }
 
     /// Gathers what this rank's outputs need.
-    pub(crate) fn forward<T: Number>(&mut self, batch: usize, part: &[T], padded: &mut Vec<T>) {
+    pub(crate) fn forward<T: Number>(&self, batch: usize, part: &[T], padded: &mut Vec<T>) {
         padded.resize(batch * self.padded.size(), T::ZERO);
-        let faults = self.faults.clone();
-        // All ranks of a team have the same samples: where one has none, nobody waits.
-        if batch > 0 {
-            faults.guard(|| self.exchange::<T>(batch)?.forward(part, padded));
-        }
-    }
-
-    /// Sums errors of padded parts where they belong.
-    pub(crate) fn adjoint<T: Number>(&mut self, batch: usize, padded: &[T], part: &mut [T]) {
-        let faults = self.faults.clone();
-        if batch > 0 {
-            faults.guard(|| self.exchange::<T>(batch)?.adjoint(padded, part));
-        }
+        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.forward(part, padded));
     }
 }
 
 impl<T: Number> Halo<T> for Halos {
-    fn see(&mut self, batch: usize, part: &[T]) -> Vec<T> {
-        self.pad(batch, part)
+    fn see(&self, batch: usize, part: &[T]) -> Vec<T> {
+        let mut padded = Vec::new();
+        self.forward(batch, part, &mut padded);
+        padded
     }
 
-    fn give_back(&mut self, batch: usize, padded: &[T], part: &mut [T]) {
-        self.adjoint(batch, padded, part);
+    fn give_back(&self, batch: usize, padded: &[T], part: &mut [T]) {
+        self.exchange(batch, 1, T::DTYPE, |exchange| exchange.adjoint(padded, part));
     }
 
-    fn seam(&self) -> &dyn Seam {
-        self
-    }
-}
-
-impl Seam for Halos {
-    fn give_back(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let own = self.own.size();
-        let mut parts = vec![vec![0.0; batch * own]; padded.len()];
-        if batch == 0 {
-            return parts;
-        }
-        let mut seams = self.seams.lock().unwrap_or_else(PoisonError::into_inner);
-        self.faults.guard(|| {
-            let seam = match seams.entry(batch) {
-                Entry::Occupied(made) => made.into_mut(),
-                Entry::Vacant(free) => {
-                    let options = ExchangeOptions { fields: padded.len(), ..ExchangeOptions::of(DType::F64) };
-                    free.insert(self.make(batch, options)?)
-                }
-            };
-            let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
-            let mut parts: Vec<&mut [u8]> =
-                parts.iter_mut().map(|field| bytemuck::cast_slice_mut(field)).collect();
-            seam.adjoint_fields(&padded, &mut parts)
+    fn give_back_exactly(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let mut parts = vec![vec![0.0; batch * self.own.size()]; padded.len()];
+        let padded: Vec<&[u8]> = padded.iter().map(|field| bytemuck::cast_slice(field)).collect();
+        let mut fields: Vec<&mut [u8]> =
+            parts.iter_mut().map(|field| bytemuck::cast_slice_mut(field)).collect();
+        self.exchange(batch, padded.len(), DType::F64, |exchange| {
+            exchange.adjoint_fields(&padded, &mut fields)
         });
         parts
     }
@@ -167,8 +181,6 @@ impl Seam for Halos {
 
 impl<T: Number> Around<T> for Halos {
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
-        let mut padded = Vec::new();
-        self.forward(batch, maps, &mut padded);
-        padded
+        self.see(batch, maps)
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use unisono::halo::Partition;
 
 use super::company::Company;
+use crate::layers::parts;
 use crate::shape::Shape;
 
 /// What the ranks of a team hold of numbers of a shape.
@@ -53,9 +54,7 @@ impl Held {
                 };
                 (0..shape.maps).flat_map(|map| rows.clone().flat_map(move |at| row(map, at))).collect()
             }
-            Held::Slice(shape) => {
-                Partition::balanced(shape.size(), company.team.group.size()).range(rank).collect()
-            }
+            Held::Slice(shape) => company.slice_of(shape.size(), rank).collect(),
             Held::Whole(shape) => (0..shape.size()).collect(),
         }
     }
@@ -67,7 +66,8 @@ impl Company {
         self.patch_of(shape, self.team.group.rank())
     }
 
-    fn patch_of(&self, shape: Shape, rank: usize) -> [Range<usize>; 2] {
+    /// The rows and columns of a shape that are a rank's.
+    pub(crate) fn patch_of(&self, shape: Shape, rank: usize) -> [Range<usize>; 2] {
         let along = |name: &str, size: usize| {
             let axis = self.grid.axis(name).ok();
             let (parts, part) =
@@ -79,6 +79,19 @@ impl Company {
 
     /// The part of a vector that is this rank's.
     pub(crate) fn slice(&self, size: usize) -> Range<usize> {
-        Partition::balanced(size, self.team.group.size()).range(self.team.group.rank())
+        self.slice_of(size, self.team.group.rank())
     }
+
+    /// The part of a vector that is a rank's: about as much as the others have, in whole parts of a fully connected layer.
+    pub(crate) fn slice_of(&self, size: usize, rank: usize) -> Range<usize> {
+        slice(size, self.team.group.size(), rank)
+    }
+}
+
+/// What one of some ranks has of a vector.
+pub(crate) fn slice(size: usize, ranks: usize, rank: usize) -> Range<usize> {
+    let parts = parts(size);
+    let own = Partition::balanced(parts.parts(), ranks).range(rank);
+    let start = |part: usize| if part < parts.parts() { parts.range(part).start } else { size };
+    start(own.start)..start(own.end)
 }

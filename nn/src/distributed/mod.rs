@@ -3,6 +3,7 @@
 mod arrangement;
 mod build;
 mod company;
+mod convolution;
 mod divided;
 mod failure;
 mod faults;

@@ -14,6 +14,10 @@ pub(crate) struct Over {
 }
 
 impl<T: Number> Sums<T> for Over {
+    fn place(&self) -> (usize, usize) {
+        (self.group.rank(), self.group.size())
+    }
+
     fn sum(&self, values: &mut [T]) {
         // Every member has as many values, so all leave an empty call out.
         if self.group.size() > 1 && !values.is_empty() {
@@ -29,5 +33,19 @@ impl<T: Number> Sums<T> for Over {
         if self.group.size() > 1 && !values.is_empty() {
             self.faults.guard(|| self.group.all_reduce(values, ReduceOp::Max));
         }
+    }
+
+    fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T> {
+        let mut all = vec![T::ZERO; counts.iter().sum()];
+        if !all.is_empty() {
+            self.faults.guard(|| self.group.all_gather_varied(values, &mut all, counts));
+        }
+        all
+    }
+
+    fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
+        let mut all = vec![0; values.len() * self.group.size()];
+        self.faults.guard(|| self.group.all_gather(values, &mut all));
+        all
     }
 }

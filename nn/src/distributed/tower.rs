@@ -40,7 +40,7 @@ impl<T: Number> Layer<T> for Tower<T> {
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let pass = Pass { sums: &self.sums, ..*pass };
-        let seen = match &mut self.halos {
+        let seen = match &self.halos {
             Some(halos) => {
                 halos.forward(pass.batch, inputs, &mut self.padded);
                 &self.padded[..]
@@ -59,11 +59,11 @@ impl<T: Number> Layer<T> for Tower<T> {
         input_error: Option<&mut [T]>,
     ) {
         let pass = Pass { sums: &self.sums, gradients: &self.gradients, ..*pass };
-        let Some(halos) = &mut self.halos else {
+        let Some(halos) = &self.halos else {
             return self.inner.bprop(&pass, inputs, outputs, error, input_error);
         };
         if pass.exact {
-            let pass = Pass { seam: Some(&*halos), ..pass };
+            let pass = Pass { halo: Some(halos), ..pass };
             return self.inner.bprop(&pass, &self.padded, outputs, error, input_error);
         }
         let wanted = input_error.is_some();
@@ -71,7 +71,7 @@ impl<T: Number> Layer<T> for Tower<T> {
         let padded_error = wanted.then_some(&mut self.padded_error[..]);
         self.inner.bprop(&pass, &self.padded, outputs, error, padded_error);
         if let Some(input_error) = input_error {
-            halos.adjoint(pass.batch, &self.padded_error, input_error);
+            halos.give_back(pass.batch, &self.padded_error, input_error);
         }
     }
 
@@ -88,13 +88,24 @@ impl<T: Number> Layer<T> for Tower<T> {
     }
 
     fn filtering(&mut self) -> Option<Filtering<'_, T>> {
-        let halo = self.halos.as_mut().map(|halos| halos as &mut dyn Halo<T>);
+        let halo = self.halos.as_ref().map(|halos| halos as &dyn Halo<T>);
         Some(Filtering { halo, ..self.inner.filtering()? })
     }
 
     fn after_update(&mut self) {
         self.inner.after_update();
     }
+}
+
+/// How errors of inputs cross the borders of parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    /// They do not.
+    Nothing,
+    /// As they are: there is one for each input.
+    Plain,
+    /// As sums.
+    Overlapping,
 }
 
 /// A layer on a rank that has none of its outputs: it keeps weights that all ranks have, and learns from the others.
@@ -104,8 +115,8 @@ pub(crate) struct Idle<T> {
     pub(crate) output: Shape,
     pub(crate) reach: Reach,
     pub(crate) weights: Vec<Weight<T>>,
-    /// Whether it stands for a layer with a window.
-    pub(crate) windows: bool,
+    /// How errors of its input cross the borders of parts.
+    pub(crate) crossing: Crossing,
     /// Whether it stands for local filters.
     pub(crate) filters: bool,
 }
@@ -118,18 +129,15 @@ impl<T: Number> Layer<T> for Idle<T> {
     fn fprop(&mut self, _: &Pass<'_, T>, _: &[T], _: &mut [T]) {}
 
     fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
-        // The others form exact sums now; this rank adds nothing to them.
-        let nothing = |length: usize| Exact::new(pass, length, [0.0, 1.0]);
-        for weight in &mut self.weights {
-            match pass.exact {
-                true => nothing(weight.values.len()).total(pass.gradients, &mut weight.gradient),
-                false => weight.gradient.fill(T::ZERO),
+        self.weights.iter_mut().for_each(|weight| weight.gradient.fill(T::ZERO));
+        let Some(input_error) = input_error else { return };
+        // The others bring errors here; this rank has none for them.
+        match (self.crossing, pass.halo) {
+            (Crossing::Overlapping, _) if pass.exact => {
+                pass.settle(Exact::new(pass, 0, [0.0, 1.0]), input_error);
             }
-        }
-        match input_error {
-            Some(input_error) if pass.exact && self.windows => pass.settle(nothing(0), input_error),
-            Some(input_error) => input_error.fill(T::ZERO),
-            None => {}
+            (Crossing::Plain, Some(halo)) => halo.give_back(pass.batch, &[], input_error),
+            _ => input_error.fill(T::ZERO),
         }
     }
 

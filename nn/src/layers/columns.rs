@@ -9,22 +9,28 @@ const CACHE: usize = 1 << 19;
 
 /// The columns of one image: a row for each (map, kernel row, kernel column), a column for each output place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Columns {
-    pub(super) input: Shape,
-    pub(super) window: Window,
-    pub(super) outputs: [usize; 2],
+pub(crate) struct Columns {
+    pub(crate) input: Shape,
+    pub(crate) window: Window,
+    pub(crate) outputs: [usize; 2],
     /// The first row of outputs: more than zero in a band of an image.
     first: usize,
 }
 
 impl Columns {
-    pub(super) fn new(input: Shape, window: Window) -> Columns {
+    pub(crate) fn new(input: Shape, window: Window) -> Columns {
         let outputs = window.outputs(input).expect("the window fits the input");
         Columns { input, window, outputs, first: 0 }
     }
 
+    /// With so many outputs, some of which may see nothing of the input: those of a window whose first place begins
+    /// `padding` before the input.
+    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Columns {
+        Columns { input, window, outputs, first: 0 }
+    }
+
     /// The image in bands of output rows, so few that their columns stay in the processor's cache.
-    pub(super) fn bands<T>(self) -> impl Iterator<Item = Columns> {
+    pub(crate) fn bands<T>(self) -> impl Iterator<Item = Columns> {
         self.in_bands((self.length() * size_of::<T>()).div_ceil(CACHE))
     }
 
@@ -40,41 +46,41 @@ impl Columns {
     }
 
     /// The first place of a band among those of its image.
-    pub(super) fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         self.first * self.outputs[1]
     }
 
     /// How many numbers a window sees.
-    pub(super) fn height(&self) -> usize {
+    pub(crate) fn height(&self) -> usize {
         self.input.maps * self.window.area()
     }
 
     /// How many places there are.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.outputs[0] * self.outputs[1]
     }
 
     /// How far rows are apart.
-    pub(super) fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         apart(self.width())
     }
 
     /// How many numbers the columns of an image take.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.height() * self.stride()
     }
 
     /// Calls `each` for every run of places that sees the image along a row: where the run begins in the columns and
-    /// in the image, and its length.
+    /// in the image, and its length. A number of the image is met by one place after the other, in their order.
     fn runs(&self, mut each: impl FnMut(usize, usize, usize)) {
         let [kernel_rows, kernel_columns] = self.window.kernel;
         let [stride, step] = self.window.stride;
         let [above, left] = self.window.padding;
         let [rows, columns] = self.outputs;
-        let mut row_of_columns = 0;
         for map in 0..self.input.maps {
-            for kernel_row in 0..kernel_rows {
-                for kernel_column in 0..kernel_columns {
+            for kernel_row in (0..kernel_rows).rev() {
+                for kernel_column in (0..kernel_columns).rev() {
+                    let row_of_columns = (map * kernel_rows + kernel_row) * kernel_columns + kernel_column;
                     // The output columns that see the image, not its padding.
                     let first = left.saturating_sub(kernel_column).div_ceil(step);
                     let end = (self.input.columns + left).saturating_sub(kernel_column).div_ceil(step);
@@ -88,15 +94,23 @@ impl Columns {
                             + (first * step + kernel_column - left);
                         each(row_of_columns * self.stride() + row * columns + first, image, end - first);
                     }
-                    row_of_columns += 1;
                 }
             }
         }
     }
 
+    /// Whether [`Columns::gather`] leaves some of its columns alone.
+    pub(crate) fn has_gaps(&self) -> bool {
+        let (last, above) = (self.first + self.outputs[0] - 1, self.window.padding[0]);
+        let seen = last * self.window.stride[0] + self.window.kernel[0];
+        let rows = self.first * self.window.stride[0] < above || seen > self.input.rows + above;
+        let planes = self.window.stride == [1, 1] && self.outputs[1] == self.input.columns;
+        rows || (self.window.padding[1] > 0 && !planes)
+    }
+
     /// Fills `columns` from an image. What windows see of the padding is left alone: zero it once, for all images
     /// that the same band is taken of.
-    pub(super) fn gather<T: Number>(&self, image: &[T], columns: &mut [T]) {
+    pub(crate) fn gather<T: Number>(&self, image: &[T], columns: &mut [T]) {
         let step = self.window.stride[1];
         if self.window.stride == [1, 1] && self.outputs[1] == self.input.columns {
             self.gather_planes(image, columns);
@@ -146,7 +160,7 @@ impl Columns {
     }
 
     /// Adds each column to what its window saw: the adjoint of [`Columns::gather`].
-    pub(super) fn scatter<T: Number>(&self, columns: &[T], image: &mut [T]) {
+    pub(crate) fn scatter<T: Number>(&self, columns: &[T], image: &mut [T]) {
         let step = self.window.stride[1];
         if step == 1 {
             self.runs(|from, to, length| {
@@ -162,7 +176,7 @@ impl Columns {
     }
 
     /// The same, exactly.
-    pub(super) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut Exact, first: usize) {
+    pub(crate) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut Exact, first: usize) {
         let step = self.window.stride[1];
         self.runs(|from, to, length| {
             for (index, column) in columns[from..][..length].iter().enumerate() {
@@ -173,7 +187,7 @@ impl Columns {
 }
 
 /// A distance for rows of this width. Rows that are powers of two apart fall on the same few lines of a processor's cache.
-pub(super) fn apart(width: usize) -> usize {
+pub(crate) fn apart(width: usize) -> usize {
     if width.is_multiple_of(64) { width + 16 } else { width }
 }
 

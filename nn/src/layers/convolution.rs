@@ -3,11 +3,11 @@
 use super::columns::Columns;
 use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
 use crate::number::Number;
-use crate::product::{Form, Into, Order, multiply};
+use crate::product::{Form, Into, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
+use crate::tree::Tree;
 use crate::weight::Weight;
 
 /// The bytes of the widest registers.
@@ -17,7 +17,8 @@ const MOVE: usize = 8;
 
 /// Filters that slide over the image. Weights are (output maps, input maps, kernel rows, kernel columns).
 ///
-/// Every rank of a distributed run has all filters; their gradients are sums over the ranks.
+/// Every rank of a distributed run has all filters. Their gradients are sums over the samples of a batch in the order of a
+/// tree, each sample's as a whole.
 #[derive(Debug)]
 pub struct Convolution<T> {
     name: String,
@@ -47,34 +48,51 @@ impl<T: Number> Convolution<T> {
         Convolution { name: name.into(), columns, output, weights, bias }
     }
 
-    /// The convolution that gives the error of the input from that of the output, where it is the cheaper way. The other
-    /// adds up products where windows overlap.
-    fn backward(&self) -> Option<Columns> {
+    /// Whether the error of the input is cheaper as a convolution of that of the output. The other way adds up products
+    /// where windows overlap.
+    pub(crate) fn goes_back_by_convolution(&self) -> bool {
         let Window { kernel, stride, padding } = self.columns.window;
-        let padding = [kernel[0].checked_sub(1 + padding[0])?, kernel[1].checked_sub(1 + padding[1])?];
         let (input, output) = (self.columns.input, self.output);
         // In products for each number of the kernel: one way gathers errors, the other stores and adds up what it found.
         let gathered = input.area() * output.maps * (input.maps + MOVE);
         let summed = output.area() * input.maps * (output.maps + 2 * MOVE);
-        let window = Window { kernel, stride: [1, 1], padding };
-        (stride == [1, 1] && gathered <= summed).then(|| Columns::new(output, window))
+        let fits = padding.iter().zip(kernel).all(|(padding, kernel)| *padding < kernel);
+        fits && stride == [1, 1] && gathered <= summed
     }
 
-    fn error_by_convolution(&self, back: Columns, threads: usize, error: &[T], input_error: &mut [T]) {
-        let (input, taps) = (self.columns.input, self.columns.window.area());
+    /// Its window over whole images.
+    pub(crate) fn columns(&self) -> Columns {
+        self.columns
+    }
+
+    /// The outputs of some images, which may be parts.
+    pub(crate) fn convolve(&self, threads: usize, form: Columns, images: &[T], outputs: &mut [T]) {
+        let bias = self.bias.as_ref().map(|bias| &bias.values[..]);
+        convolve(threads, form, (&self.weights.values, bias), images, (outputs, self.output.maps));
+    }
+
+    /// The error of the input from that of the output, which has around it what `form` needs.
+    pub(crate) fn error_by_convolution(
+        &self,
+        threads: usize,
+        form: Columns,
+        error: &[T],
+        input_error: &mut [T],
+    ) {
+        let (maps, taps) = (self.columns.input.maps, self.columns.window.area());
         // Filters turned around, with inputs and outputs exchanged.
         let mut turned = Vec::with_capacity(self.weights.values.len());
-        for map in 0..input.maps {
+        for map in 0..maps {
             for filter in self.weights.values.chunks(self.columns.height()) {
                 turned.extend(filter[map * taps..(map + 1) * taps].iter().rev());
             }
         }
-        convolve(Order::Free, threads, back, (&turned, None), error, (input_error, input.maps));
+        convolve(threads, form, (&turned, None), error, (input_error, maps));
     }
 
-    /// The error of the input where windows overlap: the products of each place, added up.
-    fn error_by_sums(&self, threads: usize, error: &[T], input_error: &mut [T]) {
-        let (form, maps, area) = (self.columns, self.output.maps, self.output.area());
+    /// The error of the input as the products of each place, added up where windows overlap, place by place.
+    pub(crate) fn error_by_sums(&self, threads: usize, form: Columns, error: &[T], input_error: &mut [T]) {
+        let (maps, area) = (self.output.maps, form.width());
         let (weights, size) = (&self.weights.values, form.input.size());
         threads::samples(threads, input_error, size, |first, input_error| {
             input_error.fill(T::ZERO);
@@ -82,7 +100,6 @@ impl<T: Number> Convolution<T> {
                 let mut columns = vec![T::ZERO; band.length()];
                 for (sample, image) in input_error.chunks_mut(size).enumerate() {
                     multiply(
-                        Order::Free,
                         Into::Replace,
                         (&mut columns, Form::new(form.height(), band.width()).strided(band.stride(), 1)),
                         (weights, Form::new(maps, form.height()).transposed()),
@@ -97,35 +114,60 @@ impl<T: Number> Convolution<T> {
         });
     }
 
-    /// The gradients of filters and bias.
-    fn gradients(&mut self, threads: usize, batch: usize, inputs: &[T], error: &[T]) {
-        let (form, maps, area) = (self.columns, self.output.maps, self.output.area());
-        let (size, height) = (form.input.size(), form.height());
-        // A row for each number that a window sees, a column for each map: so the many columns are read as they lie, and
-        // the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
-        // which sees a one at every place.
-        let lanes = maps.next_multiple_of(REGISTER / size_of::<T>());
-        let mut turned = vec![T::ZERO; (height + 1) * lanes];
-        threads::sums(threads, batch, &mut turned, |samples, turned| {
-            for band in form.bands::<T>() {
-                let mut columns = vec![T::ONE; band.length() + band.stride()];
-                columns[..band.length()].fill(T::ZERO);
-                let mut errors = vec![T::ZERO; band.width() * lanes];
-                for sample in samples.clone() {
-                    band.gather(&inputs[sample * size..][..size], &mut columns[..band.length()]);
-                    let error = &error[sample * maps * area..][..maps * area];
+    /// The gradients of filters and bias from some samples, of which `first` is the number of the first in its batch.
+    ///
+    /// A sum has a row for each number that a window sees, a column for each map: so the many columns are read as they lie,
+    /// and the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
+    /// which sees a one at every place.
+    pub(crate) fn gradients(
+        &self,
+        threads: usize,
+        form: Columns,
+        first: usize,
+        inputs: &[T],
+        error: &[T],
+    ) -> Tree<T> {
+        let (maps, area) = (self.output.maps, form.width());
+        let (size, height, lanes) = (form.input.size(), form.height(), self.lanes());
+        let count = error.len().checked_div(maps * area).unwrap_or(0);
+        threads::sums(threads, first..first + count, (height + 1) * lanes, |samples, tree| {
+            let bands: Vec<Columns> = form.bands::<T>().collect();
+            let room = bands.iter().map(|band| band.length() + band.stride()).max().unwrap_or(0);
+            let widest = bands.iter().map(Columns::width).max().unwrap_or(0);
+            let (mut columns, mut errors) = (vec![T::ZERO; room], vec![T::ZERO; widest * lanes]);
+            for sample in samples {
+                let error = &error[(sample - first) * maps * area..][..maps * area];
+                let image = &inputs[(sample - first) * size..][..size];
+                let mut sum = tree.room();
+                for (index, band) in bands.iter().enumerate() {
+                    let (seen, ones) = columns.split_at_mut(band.length());
+                    if bands.len() > 1 && band.has_gaps() {
+                        seen.fill(T::ZERO);
+                    }
+                    band.gather(image, seen);
+                    ones[..band.stride()].fill(T::ONE);
                     transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
                     multiply(
-                        Order::Free,
-                        Into::Add,
-                        (turned, Form::new(height + 1, lanes)),
+                        if index == 0 { Into::Replace } else { Into::Add },
+                        (&mut sum, Form::new(height + 1, lanes)),
                         (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
                         (&errors, Form::new(band.width(), lanes)),
                     );
                 }
+                tree.push(sample, sum);
             }
-        });
-        let (filters, sums) = turned.split_at(height * lanes);
+        })
+    }
+
+    /// How many columns gradients have.
+    fn lanes(&self) -> usize {
+        self.output.maps.next_multiple_of(REGISTER / size_of::<T>())
+    }
+
+    /// Keeps the sum of gradients.
+    pub(crate) fn keep(&mut self, sum: &[T]) {
+        let (height, maps, lanes) = (self.columns.height(), self.output.maps, self.lanes());
+        let (filters, sums) = sum.split_at(height * lanes);
         transpose((filters, lanes), [height, maps], (&mut self.weights.gradient, height));
         if let Some(bias) = &mut self.bias {
             bias.gradient.copy_from_slice(&sums[..maps]);
@@ -135,7 +177,6 @@ impl<T: Number> Convolution<T> {
 
 /// Filters over images, as products with their columns. Each output map begins with its bias.
 fn convolve<T: Number>(
-    order: Order,
     threads: usize,
     form: Columns,
     (filters, bias): (&[T], Option<&[T]>),
@@ -158,7 +199,6 @@ fn convolve<T: Number>(
                     None => Into::Replace,
                 };
                 multiply(
-                    order,
                     into,
                     (&mut output[start..], Form::new(maps, width).strided(area, 1)),
                     (filters, Form::new(maps, form.height())),
@@ -167,54 +207,6 @@ fn convolve<T: Number>(
             }
         }
     });
-}
-
-impl<T: Number> Convolution<T> {
-    fn bprop_exactly(
-        &mut self,
-        pass: &Pass<'_, T>,
-        inputs: &[T],
-        error: &[T],
-        input_error: Option<&mut [T]>,
-    ) {
-        let (form, maps) = (self.columns, self.output.maps);
-        let (size, area, height) = (form.input.size(), self.output.area(), form.height());
-        let most = largest(error);
-        let mut sums = Exact::new(pass, maps * height, [most, largest(inputs)]);
-        let mut columns = vec![T::ZERO; form.length()];
-        for (image, error) in inputs.chunks(size).zip(error.chunks(maps * area)) {
-            form.gather(image, &mut columns);
-            for (map, error) in error.chunks(area).enumerate() {
-                for (row, seen) in columns.chunks(form.stride()).enumerate() {
-                    sums.add_dot(map * height + row, error, &seen[..area]);
-                }
-            }
-        }
-        sums.total(pass.gradients, &mut self.weights.gradient);
-        if let Some(bias) = &mut self.bias {
-            let mut sums = Exact::new(pass, maps, [most, 1.0]);
-            for (index, map) in error.chunks(area).enumerate() {
-                map.iter().for_each(|error| sums.add(index % maps, error.double()));
-            }
-            sums.total(pass.gradients, &mut bias.gradient);
-        }
-        let Some(input_error) = input_error else { return };
-        let mut all = vec![T::ZERO; pass.batch * form.length()];
-        for (columns, error) in all.chunks_mut(form.length()).zip(error.chunks(maps * area)) {
-            multiply(
-                Order::Fixed,
-                Into::Replace,
-                (columns, Form::new(height, area).strided(form.stride(), 1)),
-                (&self.weights.values, Form::new(maps, height).transposed()),
-                (error, Form::new(maps, area)),
-            );
-        }
-        let mut sums = Exact::new(pass, pass.batch * size, [largest(&all), 1.0]);
-        for (sample, columns) in all.chunks(form.length()).enumerate() {
-            form.scatter_exactly(columns, &mut sums, sample * size);
-        }
-        pass.settle(sums, input_error);
-    }
 }
 
 impl<T: Number> Layer<T> for Convolution<T> {
@@ -228,8 +220,7 @@ impl<T: Number> Layer<T> for Convolution<T> {
     }
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
-        let filters = (&self.weights.values[..], self.bias.as_ref().map(|bias| &bias.values[..]));
-        convolve(pass.order(), pass.threads, self.columns, filters, inputs, (outputs, self.output.maps));
+        self.convolve(pass.threads, self.columns, inputs, outputs);
     }
 
     fn bprop(
@@ -240,15 +231,16 @@ impl<T: Number> Layer<T> for Convolution<T> {
         error: &[T],
         input_error: Option<&mut [T]>,
     ) {
-        if pass.exact {
-            return self.bprop_exactly(pass, inputs, error, input_error);
-        }
-        self.gradients(pass.threads, pass.batch, inputs, error);
+        let sums = self.gradients(pass.threads, self.columns, pass.first, inputs, error);
+        self.keep(&pass.total(sums));
         let Some(input_error) = input_error else { return };
-        match self.backward() {
-            Some(back) => self.error_by_convolution(back, pass.threads, error, input_error),
-            None => self.error_by_sums(pass.threads, error, input_error),
+        if !self.goes_back_by_convolution() {
+            return self.error_by_sums(pass.threads, self.columns, error, input_error);
         }
+        let Window { kernel, padding, .. } = self.columns.window;
+        let padding = [kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1]];
+        let form = Columns::new(self.output, Window { kernel, stride: [1, 1], padding });
+        self.error_by_convolution(pass.threads, form, error, input_error);
     }
 
     fn weights(&mut self) -> Vec<&mut Weight<T>> {

@@ -1,12 +1,27 @@
 //! Fully connected: every output is a weighted sum of all inputs.
 
+use std::ops::Range;
+
+use unisono::halo::Partition;
+
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
 use crate::number::Number;
-use crate::product::{Form, Into, Order, multiply};
+use crate::product::{Form, Into, multiply};
 use crate::shape::Shape;
 use crate::threads;
+use crate::tree::Tree;
 use crate::weight::Weight;
+
+/// In so many parts, at most, the products of a layer are added up.
+const PARTS: usize = 16;
+/// The sums of so many samples at a time stay in the processor's cache.
+const SAMPLES: usize = 32;
+
+/// The parts of the inputs of a layer that has so many. Their products are added up in the order of a tree, so a rank may
+/// have any of them that follow each other.
+pub(crate) fn parts(inputs: usize) -> Partition {
+    Partition::balanced(inputs, PARTS.min(inputs).max(1))
+}
 
 /// y = W·x + b. The weights have a row for each output.
 ///
@@ -19,6 +34,9 @@ pub struct FullyConnected<T> {
     output: Shape,
     weights: Weight<T>,
     bias: Option<Weight<T>>,
+    /// The parts of its inputs, and the number of the first.
+    parts: Vec<Range<usize>>,
+    first: usize,
 }
 
 impl<T: Number> FullyConnected<T> {
@@ -32,7 +50,30 @@ impl<T: Number> FullyConnected<T> {
         let outputs = weights.shape[0];
         assert_eq!(outputs * input.size(), weights.values.len(), "a row of weights for each output");
         assert!(bias.as_ref().is_none_or(|bias| bias.values.len() == outputs));
-        FullyConnected { name: name.into(), input, output: Shape::flat(outputs), weights, bias }
+        let parts = parts(input.size());
+        let parts = (0..parts.parts()).map(|part| parts.range(part)).collect();
+        FullyConnected {
+            name: name.into(),
+            input,
+            output: Shape::flat(outputs),
+            weights,
+            bias,
+            parts,
+            first: 0,
+        }
+    }
+
+    /// The same with some inputs of a larger layer, which are whole parts of them.
+    pub(crate) fn of(self, inputs: usize, own: Range<usize>) -> FullyConnected<T> {
+        let all = parts(inputs);
+        let within = |part: &usize| {
+            let part = all.range(*part);
+            own.start <= part.start && part.end <= own.end && !part.is_empty()
+        };
+        let kept: Vec<usize> = (0..all.parts()).filter(within).collect();
+        let range = |part: &usize| all.range(*part).start - own.start..all.range(*part).end - own.start;
+        let (parts, first) = (kept.iter().map(range).collect(), kept.first().copied().unwrap_or(0));
+        FullyConnected { parts, first, ..self }
     }
 
     fn add_bias(&self, outputs: &mut [T]) {
@@ -43,17 +84,25 @@ impl<T: Number> FullyConnected<T> {
         }
     }
 
-    fn gradients_exactly(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
-        let (width, height, most) = (self.input.size(), self.output.size(), largest(error));
-        let mut sums = Exact::new(pass, width * height, [most, largest(inputs)]);
-        for (at, error) in error.iter().enumerate() {
-            sums.add_scaled(at % height * width, *error, &inputs[at / height * width..][..width]);
-        }
-        sums.total(pass.gradients, &mut self.weights.gradient);
-        if let Some(bias) = &mut self.bias {
-            let mut sums = Exact::new(pass, height, [most, 1.0]);
-            error.iter().enumerate().for_each(|(at, error)| sums.add(at % height, error.double()));
-            sums.total(pass.gradients, &mut bias.gradient);
+    /// Adds the products of some samples to a tree, part by part.
+    fn multiply_parts(&self, inputs: &[T], tree: &mut Tree<T>) {
+        let (width, height) = (self.input.size(), self.output.size());
+        let count = inputs.len() / width.max(1);
+        for (number, part) in self.parts.iter().enumerate() {
+            let mut term = tree.room();
+            multiply(
+                Into::Replace,
+                (&mut term, Form::new(count, height)),
+                (
+                    inputs.get(part.start..).unwrap_or_default(),
+                    Form::new(count, part.len()).strided(width, 1),
+                ),
+                (
+                    &self.weights.values[part.start..],
+                    Form::new(height, part.len()).strided(width, 1).transposed(),
+                ),
+            );
+            tree.push(self.first + number, term);
         }
     }
 }
@@ -65,24 +114,19 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let (width, height) = (self.input.size(), self.output.size());
-        let weights = &self.weights.values;
-        if pass.exact {
-            let mut sums = Exact::new(pass, outputs.len(), [largest(inputs), largest(weights)]);
-            let rows = |at: usize| &weights[at % height * width..][..width];
-            (0..outputs.len())
-                .for_each(|at| sums.add_dot(at, &inputs[at / height * width..][..width], rows(at)));
-            sums.total(pass.sums, outputs);
+        if pass.exact && pass.sums.place().1 > 1 {
+            let mut tree = Tree::new(outputs.len());
+            self.multiply_parts(inputs, &mut tree);
+            outputs.copy_from_slice(&tree.total_over(pass.sums));
             return self.add_bias(outputs);
         }
         threads::samples(pass.threads, outputs, height, |first, outputs| {
-            let count = outputs.len() / height;
-            multiply(
-                Order::Free,
-                Into::Replace,
-                (outputs, Form::new(count, height)),
-                (&inputs[first * width..], Form::new(count, width)),
-                (weights, Form::new(height, width).transposed()),
-            );
+            for (block, outputs) in outputs.chunks_mut(SAMPLES * height).enumerate() {
+                let first = (first + block * SAMPLES) * width;
+                let mut tree = Tree::new(outputs.len());
+                self.multiply_parts(&inputs[first..first + outputs.len() / height * width], &mut tree);
+                outputs.copy_from_slice(&tree.total());
+            }
         });
         pass.sums.sum(outputs);
         self.add_bias(outputs);
@@ -97,37 +141,39 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         input_error: Option<&mut [T]>,
     ) {
         let (width, height) = (self.input.size(), self.output.size());
-        let batch = pass.batch;
-        if pass.exact {
-            self.gradients_exactly(pass, inputs, error);
-        } else if let Some(bias) = &mut self.bias {
-            bias.gradient.fill(T::ZERO);
-            for sample in error.chunks(height) {
-                bias.gradient.iter_mut().zip(sample).for_each(|(gradient, error)| *gradient += *error);
+        if let Some(bias) = &mut self.bias {
+            let mut sums = Tree::new(height);
+            for (sample, error) in error.chunks(height).enumerate() {
+                let mut term = sums.room();
+                term.copy_from_slice(error);
+                sums.push(pass.first + sample, term);
             }
+            bias.gradient.copy_from_slice(&pass.total(sums));
         }
         // Where this rank has no inputs, it has no weights.
         if width == 0 {
             return;
         }
-        // Threads take rows of the weights, so that every element is one sum over the batch.
-        let gradient = if pass.exact { &mut [][..] } else { &mut self.weights.gradient[..] };
-        threads::samples(pass.threads, gradient, width, |first, gradient| {
-            let rows = gradient.len() / width;
-            multiply(
-                Order::Free,
-                Into::Replace,
-                (gradient, Form::new(rows, width)),
-                (&error[first..], Form::new(batch, rows).strided(height, 1).transposed()),
-                (inputs, Form::new(batch, width)),
-            );
+        let samples = [(inputs, width), (error, height)];
+        pass.by_rows(height, &mut self.weights.gradient, samples, |[inputs, errors], rows, gradient| {
+            let batch = inputs.len() / width;
+            // Threads take rows of the weights, so that every element is one sum over the batch.
+            threads::samples(pass.threads, gradient, width, |first, gradient| {
+                let count = gradient.len() / width;
+                let errors = errors.get(rows.start + first..).unwrap_or_default();
+                multiply(
+                    Into::Replace,
+                    (gradient, Form::new(count, width)),
+                    (errors, Form::new(batch, count).strided(height, 1).transposed()),
+                    (inputs, Form::new(batch, width)),
+                );
+            });
         });
         if let Some(input_error) = input_error {
-            let (weights, order) = (&self.weights.values, pass.order());
+            let weights = &self.weights.values;
             threads::samples(pass.threads, input_error, width, |first, input_error| {
                 let count = input_error.len() / width;
                 multiply(
-                    order,
                     Into::Replace,
                     (input_error, Form::new(count, width)),
                     (&error[first * height..], Form::new(count, height)),

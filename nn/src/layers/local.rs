@@ -1,10 +1,10 @@
 //! Local filtering: like convolution, but each place has filters of its own.
 
 use super::columns::Columns;
-use super::{Facts, Layer, Pass, Reach, Seam};
+use super::{Facts, Halo, Layer, Pass, Reach};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
-use crate::product::{Form, Into, Order, multiply};
+use crate::product::{Form, Into, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
@@ -21,28 +21,18 @@ pub struct LocalFilter<T> {
     unit_rows: bool,
 }
 
-/// A part of an image, and the same with what lies around it.
-pub(crate) trait Halo<T> {
-    /// The part of each sample with its halo.
-    fn see(&mut self, batch: usize, part: &[T]) -> Vec<T>;
-    /// The adjoint: what was found for halos goes back to where it belongs and is summed.
-    fn give_back(&mut self, batch: usize, padded: &[T], part: &mut [T]);
-    /// The same for exact sums.
-    fn seam(&self) -> &dyn Seam;
-}
-
 /// Local filters as pretraining sees them: they filter, and reconstruct what they filtered.
 pub struct Filtering<'a, T> {
     /// The filters of this rank; none where it has no places.
     pub(crate) filter: Option<&'a mut LocalFilter<T>>,
     /// What a distributed run needs around its part.
-    pub(crate) halo: Option<&'a mut dyn Halo<T>>,
+    pub(crate) halo: Option<&'a dyn Halo<T>>,
 }
 
 impl<T: Number> Filtering<'_, T> {
     /// What the filters see of a part.
     pub(crate) fn see(&mut self, batch: usize, part: &[T]) -> Vec<T> {
-        match &mut self.halo {
+        match self.halo {
             Some(halo) => halo.see(batch, part),
             None => part.to_vec(),
         }
@@ -51,17 +41,15 @@ impl<T: Number> Filtering<'_, T> {
     /// What outputs of the filters say about the inputs.
     pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) {
         if pass.exact {
-            let seam = self.halo.as_ref().map(|halo| halo.seam());
-            let pass = Pass { seam, ..*pass };
+            let pass = Pass { halo: self.halo, ..*pass };
             return match &self.filter {
                 Some(filter) => filter.reconstruct(&pass, outputs, part),
                 None => pass.settle(Exact::new(&pass, 0, [0.0, 1.0]), part),
             };
         }
         let mut padded = Vec::new();
-        let halo = self.halo.as_deref_mut();
         if let Some(filter) = &self.filter {
-            let images: &mut [T] = match halo.is_some() {
+            let images: &mut [T] = match self.halo.is_some() {
                 true => {
                     padded.resize(pass.batch * filter.columns.input.size(), T::ZERO);
                     &mut padded
@@ -70,7 +58,7 @@ impl<T: Number> Filtering<'_, T> {
             };
             filter.reconstruct(pass, outputs, images);
         }
-        if let Some(halo) = halo {
+        if let Some(halo) = self.halo {
             halo.give_back(pass.batch, &padded, part);
         }
     }
@@ -141,48 +129,27 @@ impl<T: Number> LocalFilter<T> {
 
     /// The gradient of the weights for these inputs and errors of the outputs.
     pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
-        if pass.exact {
-            return self.correlate_exactly(pass, inputs, error);
-        }
         let mut gradient = std::mem::take(&mut self.weights.gradient);
-        gradient.fill(T::ZERO);
-        let (size, height) = (self.columns.input.size(), self.columns.height());
-        let count = inputs.len() / size;
-        threads::sums(pass.threads, count, &mut gradient, |samples, gradient| {
-            if samples.is_empty() {
-                return;
-            }
-            let columns = self.gathered(&inputs[samples.start * size..samples.end * size]);
-            let error = &error[samples.start * self.output.size()..];
-            for place in 0..self.output.area() {
-                multiply(
-                    Order::Free,
-                    Into::Add,
-                    (&mut gradient[place * height..], self.filters()),
-                    (&error[place..], self.outputs(samples.len()).transposed()),
-                    (&columns[place..], self.seen(samples.len())),
-                );
-            }
+        let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
+        let samples = [(inputs, size), (error, self.output.size())];
+        pass.by_rows(self.output.maps, &mut gradient, samples, |[inputs, errors], maps, gradient| {
+            let count = inputs.len() / size;
+            let columns = self.gathered(inputs);
+            threads::samples(pass.threads, gradient, area * height, |first, gradient| {
+                let rows = gradient.len() / (area * height);
+                for place in (0..area).filter(|_| rows > 0) {
+                    let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
+                    let errors_form = Form::new(count, rows).strided(self.output.size(), area);
+                    multiply(
+                        Into::Replace,
+                        (&mut gradient[place * height..], Form::new(rows, height).strided(height * area, 1)),
+                        (errors, errors_form.transposed()),
+                        (columns.get(place..).unwrap_or_default(), self.seen(count)),
+                    );
+                }
+            });
         });
         self.weights.gradient = gradient;
-    }
-
-    fn correlate_exactly(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
-        let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
-        let mut sums = Exact::new(pass, self.weights.values.len(), [largest(error), largest(inputs)]);
-        let mut columns = vec![T::ZERO; self.columns.length()];
-        let mut seen = vec![T::ZERO; height];
-        for (image, error) in inputs.chunks(size).zip(error.chunks(self.output.size())) {
-            self.columns.gather(image, &mut columns);
-            for place in 0..area {
-                let column = columns[place..].iter().step_by(self.columns.stride());
-                seen.iter_mut().zip(column).for_each(|(seen, value)| *seen = *value);
-                for (map, error) in error[place..].iter().step_by(area).enumerate() {
-                    sums.add_scaled((map * area + place) * height, *error, &seen);
-                }
-            }
-        }
-        sums.total(pass.gradients, &mut self.weights.gradient);
     }
 
     /// Its filters.
@@ -202,7 +169,7 @@ impl<T: Number> LocalFilter<T> {
     pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) {
         let (size, length) = (self.columns.input.size(), self.columns.length());
         if pass.exact {
-            let columns = self.spread(pass, outputs, pass.batch);
+            let columns = self.spread(outputs, pass.batch);
             let mut sums = Exact::new(pass, pass.batch * size, [largest(&columns), 1.0]);
             for (sample, columns) in columns.chunks(length).enumerate() {
                 self.columns.scatter_exactly(columns, &mut sums, sample * size);
@@ -210,7 +177,7 @@ impl<T: Number> LocalFilter<T> {
             return pass.settle(sums, images);
         }
         threads::samples(pass.threads, images, size, |first, images| {
-            let columns = self.spread(pass, &outputs[first * self.output.size()..], images.len() / size);
+            let columns = self.spread(&outputs[first * self.output.size()..], images.len() / size);
             images.fill(T::ZERO);
             for (image, columns) in images.chunks_mut(size).zip(columns.chunks(length)) {
                 self.columns.scatter(columns, image);
@@ -219,11 +186,10 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// Each output of some images times its filter, as columns.
-    fn spread(&self, pass: &Pass<'_, T>, outputs: &[T], count: usize) -> Vec<T> {
+    fn spread(&self, outputs: &[T], count: usize) -> Vec<T> {
         let mut columns = vec![T::ZERO; count * self.columns.length()];
         for place in (0..self.output.area()).filter(|_| count > 0) {
             multiply(
-                pass.order(),
                 Into::Replace,
                 (&mut columns[place..], self.seen(count)),
                 (&outputs[place..], self.outputs(count)),
@@ -246,7 +212,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
 
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let (size, height) = (self.columns.input.size(), self.columns.height());
-        let (layer, order) = (&*self, pass.order());
+        let layer = &*self;
         threads::samples(pass.threads, outputs, self.output.size(), |first, outputs| {
             let count = outputs.len() / layer.output.size();
             if count == 0 {
@@ -255,7 +221,6 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
             let columns = layer.gathered(&inputs[first * size..(first + count) * size]);
             for place in 0..layer.output.area() {
                 multiply(
-                    order,
                     Into::Replace,
                     (&mut outputs[place..], layer.outputs(count)),
                     (&columns[place..], layer.seen(count)),

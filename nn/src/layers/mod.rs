@@ -21,20 +21,26 @@ mod transpose;
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};
 pub use batch_norm::BatchNorm;
+pub(crate) use columns::Columns;
 pub(crate) use contrast::Around;
 pub use contrast::LocalContrast;
 pub use convolution::Convolution;
 pub use dropout::Dropout;
 pub use fully_connected::FullyConnected;
-pub(crate) use local::Halo;
+pub(crate) use fully_connected::parts;
 pub use local::{Filtering, LocalFilter};
+pub(crate) use pooling::overlaps;
 pub use pooling::{Pool, Pooling};
 pub use response::CrossMapResponse;
 
+use std::ops::Range;
+
+use unisono::halo::Partition;
+
 use crate::exact::Exact;
 use crate::number::Number;
-use crate::product::Order;
 use crate::shape::{Shape, Window};
+use crate::tree::Tree;
 use crate::weight::Weight;
 
 /// What of its input one output of a layer needs.
@@ -69,28 +75,50 @@ pub struct Facts<'a> {
 
 /// Sums over some ranks.
 pub trait Sums<T>: Sync {
+    /// This rank among them, and how many they are.
+    fn place(&self) -> (usize, usize);
     /// Replaces each number by its sum over the ranks.
     fn sum(&self, values: &mut [T]);
     /// The same in double precision.
     fn add(&self, values: &mut [f64]);
     /// Replaces each number by the largest of all ranks.
     fn largest(&self, values: &mut [f64]);
+    /// The numbers of all ranks, one rank's after the other's; `counts` says how many each has.
+    fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T>;
+    /// The same for whole numbers, of which each rank has as many.
+    fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
 }
 
-/// Where errors of halos go: to the ranks that own what lies there, piece by piece.
-pub trait Seam: Sync {
-    /// For each of several arrays, the sums of everybody's padded parts at this rank's own part.
-    fn give_back(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
+/// A part of an image, and the same with what lies around it.
+pub trait Halo<T>: Sync {
+    /// The part of each sample with its halo.
+    fn see(&self, batch: usize, part: &[T]) -> Vec<T>;
+    /// The adjoint: what was found for halos goes back to where it belongs and is summed.
+    fn give_back(&self, batch: usize, padded: &[T], part: &mut [T]);
+    /// The same for the pieces of exact sums.
+    fn give_back_exactly(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
 }
 
 /// A run of one process: sums are what they are.
 #[derive(Debug, Clone, Copy)]
 pub struct Alone;
 
-impl<T> Sums<T> for Alone {
+impl<T: Number> Sums<T> for Alone {
+    fn place(&self) -> (usize, usize) {
+        (0, 1)
+    }
+
     fn sum(&self, _: &mut [T]) {}
     fn add(&self, _: &mut [f64]) {}
     fn largest(&self, _: &mut [f64]) {}
+
+    fn gather(&self, values: &[T], _: &[usize]) -> Vec<T> {
+        values.to_vec()
+    }
+
+    fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
+        values.to_vec()
+    }
 }
 
 /// What all layers know while a batch passes.
@@ -114,8 +142,8 @@ pub struct Pass<'a, T> {
     pub gradients: &'a dyn Sums<T>,
     /// All ranks.
     pub all: &'a dyn Sums<T>,
-    /// The borders of this rank's part, where errors of its input are to cross them exactly.
-    pub seam: Option<&'a dyn Seam>,
+    /// What lies around this rank's part, where a layer itself is to send errors of its input there.
+    pub halo: Option<&'a dyn Halo<T>>,
 }
 
 impl<T: Number> Pass<'_, T> {
@@ -131,24 +159,50 @@ impl<T: Number> Pass<'_, T> {
             sums: &Alone,
             gradients: &Alone,
             all: &Alone,
-            seam: None,
+            halo: None,
         }
     }
 }
 
 impl<T: Number> Pass<'_, T> {
-    /// How products are added up.
-    pub(crate) fn order(&self) -> Order {
-        if self.exact { Order::Fixed } else { Order::Free }
+    /// Sums over the samples of a batch: of all ranks where a pass is exact, else of this one.
+    pub(crate) fn total(&self, sums: Tree<T>) -> Vec<T> {
+        if self.exact { sums.total_over(self.gradients) } else { sums.total() }
     }
 
     /// Turns exact sums over a padded part into the errors of this rank's own part.
     pub(crate) fn settle(&self, sums: Exact, input_error: &mut [T]) {
-        let sums = match self.seam {
-            Some(seam) => Exact { pieces: seam.give_back(self.batch, &sums.pieces), ..sums },
+        let sums = match self.halo {
+            Some(halo) => Exact { pieces: halo.give_back_exactly(self.batch, &sums.pieces), ..sums },
             None => sums,
         };
         sums.round(input_error);
+    }
+
+    /// The gradient of a weight with this many rows: `work` computes some of them from inputs and errors of samples, each
+    /// with its size. Where a pass is exact, these are all of the batch, and every rank computes rows for the others too.
+    pub(crate) fn by_rows(
+        &self,
+        rows: usize,
+        gradient: &mut [T],
+        samples: [(&[T], usize); 2],
+        work: impl Fn([&[T]; 2], Range<usize>, &mut [T]),
+    ) {
+        let (rank, ranks) = self.gradients.place();
+        if !self.exact || ranks == 1 || gradient.is_empty() {
+            return work(samples.map(|(part, _)| part), 0..rows, gradient);
+        }
+        let batches = self.gradients.gather_whole(&[self.batch as i64]);
+        let [inputs, errors] = samples.map(|(part, size)| {
+            let counts: Vec<usize> = batches.iter().map(|batch| *batch as usize * size).collect();
+            self.gradients.gather(part, &counts)
+        });
+        let (parts, width) = (Partition::balanced(rows, ranks), gradient.len() / rows);
+        let own = parts.range(rank);
+        let mut part = vec![T::ZERO; own.len() * width];
+        work([&inputs, &errors], own, &mut part);
+        let counts: Vec<usize> = (0..ranks).map(|rank| parts.range(rank).len() * width).collect();
+        gradient.copy_from_slice(&self.gradients.gather(&part, &counts));
     }
 }
 

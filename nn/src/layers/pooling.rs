@@ -6,6 +6,11 @@ use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
 
+/// Whether neighbouring windows see the same numbers.
+pub(crate) fn overlaps(window: Window) -> bool {
+    window.kernel.iter().zip(window.stride).any(|(kernel, stride)| *kernel > stride)
+}
+
 /// What becomes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
@@ -208,12 +213,20 @@ impl<T: Number> Layer<T> for Pooling {
     ) {
         let Some(input_error) = input_error else { return };
         let (area, output_area, maps) = (self.input.area(), self.output.area(), self.input.maps);
-        if pass.exact {
+        if pass.exact && overlaps(self.window) {
             return self.errors_exactly(pass, inputs, outputs, error, input_error);
         }
+        let mut padded = Vec::new();
+        let errors = match pass.halo {
+            Some(_) => {
+                padded.resize(pass.batch * self.input.size(), T::ZERO);
+                &mut padded[..]
+            }
+            None => &mut *input_error,
+        };
         let layer = &*self;
-        threads::samples(pass.threads, input_error, self.input.size(), |first, input_error| {
-            for (map, result) in input_error.chunks_mut(area).enumerate() {
+        threads::samples(pass.threads, errors, self.input.size(), |first, errors| {
+            for (map, result) in errors.chunks_mut(area).enumerate() {
                 let map = first * maps + map;
                 let part = map * output_area..(map + 1) * output_area;
                 let error = &error[part.clone()];
@@ -227,5 +240,9 @@ impl<T: Number> Layer<T> for Pooling {
                 }
             }
         });
+        // An error that crosses a border is the only one of its place: windows do not overlap.
+        if let Some(halo) = pass.halo {
+            halo.give_back(pass.batch, &padded, input_error);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! filtering, L2 pooling and local contrast normalisation.
 
 use super::Network;
-use crate::exact::{self, Exact};
+use crate::exact;
 use crate::layers::{Filtering, Layer, Pass};
 use crate::number::Number;
 use crate::rules::Rule;
@@ -83,9 +83,6 @@ impl<T: Number> Pretraining<T> {
                     pass.gradients.sum(&mut filter.weight().gradient);
                 }
                 filter.update_with(rule, epoch);
-            } else if pass.exact {
-                // The others form exact sums now; this rank adds nothing to them.
-                Exact::new(pass, 0, [0.0, 1.0]).total(pass.gradients, &mut []);
             }
         };
         let seen = filtering.see(pass.batch, &inputs);

@@ -1,0 +1,182 @@
+//! A convolution of a tower: this rank's part of the outputs, and its share of what filters learn.
+
+use std::ops::Range;
+
+use unisono::halo::Partition;
+
+use super::company::Company;
+use super::halos::Halos;
+use super::held::Held;
+use super::sums::Over;
+use crate::layers::{Columns, Convolution, Facts, Layer, Pass, Reach};
+use crate::number::Number;
+use crate::shape::{Shape, Window};
+use crate::weight::Weight;
+
+/// How the ranks of a team divide numbers of a shape.
+struct Divided {
+    whole: Shape,
+    own: Shape,
+    /// The rows and columns of every rank.
+    patches: Vec<[Range<usize>; 2]>,
+}
+
+impl Divided {
+    fn new(company: &Company, whole: Shape) -> Divided {
+        let ranks = 0..company.team.group.size();
+        let patches = ranks.map(|rank| company.patch_of(whole, rank)).collect();
+        Divided { whole, own: Held::Patch(whole).own(company), patches }
+    }
+
+    /// From this rank's part of all samples, the whole of some.
+    fn whole<T: Number>(&self, team: &Over, samples: &Partition, part: &[T]) -> Vec<T> {
+        let (rank, maps) = (team.group.rank(), self.whole.maps);
+        let own = samples.range(rank).len();
+        let size = |patch: &[Range<usize>; 2]| maps * patch[0].len() * patch[1].len();
+        let sent: Vec<usize> = samples.sizes().iter().map(|count| count * self.own.size()).collect();
+        let received: Vec<usize> = self.patches.iter().map(|patch| own * size(patch)).collect();
+        let mut parts = vec![T::ZERO; received.iter().sum()];
+        team.faults.guard(|| team.group.all_to_all_varied(part, &sent, &mut parts, &received));
+        let mut whole = vec![T::ZERO; own * self.whole.size()];
+        let mut rest = &parts[..];
+        for [rows, columns] in self.patches.iter().filter(|patch| size(patch) > 0) {
+            for plane in whole.chunks_mut(self.whole.area()) {
+                for row in rows.clone() {
+                    let (values, others) = rest.split_at(columns.len());
+                    plane[row * self.whole.columns..][columns.clone()].copy_from_slice(values);
+                    rest = others;
+                }
+            }
+        }
+        whole
+    }
+}
+
+/// Every rank of a team has all filters, and computes outputs and errors of its own part.
+///
+/// What filters learn from a sample is one sum over all of its places. So that its bits are the same for any number of
+/// ranks, a rank forms it for some samples as a whole.
+pub(crate) struct ConvolutionPart<T> {
+    /// The layer over whole images.
+    filters: Convolution<T>,
+    inputs: Divided,
+    outputs: Divided,
+    /// The windows over this rank's part with its halo; none where it has no outputs.
+    forward: Option<Columns>,
+    /// Those that found something about this rank's part of the inputs; none where it has none.
+    backward: Option<Columns>,
+    seen: Halos,
+    found: Halos,
+    team: Over,
+    gradients: Over,
+    padded: Vec<T>,
+    padded_error: Vec<T>,
+}
+
+impl<T: Number> ConvolutionPart<T> {
+    /// From the layer over whole images.
+    pub(crate) fn new(filters: Convolution<T>, company: &Company) -> ConvolutionPart<T> {
+        let (form, output) = (filters.columns(), filters.output());
+        let window = form.window;
+        let seen = Halos::new(company, form.input, window, None);
+        let found = Halos::of_errors(company, form.input, output, window);
+        let (inputs, outputs) = (Divided::new(company, form.input), Divided::new(company, output));
+        let bare = Window { padding: [0, 0], ..window };
+        let [rows, columns] = company.patch(form.input);
+        // Where windows of this part begin before it.
+        let before = |start: usize, axis: usize| {
+            (start + window.padding[axis]) as i64 - found.first[axis] * window.stride[axis] as i64
+        };
+        let backward = match filters.goes_back_by_convolution() {
+            _ if inputs.own.size() == 0 => None,
+            true => Some(Columns::new(found.padded, Window { stride: [1, 1], ..bare })),
+            false => {
+                let padding = [before(rows.start, 0) as usize, before(columns.start, 1) as usize];
+                let places = [found.padded.rows, found.padded.columns];
+                Some(Columns::with_outputs(inputs.own, Window { padding, ..window }, places))
+            }
+        };
+        ConvolutionPart {
+            forward: (outputs.own.size() > 0).then(|| Columns::new(seen.padded, bare)),
+            backward,
+            filters,
+            inputs,
+            outputs,
+            seen,
+            found,
+            team: company.team.clone(),
+            gradients: company.world.clone(),
+            padded: Vec::new(),
+            padded_error: Vec::new(),
+        }
+    }
+
+    fn learn(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
+        let pass = Pass { gradients: &self.gradients, ..*pass };
+        if pass.exact {
+            let samples = Partition::balanced(pass.batch, self.team.group.size());
+            let inputs = self.inputs.whole(&self.team, &samples, inputs);
+            let error = self.outputs.whole(&self.team, &samples, error);
+            let first = pass.first + samples.range(self.team.group.rank()).start;
+            let sums = self.filters.gradients(pass.threads, self.filters.columns(), first, &inputs, &error);
+            let total = pass.total(sums);
+            return self.filters.keep(&total);
+        }
+        match self.forward {
+            Some(form) => {
+                let seen = if self.seen.is_trivial { inputs } else { &self.padded };
+                let sums = self.filters.gradients(pass.threads, form, pass.first, seen, error);
+                self.filters.keep(&sums.total());
+            }
+            None => {
+                let weights = self.filters.weights().into_iter();
+                weights.for_each(|weight| weight.gradient.fill(T::ZERO));
+            }
+        }
+    }
+}
+
+impl<T: Number> Layer<T> for ConvolutionPart<T> {
+    fn facts(&self) -> Facts<'_> {
+        let reach = Reach::Window(self.filters.columns().window);
+        Facts { name: self.filters.name(), input: self.inputs.own, output: self.outputs.own, reach }
+    }
+
+    fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
+        if !self.seen.is_trivial {
+            self.seen.forward(pass.batch, inputs, &mut self.padded);
+        }
+        if let Some(form) = self.forward {
+            let seen = if self.seen.is_trivial { inputs } else { &self.padded };
+            self.filters.convolve(pass.threads, form, seen, outputs);
+        }
+    }
+
+    fn bprop(
+        &mut self,
+        pass: &Pass<'_, T>,
+        inputs: &[T],
+        _outputs: &[T],
+        error: &[T],
+        input_error: Option<&mut [T]>,
+    ) {
+        self.learn(pass, inputs, error);
+        let Some(input_error) = input_error else { return };
+        let found = match self.found.is_trivial {
+            true => error,
+            false => {
+                self.found.forward(pass.batch, error, &mut self.padded_error);
+                &self.padded_error
+            }
+        };
+        let Some(form) = self.backward else { return };
+        match self.filters.goes_back_by_convolution() {
+            true => self.filters.error_by_convolution(pass.threads, form, found, input_error),
+            false => self.filters.error_by_sums(pass.threads, form, found, input_error),
+        }
+    }
+
+    fn weights(&mut self) -> Vec<&mut Weight<T>> {
+        self.filters.weights()
+    }
+}

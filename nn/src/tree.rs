@@ -1,0 +1,137 @@
+//! Sums in the order of a tree: pairs, pairs of pairs, and so on, whoever adds up which.
+//!
+//! Terms are numbered, and a rank has some that follow each other. It adds up what its own are enough for; what is left,
+//! a few partial sums at most, is added up with those of the others. So the bits of a sum depend on the number of its
+//! terms alone, and neither terms nor partial sums need more than their own precision.
+
+use std::ops::Range;
+
+use crate::layers::Sums;
+use crate::number::Number;
+
+/// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size.
+const MOST: usize = 2 * 2 * 32;
+
+/// Partial sums of terms that are vectors of one length.
+#[derive(Debug, Clone)]
+pub struct Tree<T> {
+    /// Which terms, and their sum. They follow each other, and no two of them make up a larger part of the tree.
+    parts: Vec<(Range<usize>, Vec<T>)>,
+    length: usize,
+    /// Vectors that are free again.
+    spare: Vec<Vec<T>>,
+}
+
+impl<T: Number> Tree<T> {
+    /// No terms of this length.
+    pub(crate) fn new(length: usize) -> Tree<T> {
+        Tree { parts: Vec::new(), length, spare: Vec::new() }
+    }
+
+    /// Memory for a term, with anything in it.
+    pub(crate) fn room(&mut self) -> Vec<T> {
+        self.spare.pop().unwrap_or_else(|| vec![T::ZERO; self.length])
+    }
+
+    /// Adds the term of this number, the one after the last.
+    pub(crate) fn push(&mut self, number: usize, term: Vec<T>) {
+        self.add(number..number + 1, term);
+    }
+
+    /// Adds what another tree knows, whose terms come after all that are here.
+    pub(crate) fn append(&mut self, other: Tree<T>) {
+        other.parts.into_iter().for_each(|(terms, sum)| self.add(terms, sum));
+    }
+
+    fn add(&mut self, mut terms: Range<usize>, mut sum: Vec<T>) {
+        debug_assert_eq!(sum.len(), self.length);
+        while let Some((before, _)) = self.parts.last()
+            && before.len() == terms.len()
+            && before.end == terms.start
+            && before.start.is_multiple_of(2 * terms.len())
+        {
+            let (before, other) = self.parts.pop().expect("there is a last one");
+            sum.iter_mut().zip(&other).for_each(|(sum, other)| *sum = *other + *sum);
+            self.spare.push(other);
+            terms.start = before.start;
+        }
+        self.parts.push((terms, sum));
+    }
+
+    /// The sum of all terms; zeros where there are none.
+    pub(crate) fn total(mut self) -> Vec<T> {
+        let Some((_, mut total)) = self.parts.pop() else { return vec![T::ZERO; self.length] };
+        while let Some((_, part)) = self.parts.pop() {
+            total.iter_mut().zip(&part).for_each(|(total, part)| *total = *part + *total);
+        }
+        total
+    }
+
+    /// The sum of the terms of all ranks.
+    pub(crate) fn total_over(self, over: &dyn Sums<T>) -> Vec<T> {
+        let (_, ranks) = over.place();
+        if ranks == 1 {
+            return self.total();
+        }
+        let (mut terms, sums) = self.flat();
+        // A rank has at most two partial sums of each size.
+        terms.resize(MOST, 0);
+        let terms = over.gather_whole(&terms);
+        let count = |terms: &[i64]| terms.chunks_exact(2).filter(|terms| terms[0] < terms[1]).count();
+        let counts: Vec<usize> = terms.chunks_exact(MOST).map(|terms| count(terms) * self.length).collect();
+        Tree::of_flat(self.length, &terms, &over.gather(&sums, &counts)).total()
+    }
+
+    /// The partial sums as plain numbers: which terms each is of, and all of them one after the other.
+    pub(crate) fn flat(&self) -> (Vec<i64>, Vec<T>) {
+        let terms = self.parts.iter().flat_map(|(terms, _)| [terms.start as i64, terms.end as i64]);
+        (terms.collect(), self.parts.iter().flat_map(|(_, sum)| sum.iter().copied()).collect())
+    }
+
+    /// The tree of everybody's partial sums, in any order.
+    pub(crate) fn of_flat(length: usize, terms: &[i64], sums: &[T]) -> Tree<T> {
+        let terms = terms.chunks_exact(2).map(|terms| terms[0] as usize..terms[1] as usize);
+        let terms = terms.filter(|terms| !terms.is_empty());
+        let sum = |index: usize| sums[index * length..(index + 1) * length].to_vec();
+        let mut parts: Vec<_> = terms.enumerate().map(|(index, terms)| (terms, sum(index))).collect();
+        parts.sort_by_key(|(terms, _)| terms.start);
+        let mut tree = Tree::new(length);
+        parts.into_iter().for_each(|(terms, sum)| tree.add(terms, sum));
+        tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+
+    #[test]
+    fn bits_depend_on_the_number_of_terms_alone() {
+        let stream = Stream::new(8, "tree");
+        let term = |number: usize| -> Vec<f32> {
+            (0..3).map(|at| stream.branch(number as u64).normal(at) as f32).collect()
+        };
+        let part = |terms: Range<usize>| {
+            let mut tree = Tree::new(3);
+            terms.for_each(|number| tree.push(number, term(number)));
+            tree
+        };
+        for count in [0, 1, 2, 3, 7, 8, 100, 128] {
+            let whole = part(0..count).total();
+            let plain = (0..count).map(|number| f64::from(term(number)[1])).sum::<f64>();
+            assert!((f64::from(whole[1]) - plain).abs() < 1e-5);
+            for ranks in [1, 2, 3, 6, 9, 200] {
+                let cut = |rank: usize| rank * count / ranks;
+                let parts = (0..ranks).rev().map(|rank| part(cut(rank)..cut(rank + 1)).flat());
+                let (mut terms, mut sums) = (Vec::new(), Vec::new());
+                parts.for_each(|(more, added)| (terms.extend(more), sums.extend(added)).0);
+                let merged = Tree::of_flat(3, &terms, &sums);
+                assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");
+                let mut appended = part(0..cut(1));
+                (1..ranks).for_each(|rank| appended.append(part(cut(rank)..cut(rank + 1))));
+                assert_eq!(appended.total(), whole);
+            }
+        }
+    }
+}
