@@ -257,7 +257,7 @@ mod tests {
             ("seed=-1", "`seed: 0`"),
             ("model.layers.0.kernel=[9223372036854775807, 2]", "`kernel: [3, 3]`"),
             ("keep=0", "`keep: 2`"),
-            ("deterministic=perhaps", "`deterministic: false`"),
+            ("deterministic=perhaps", "`deterministic: true`"),
             ("data.sample=half", "`sample: 100`"),
             ("data.sample=0", "`sample: 10` for a tenth"),
             ("rule={type: momentum, rate: -1}", "`rate: 0.01`"),

@@ -24,8 +24,9 @@ pub(super) static EXPERIMENT: Object = Object {
         field(
             "deterministic",
             Kind::Flag,
-            Default("false"),
-            "whether all results have the same bits on any number of processes; slower",
+            Optional,
+            "whether all results have the same bits on any number of processes; without it, unless workers share a \
+             table or a layer is a program's own",
         ),
         field("epochs", Kind::Whole(0), Required, "how often the model sees all samples"),
         field("batch_size", Kind::Whole(1), Required, "samples between two updates"),

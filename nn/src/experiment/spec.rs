@@ -334,7 +334,10 @@ impl Experiment {
                 other => return Err(unread(node, "precision", other)),
             },
             threads: whole("threads"),
-            deterministic: key("deterministic").flag().unwrap_or(false),
+            deterministic: node
+                .get("deterministic")
+                .and_then(Node::flag)
+                .unwrap_or_else(|| is_repeatable(node, &specs)),
             epochs: whole("epochs"),
             batch_size: whole("batch_size"),
             source: source(data, extensions)?,
@@ -440,4 +443,10 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         bias,
         rule: rule(own_or_common("rule"))?,
     })
+}
+
+/// Whether nothing in a file stands against the same bits on any number of processes.
+fn is_repeatable(node: &Node, layers: &[LayerSpec]) -> bool {
+    let mode = node.get("distributed").and_then(|node| node.get("type")).and_then(Node::text);
+    mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Own(_)))
 }
