@@ -4,7 +4,7 @@ use unisono::Result;
 
 use super::arrangement::Mode;
 use super::company::Company;
-use super::convolution::ConvolutionPart;
+use super::convolution::{ConvolutionPart, Room};
 use super::divided::{Divided, Gathered};
 use super::halos::Halos;
 use super::held::Held;
@@ -31,6 +31,7 @@ struct Builder<'a, T> {
     seed: u64,
     /// Whether all results have the same bits as those of one process.
     exact: bool,
+    room: Room<T>,
     layers: Vec<Box<dyn Layer<T>>>,
     held: Vec<Held>,
 }
@@ -60,7 +61,8 @@ pub(crate) fn build<T: Number>(
     }
     let input = input(company, shape);
     let (seed, exact) = (experiment.seed, experiment.deterministic);
-    let mut builder = Builder { company, seed, exact, layers: Vec::new(), held: Vec::new() };
+    let mut builder =
+        Builder { company, seed, exact, room: Room::default(), layers: Vec::new(), held: Vec::new() };
     let mut held = input;
     for (spec, output) in experiment.layers.iter().zip(&shapes[1..]) {
         held = builder.layer(spec, held, *output)?;
@@ -244,7 +246,7 @@ impl<T: Number> Builder<'_, T> {
             LayerKind::Convolution { maps, window } => {
                 let bias = spec.bias.map(|value| spec.vector("bias", *maps, value, Spread::Everywhere));
                 let whole = Convolution::new(name, shape, *window, weight(), bias);
-                return self.push(ConvolutionPart::new(whole, company), held);
+                return self.push(ConvolutionPart::new(whole, company, self.room.clone()), held);
             }
             LayerKind::Local { window, unit_rows, maps } => {
                 let places = Shape::new(1, output.rows, output.columns);

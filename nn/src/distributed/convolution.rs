@@ -1,6 +1,7 @@
 //! A convolution of a tower: this rank's part of the outputs, and its share of what filters learn.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono::halo::Partition;
 
@@ -28,19 +29,27 @@ impl Divided {
         Divided { whole, own: Held::Patch(whole).own(company), patches }
     }
 
-    /// From this rank's part of all samples, the whole of some.
-    fn whole<T: Number>(&self, team: &Over, samples: &Partition, part: &[T]) -> Vec<T> {
+    /// From this rank's part of all samples, the whole of some, in `whole`. What arrives for it goes through `parts`.
+    fn gather<T: Number>(
+        &self,
+        team: &Over,
+        samples: &Partition,
+        part: &[T],
+        parts: &mut Vec<T>,
+        whole: &mut Vec<T>,
+    ) -> Range<usize> {
         let (rank, maps) = (team.group.rank(), self.whole.maps);
         let own = samples.range(rank).len();
         let size = |patch: &[Range<usize>; 2]| maps * patch[0].len() * patch[1].len();
         let sent: Vec<usize> = samples.sizes().iter().map(|count| count * self.own.size()).collect();
         let received: Vec<usize> = self.patches.iter().map(|patch| own * size(patch)).collect();
-        let mut parts = vec![T::ZERO; received.iter().sum()];
-        team.faults.guard(|| team.group.all_to_all_varied(part, &sent, &mut parts, &received));
-        let mut whole = vec![T::ZERO; own * self.whole.size()];
-        let mut rest = &parts[..];
+        let length = own * self.whole.size();
+        // To lengthen them again and again would fill them with zeros.
+        [&mut *parts, &mut *whole].into_iter().for_each(|room| room.resize(room.len().max(length), T::ZERO));
+        team.faults.guard(|| team.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
+        let mut rest = &parts[..length];
         for [rows, columns] in self.patches.iter().filter(|patch| size(patch) > 0) {
-            for plane in whole.chunks_mut(self.whole.area()) {
+            for plane in whole[..length].chunks_mut(self.whole.area()) {
                 for row in rows.clone() {
                     let (values, others) = rest.split_at(columns.len());
                     plane[row * self.whole.columns..][columns.clone()].copy_from_slice(values);
@@ -48,7 +57,17 @@ impl Divided {
                 }
             }
         }
-        whole
+        0..length
+    }
+}
+
+/// Memory for whole samples, which all layers of a rank use one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Room<T>(Arc<Mutex<[Vec<T>; 3]>>);
+
+impl<T> Default for Room<T> {
+    fn default() -> Room<T> {
+        Room(Arc::new(Mutex::new([const { Vec::new() }; 3])))
     }
 }
 
@@ -71,11 +90,12 @@ pub(crate) struct ConvolutionPart<T> {
     gradients: Over,
     padded: Vec<T>,
     padded_error: Vec<T>,
+    room: Room<T>,
 }
 
 impl<T: Number> ConvolutionPart<T> {
     /// From the layer over whole images.
-    pub(crate) fn new(filters: Convolution<T>, company: &Company) -> ConvolutionPart<T> {
+    pub(crate) fn new(filters: Convolution<T>, company: &Company, room: Room<T>) -> ConvolutionPart<T> {
         let (form, output) = (filters.columns(), filters.output());
         let window = form.window;
         let seen = Halos::new(company, form.input, window, None);
@@ -108,6 +128,7 @@ impl<T: Number> ConvolutionPart<T> {
             gradients: company.world.clone(),
             padded: Vec::new(),
             padded_error: Vec::new(),
+            room,
         }
     }
 
@@ -115,10 +136,14 @@ impl<T: Number> ConvolutionPart<T> {
         let pass = Pass { gradients: &self.gradients, ..*pass };
         if pass.exact {
             let samples = Partition::balanced(pass.batch, self.team.group.size());
-            let inputs = self.inputs.whole(&self.team, &samples, inputs);
-            let error = self.outputs.whole(&self.team, &samples, error);
+            let mut room = self.room.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let [parts, whole, whole_error] = &mut *room;
+            let seen = self.inputs.gather(&self.team, &samples, inputs, parts, whole);
+            let found = self.outputs.gather(&self.team, &samples, error, parts, whole_error);
             let first = pass.first + samples.range(self.team.group.rank()).start;
-            let sums = self.filters.gradients(pass.threads, self.filters.columns(), first, &inputs, &error);
+            let (form, inputs, error) = (self.filters.columns(), &whole[seen], &whole_error[found]);
+            let sums = self.filters.gradients(pass.threads, form, first, inputs, error);
+            drop(room);
             let total = pass.total(sums);
             return self.filters.keep(&total);
         }
