@@ -16,6 +16,9 @@ from unisono.bench.gpu_figures import NOTE, Figure, device_turns
 from unisono.bench.stack import Stack, network
 from unisono.halo.window import Exchange, Window
 from unisono.torch import spatial
+from unisono.torch.space.strips import WAY
+
+Cases = dict[str, Callable[[], None]]
 
 WAYS = ("first", "beside", "turns")
 """How convolutions on parts wait for halos."""
@@ -28,44 +31,50 @@ def detail(stack: Stack, rounds: int) -> None:
         stack: The networks and their inputs.
         rounds: How often.
     """
-    world = uni.world()
     torch.cuda.empty_cache()
-    cases = {"one": stack.cases(stack.infer)["one"]}
-    cases |= {f"on parts, {way}": _in_way(stack, way) for way in WAYS}
-    cases |= _without_exchange(stack)
-    cases |= _channels_last(stack)
-    times = device_turns(cases, rounds=rounds, group=world, calls=2)
-    pieces = device_turns(_pieces(stack), rounds=rounds, group=world, calls=2)
-    waits = {}
+    ways = {f"on parts, {way}": _in_way(stack, way) for way in WAYS}
+    reference = _figures(stack.cases(stack.infer)["one"], {**ways, **_without_exchange(stack)}, rounds)
     for way in WAYS:
-        waits[way] = _waits(_in_way(stack, way))
+        begin, end, whole = _waits(_in_way(stack, way))
         stack.check(rtol=1e-2, atol=1e-3)
-    layers = _layers(stack)
-    if world.rank:
-        return
-    for name, taken in list(times.items())[1:]:
-        Figure.of(f"  {name}", taken, "PyTorch, one", min(times["one"])).show()
-    for name, taken in pieces.items():
-        Figure.of(f"  {name}", taken, "PyTorch, one", min(times["one"])).show()
-    for way, (begin, end, whole) in waits.items():
         _note(f"{way}: rank 0's host is {begin:.1f} ms in begin and {end:.1f} ms in end, of {whole:.1f} ms")
-    for name, whole, part in layers:
-        _note(f"{name:<50} alone: whole {whole:6.2f} ms, part {part:6.2f} ms, {whole / part:.2f} x")
+    for name, whole, part in _layers(stack):
+        _note(f"{name:<64} alone: whole {whole:6.2f} ms, part {part:6.2f} ms, {whole / part:.2f} x")
+    os.environ.pop(WAY)
+    for cases in (_pieces, _channels_last, _fused, _tried):
+        torch.cuda.empty_cache()
+        try:
+            _figures(reference, cases(stack), rounds)
+        except RuntimeError as error:
+            _note(f"{cases.__name__}: {error}")
+
+
+def _figures(reference: Callable[[], None] | float, cases: Cases, rounds: int) -> float:
+    """Times cases, shows them next to a reference, and gives its seconds."""
+    world = uni.world()
+    first = {} if isinstance(reference, float) else {"one": reference}
+    times = device_turns({**first, **cases}, rounds=rounds, group=world, calls=2)
+    seconds = reference if isinstance(reference, float) else min(times.pop("one"))
+    for name, taken in times.items():
+        if world.rank == 0:
+            Figure.of(f"  {name}", taken, "PyTorch, one", seconds).show()
+    return seconds
 
 
 def _note(words: str) -> None:
-    print(NOTE + "  " + words, flush=True)
+    if uni.world().rank == 0:
+        print(NOTE + "  " + words, flush=True)
 
 
 def _in_way(stack: Stack, way: str) -> Callable[[], None]:
     def run() -> None:
-        os.environ["UNISONO_SPACE_WAY"] = way
+        os.environ[WAY] = way
         stack.infer("parts")
 
     return run
 
 
-def _without_exchange(stack: Stack) -> dict[str, Callable[[], None]]:
+def _without_exchange(stack: Stack) -> Cases:
     """Ranks that compute their rows as if nothing were beyond: what sharing a device costs by itself."""
     world, module, part = uni.world(), stack.modules["parts"], stack.inputs["parts"]
     layers: list[Any] = list(module)
@@ -92,7 +101,33 @@ def _without_exchange(stack: Stack) -> dict[str, Callable[[], None]]:
     }
 
 
-def _channels_last(stack: Stack) -> dict[str, Callable[[], None]]:
+def _tried(stack: Stack) -> Cases:
+    """With PyTorch's search for the quickest kernels."""
+
+    @torch.no_grad()
+    def run(name: str) -> None:
+        if name == "parts" or stack.grid.rank == 0:
+            with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+                stack.modules[name](stack.inputs[name])
+
+    return {"kernels tried, one": lambda: run("one"), "kernels tried, no exchange": lambda: run("parts")}
+
+
+def _fused(stack: Stack) -> Cases:
+    """With bias and ReLU inside of the convolutions' kernels."""
+    layers: list[Any] = [one for one in stack.modules["parts"] if isinstance(one, torch.nn.Conv2d)]
+
+    @torch.no_grad()
+    def run() -> None:
+        x: Any = stack.inputs["parts"]
+        for layer in layers[:-1]:
+            x = torch.cudnn_convolution_relu(x, layer.weight, layer.bias, (1, 1), (1, 1), (1, 1), 1)
+        layers[-1](x)
+
+    return {"ReLU inside, no exchange": run}
+
+
+def _channels_last(stack: Stack) -> Cases:
     """The same with channels next to each other in memory, which is how the device's kernels like them."""
     last: Any = torch.channels_last
     first: Any = stack.modules["one"][0]
@@ -103,13 +138,12 @@ def _channels_last(stack: Stack) -> dict[str, Callable[[], None]]:
     @torch.no_grad()
     def run(name: str) -> None:
         if name == "parts" or stack.grid.rank == 0:
-            os.environ["UNISONO_SPACE_WAY"] = "beside"
             models[name](inputs[name])
 
     return {"channels last, one": lambda: run("one"), "channels last, parts": lambda: run("parts")}
 
 
-def _pieces(stack: Stack) -> dict[str, Callable[[], None]]:
+def _pieces(stack: Stack) -> Cases:
     """What parts have to do besides, alone: the exchanges of a whole inference, and outputs at seams."""
     shape, module = stack.inputs["one"].shape, stack.modules["parts"]
     convolutions = [one for one in module if isinstance(one, torch.nn.Conv2d)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,10 +17,13 @@ import torch
 from unisono.halo import GlobalArray, Window
 from unisono.halo.window import Exchange
 from unisono.torch.space.beside import Beside
-from unisono.torch.space.turns import turn
+from unisono.torch.space.turns import turns_of
 
 WORTHWHILE = 1 << 20
 """From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
+
+WAY = "UNISONO_SPACE_WAY"
+"""The variable of the environment that says how ranks on devices wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,20 @@ def convolved_in_place(
         out = convolve(x, pads)
         _mend(out, _ends(x, under_way, convolve))
         return out
-    if way() == "turns":
-        under_way = _begun(x, seams)
-        with turn(x.device, seams[0].window.input.grid) if seams else nullcontext():
+    beside = Beside(x.device)
+    if way() == "turns" and seams:
+        turns = turns_of(x.device, seams[0].window.input.grid)
+        with beside:
+            under_way = _begun(x, seams)
+        with turns.next():
             out = convolve(x, pads)
-        _mend(out, _ends(x, under_way, convolve))
+        with beside:
+            ends = list(_ends(x, under_way, convolve))
+            beside.join()
+            _mend(out, ends)
+        turns.mark()
         return out
     # The device has the large work before it waits for others, so it never runs out of it.
-    beside = Beside(x.device)
     out = convolve(x, pads)
     if seams:
         with beside:
@@ -159,7 +167,7 @@ def convolved_in_place(
 
 def way() -> str:
     """How ranks on devices wait for each other: "beside", "first" or "turns"."""
-    return os.environ.get("UNISONO_SPACE_WAY", "beside")
+    return os.environ.get(WAY, "beside")
 
 
 def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:

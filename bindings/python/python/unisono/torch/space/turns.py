@@ -1,4 +1,9 @@
-"""Processes that share a device take turns on it, one convolution each, instead of slices of its time."""
+"""Processes that share a device take turns on it, a layer each, instead of slices of its time.
+
+A device that two processes keep busy switches between them every few milliseconds, and each time it saves and
+loads what its multiprocessors hold. Here a process begins a large convolution when the others' work is done.
+This is politeness alone: whoever waits too long goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,60 +11,95 @@ import fcntl
 import os
 import socket
 import tempfile
-import threading
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
 from unisono.halo import Grid
 
-_own = threading.local()
+PATIENCE = 1.0
+"""Seconds after which others' work is not waited for any longer."""
 
 
-@contextmanager
-def turn(device: torch.device, grid: Grid) -> Iterator[None]:
-    """Waits for this process's turn, and ends it when the device has done what it was given inside.
+class Turns:
+    """The processes of a grid that share a device, seen from one of them."""
+
+    def __init__(self, device: torch.device, grid: Grid) -> None:
+        """Tells the others of this process; all ranks do it together.
+
+        Args:
+            device: The device of this rank.
+            grid: The ranks.
+        """
+        event: Any = torch.cuda.Event
+        name = str(torch.cuda.get_device_properties(device).uuid)
+        self._mine: Any = event(interprocess=True)
+        handle = np.frombuffer(self._mine.ipc_handle(), np.int64)
+        place = zlib.crc32(f"{socket.gethostname()} {name}".encode())
+        mine = np.array([place, os.getpid(), *handle], np.int64)
+        everybody = np.asarray(grid.group.all_gather(mine)).reshape(-1, len(mine))
+        others = [one for one in everybody if one[0] == place and one[1] != os.getpid()]
+        self._theirs: list[Any] = [event.from_ipc_handle(device, one[2:].tobytes()) for one in others]
+        self._lock = -1
+        if self._theirs:
+            path = os.path.join(tempfile.gettempdir(), f"unisono-turns-{os.getuid()}-{name}")
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    @contextmanager
+    def next(self) -> Iterator[None]:
+        """Waits until the others' work is done, and says that what is launched inside is this process's.
+
+        Yields:
+            Nothing.
+        """
+        if not self._theirs:
+            yield
+            return
+        # Who holds the lock is next; the system takes it from processes that die.
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            limit = time.monotonic() + PATIENCE
+            while not all(one.query() for one in self._theirs) and time.monotonic() < limit:
+                time.sleep(0)
+            yield
+            self.mark()
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def mark(self) -> None:
+        """Says that the current stream's work so far belongs to this process's turn."""
+        if self._theirs:
+            self._mine.record()
+
+
+def turns_of(device: torch.device, grid: Grid) -> Turns:
+    """The turns on a device; at first use all ranks make them together.
 
     Args:
-        device: The device.
-        grid: The ranks, all of which come here.
+        device: The device of this rank.
+        grid: The ranks.
 
-    Yields:
-        Nothing.
+    Returns:
+        The turns.
     """
-    if not _is_shared(device, grid):
-        yield
-        return
-    lock = _lock(device)
-    # Nobody waits for others while it has the turn; and who dies lets it go.
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        yield
-        torch.cuda.current_stream(device).synchronize()
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)
-
-
-def _name(device: torch.device) -> str:
-    return str(torch.cuda.get_device_properties(device).uuid)
-
-
-def _lock(device: torch.device) -> int:
-    locks: dict[torch.device, int] = vars(_own).setdefault("locks", {})
-    if device not in locks:
-        path = os.path.join(tempfile.gettempdir(), f"unisono-turn-{os.getuid()}-{_name(device)}")
-        locks[device] = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    return locks[device]
-
-
-def _is_shared(device: torch.device, grid: Grid) -> bool:
-    """Whether another process of the grid uses the device: asked once, by all ranks together."""
-    known: dict[torch.device, bool] = vars(grid).setdefault("_shares", {})
+    known: dict[torch.device, Turns] = vars(grid).setdefault("_turns", {})
     if device not in known:
-        place = zlib.crc32(f"{socket.gethostname()} {_name(device)}".encode())
-        everybody = np.asarray(grid.group.all_gather(np.array([place, os.getpid()], np.int64))).reshape(-1, 2)
-        known[device] = len({int(pid) for where, pid in everybody if where == place}) > 1
+        known[device] = Turns(device, grid)
     return known[device]
+
+
+def mark(x: torch.Tensor, grid: Grid) -> None:
+    """Says that what has made a tensor belongs to this process's turn, if it takes turns.
+
+    Args:
+        x: The tensor.
+        grid: The ranks.
+    """
+    known: dict[torch.device, Turns] | None = vars(grid).get("_turns")
+    if known is not None and x.device in known:
+        known[x.device].mark()
