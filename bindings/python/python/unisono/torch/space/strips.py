@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -140,28 +141,19 @@ def convolved_in_place(
     if not x.is_cuda or way() == "first":
         under_way = _begun(x, seams)
         out = convolve(x, pads)
-        _mend(out, _ends(x, under_way, convolve))
-        return out
-    beside = Beside(x.device)
-    if way() == "turns" and seams:
-        turns = turns_of(x.device, seams[0].window.input.grid)
-        with beside:
-            under_way = _begun(x, seams)
-        with turns.next():
-            out = convolve(x, pads)
-        with beside:
-            ends = list(_ends(x, under_way, convolve))
-            beside.join()
-            _mend(out, ends)
-        turns.mark()
+        _mend(out, _ends(x, _arrived(under_way), convolve))
         return out
     # The device has the large work before it waits for others, so it never runs out of it.
-    out = convolve(x, pads)
+    beside = Beside(x.device)
+    with _turn(x, seams):
+        out = convolve(x, pads)
     if seams:
         with beside:
-            ends = list(_ends(x, _begun(x, seams), convolve))
-            beside.join()
-            _mend(out, ends)
+            arrived = _arrived(_begun(x, seams))
+            with _turn(x, seams):
+                ends = list(_ends(x, arrived, convolve))
+                beside.join()
+                _mend(out, ends)
     return out
 
 
@@ -170,16 +162,27 @@ def way() -> str:
     return os.environ.get(WAY, "beside")
 
 
+def _turn(x: torch.Tensor, seams: tuple[Seam, ...]) -> AbstractContextManager[None]:
+    if way() != "turns" or not seams:
+        return nullcontext()
+    return turns_of(x.device, seams[0].window.input.grid).next()
+
+
 def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:
     return [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
 
 
+def _arrived(under_way: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
+    return [(seam, exchange.end()) for seam, exchange in under_way]
+
+
 def _ends(
-    x: torch.Tensor, under_way: list[tuple[Seam, Exchange]], convolve: Callable[[torch.Tensor], torch.Tensor]
+    x: torch.Tensor,
+    arrived: list[tuple[Seam, torch.Tensor]],
+    convolve: Callable[[torch.Tensor], torch.Tensor],
 ) -> Iterator[tuple[int, int, torch.Tensor]]:
     """The outputs at the seams: in which dimension, from which index on, and what they are."""
-    for seam, exchange in under_way:
-        padded = exchange.end()
+    for seam, padded in arrived:
         length, size = 3 * seam.pad, x.shape[seam.dim]
         for wanted, first, at in (
             (seam.before, 0, 0),

@@ -1,4 +1,4 @@
-"""Processes that share a device take turns on it, a layer each, instead of slices of its time.
+"""Processes that share a device take turns on it, some layers each, instead of slices of its time.
 
 A device that two processes keep busy switches between them every few milliseconds, and each time it saves and
 loads what its multiprocessors hold. Here a process begins a large convolution when the others' work is done.
@@ -54,11 +54,14 @@ class Turns:
     def next(self) -> Iterator[None]:
         """Waits until the others' work is done, and says that what is launched inside is this process's.
 
+        As long as it has work on the device, it is still its turn: that ends where it waits for others.
+
         Yields:
             Nothing.
         """
-        if not self._theirs:
+        if not self._theirs or not self._mine.query():
             yield
+            self.mark()
             return
         # Who holds the lock is next; the system takes it from processes that die.
         fcntl.flock(self._lock, fcntl.LOCK_EX)
