@@ -33,7 +33,7 @@ functions! {
         context_push = "cuCtxPushCurrent_v2"(Handle);
         context_pop = "cuCtxPopCurrent_v2"(*mut Handle);
         context_peer = "cuCtxEnablePeerAccess"(Handle, c_uint);
-        stream_create = "cuStreamCreate"(*mut Handle, c_uint);
+        stream_create = "cuStreamCreateWithPriority"(*mut Handle, c_uint, c_int);
         stream_destroy = "cuStreamDestroy_v2"(Handle);
         stream_query = "cuStreamQuery"(Handle);
         stream_synchronize = "cuStreamSynchronize"(Handle);

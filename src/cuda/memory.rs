@@ -53,6 +53,11 @@ impl DeviceMemory {
         self.bytes
     }
 
+    /// The number of the device that they are on.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
     /// All of it, for calls that take spans.
     ///
     /// # Safety

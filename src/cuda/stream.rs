@@ -14,8 +14,15 @@ const NON_BLOCKING: u32 = 1;
 /// An event that measures no time, which is the quick kind.
 const NO_TIMING: u32 = 2;
 
-/// How long a wait looks without pause, and how often it looks afterwards.
+/// Streams without hurry, and those whose kernels come before the waiting blocks of others: the driver takes its most urgent
+/// number for any below.
+const USUAL: i32 = 0;
+const URGENT: i32 = -1000;
+
+/// How long a wait looks without pause; how long it only lets others go first; and how often it looks afterwards. Processes
+/// that share a device get it for some milliseconds each, and a nap makes the next one wait for this one's turn.
 const EAGER: Duration = Duration::from_millis(2);
+const WAKEFUL: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// How often a wait asks whether it shall go on.
@@ -48,11 +55,20 @@ impl Stream {
         Stream::of(device.context)
     }
 
+    /// As [`Stream::new`], for small work that others wait for: its kernels need not queue behind long ones of this process.
+    pub fn urgent(device: &Arc<Device>) -> Result<Stream> {
+        Stream::with_priority(device.context, URGENT)
+    }
+
     pub(super) fn of(context: Context) -> Result<Stream> {
+        Stream::with_priority(context, USUAL)
+    }
+
+    fn with_priority(context: Context, priority: i32) -> Result<Stream> {
         let _entered = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        let code = unsafe { (context.driver.functions.stream_create)(&mut raw, NON_BLOCKING) };
+        let code = unsafe { (context.driver.functions.stream_create)(&mut raw, NON_BLOCKING, priority) };
         context.driver.check(code, "CUDA stream", || "it cannot be made".into())?;
         Ok(Stream { context, raw })
     }
@@ -199,9 +215,10 @@ fn patiently(is_done: impl Fn() -> Result<bool>, until: &dyn Fn() -> Result<()>)
             asked = Instant::now();
             until()?;
         }
-        match started.elapsed() < EAGER {
-            true => std::hint::spin_loop(),
-            false => std::thread::sleep(PAUSE),
+        match started.elapsed() {
+            waited if waited < EAGER => std::hint::spin_loop(),
+            waited if waited < WAKEFUL => std::thread::yield_now(),
+            _ => std::thread::sleep(PAUSE),
         }
     }
     Ok(())

@@ -20,6 +20,9 @@ pub(super) struct Options {
     /// Write the results to this file as JSON too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Say besides where the time of the stack of convolutions goes.
+    #[arg(long)]
+    detail: bool,
 }
 
 pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
@@ -30,6 +33,9 @@ pub(super) fn run(options: &Options, this_program: &[OsString]) -> i32 {
     command.args(["-m", MODULE, "--only", &options.only]);
     if let Some(file) = &options.json {
         command.arg("--json").arg(file);
+    }
+    if options.detail {
+        command.arg("--detail");
     }
     match command.status() {
         Ok(status) => status.code().unwrap_or(1),

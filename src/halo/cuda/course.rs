@@ -6,6 +6,7 @@ use super::super::plan::Parcel;
 use super::draft::Draft;
 use super::passage::{Errand, Passage, patient};
 use super::program::Program;
+use super::together::together;
 use crate::cuda::{Device, DeviceMemory, Span, Stream};
 use crate::error::Result;
 use crate::world::Group;
@@ -46,6 +47,13 @@ pub(super) enum Arrays {
     Within,
 }
 
+impl Streams {
+    /// Neighbours wait for what they do: it goes before the caller's own kernels.
+    pub fn new(device: &Arc<Device>) -> Result<Streams> {
+        Ok(Streams { packing: Stream::urgent(device)?, filling: Stream::urgent(device)? })
+    }
+}
+
 impl Terms {
     fn passage(&self, sends: &[Parcel], receives: &[Parcel], fingerprint: u64) -> Result<Passage> {
         let lanes = self.draft.lanes(sends, receives);
@@ -72,7 +80,7 @@ impl Terms {
         let (draft, plan) = (&self.draft, &self.draft.plan);
         let passage = self.passage(&plan.receives, &plan.sends, !self.fingerprint)?;
         let (own, arrived, bytes) = draft.sums(|lane| passage.arrived(lane));
-        let waiting = Some(DeviceMemory::new(&self.device, bytes)?);
+        let waiting = Some(together(&self.group, DeviceMemory::new(&self.device, bytes))?);
         let pack = draft.pack(&plan.receives, |lane| passage.packed(lane));
         Ok(Course { passage, pack, own, arrived, within: None, waiting })
     }

@@ -7,7 +7,8 @@ use super::course::{Arrays, Course, Streams, Terms};
 use super::draft::Draft;
 use super::job::ARRAYS;
 use super::passage::Errand;
-use crate::cuda::{Device, Span, Stream};
+use super::together::together;
+use crate::cuda::{Device, Span};
 use crate::error::{Error, Result};
 use crate::halo::neighbours::Begun;
 use crate::halo::{ExchangeOptions, Plan};
@@ -49,8 +50,8 @@ impl CudaExchange {
             let error = Error::usage("halo plan", expected, received, "make the grid as large as the group");
             return Err(error.at_rank(group.members()[group.rank()]));
         }
-        let device = Device::get(device).inspect_err(|_| group.skip_call())?;
-        let streams = Streams { packing: Stream::new(&device)?, filling: Stream::new(&device)? };
+        let place = Device::get(device).and_then(|device| Ok((Streams::new(&device)?, device)));
+        let (streams, device) = together(group, place)?;
         let ExchangeOptions { dtype, direct, .. } = options;
         let fingerprint = plan.fingerprint() ^ (fields as u64) << 8 ^ dtype as u64 ^ PLACE;
         let group = group.clone();

@@ -10,5 +10,6 @@ mod piece;
 mod program;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use exchange::CudaExchange;

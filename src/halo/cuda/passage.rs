@@ -11,6 +11,7 @@ use super::super::loads::{Packed, Unpacked};
 use super::super::neighbours::Begun;
 use super::super::wire::{Neighbour, Wire};
 use super::piece::Origin;
+use super::together::together;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
@@ -106,7 +107,7 @@ impl Passage {
         group.all_reduce(&mut most, ReduceOp::Max)?;
         let is_double = most[0] < LARGE;
         let flip = if is_double { bytes } else { 0 };
-        let memory = Arc::new(DeviceMemory::new(device, bytes + flip)?);
+        let memory = Arc::new(together(group, DeviceMemory::new(device, bytes + flip))?);
         remember(&memory);
         // SAFETY: the memory lives as long as this passage, and neighbours read it between its tokens alone.
         let exported = cuda::export(device, &unsafe { memory.span() }).ok();
@@ -147,7 +148,7 @@ impl Passage {
             }
             _ => {
                 let (places, bytes) = self::places(lanes.iter().map(|lane| lane.from));
-                Way::Staged { memory: DeviceMemory::new(device, bytes)?, places }
+                Way::Staged { memory: together(group, DeviceMemory::new(device, bytes))?, places }
             }
         };
         Ok(Passage { lanes, wire, places, memory, is_double, flip, parity: 0, way })
@@ -274,6 +275,9 @@ fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
     }
     if shown.process == cuda::process_number() {
         let memory = recall(shown.start).ok_or_else(nowhere)?;
+        if memory.device() != device.ordinal() {
+            device.reach(&Device::get(memory.device())?.uuid())?;
+        }
         return Ok((Origin::Buffer { address: shown.address, flip: shown.flip }, Held::Own(memory)));
     }
     let (start, mapped) = cuda::open(device, shown.process, &shown.exported)?;

@@ -13,7 +13,7 @@ from compare import alone, apart, check
 from networks import Decoder, ResNet18, UNet
 
 import unisono as uni
-from unisono.torch import RegionDataset, halo_exchange, verify
+from unisono.torch import Part, RegionDataset, halo_exchange, verify
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -71,6 +71,28 @@ def others(axes):
     assert torch.equal(model(batch).gather().cpu(), samples[:2])
 
 
+def streams(axes):
+    """On a stream of one's own, again and again in the same memory: nothing is used before it is there."""
+    grid = uni.Grid(**axes)
+    torch.manual_seed(3)
+    layers = [nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 5, padding=2), nn.ReLU()]
+    module = nn.Sequential(*layers, nn.Conv2d(32, 2, 3, padding=1)).cuda()
+    whole = torch.randn(4, 3, 256, 192).cuda()
+    region = uni.GlobalArray((4, 2, 256, 192), grid).region
+    model, part = uni.torch.spatial(module, grid), Part.of(whole, grid).local.contiguous()
+    side = torch.cuda.Stream()
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        with torch.no_grad():
+            expected = [module(sign * whole)[region] for sign in (1, -1)]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                x = part.contiguous(memory_format=memory_format)
+                found = [model((1 - 2 * (turn % 2)) * x).local for turn in range(12)]
+            torch.cuda.current_stream().wait_stream(side)
+        for turn, one in enumerate(found):
+            torch.testing.assert_close(one, expected[turn % 2], rtol=1e-5, atol=1e-5)
+
+
 def threads():
     """Ranks that are threads, each of which computes its own way back."""
     for name, (make, shape) in NETWORKS.items():
@@ -96,5 +118,6 @@ if __name__ == "__main__":
     for axes in [{"h": world.size, "w": 1}, {"h": 2, "w": world.size // 2}][: world.size // 2]:
         networks(axes)
         others(axes)
+        streams(axes)
     if world.rank == 0:
         print(f"networks on {world.size} ranks")

@@ -1,10 +1,14 @@
 """Convolutions whose seams are computed apart: as large parts have them, here forced upon small ones."""
 
+import copy
+
 import pytest
 import torch
 from compare import compare
 from torch import nn
 
+import unisono as uni
+from unisono.torch import Part, spatial
 from unisono.torch.space import convolution, strips
 
 GRIDS = {1: [{"w": 2}, {"w": 3}], 2: [{"h": 3}, {"h": 2, "w": 2}, {"h": 2, "w": 3}], 3: [{"d": 2, "w": 2}]}
@@ -57,3 +61,24 @@ def test_large_parts_alone_take_this_way(calls, side, large):
     module = nn.Conv2d(4, 1, 3, padding=1).double()
     compare(module, torch.rand(1, 4, side, side, dtype=torch.float64), [{"h": 2}], 1e-10)
     assert bool(calls) == large
+
+
+def test_channels_stay_next_to_each_other(forced):
+    last = torch.channels_last
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 5, padding=2)).double()
+    module = module.to(memory_format=last)
+    whole = torch.rand(2, 3, 27, 22, dtype=torch.float64).contiguous(memory_format=last)
+    with torch.no_grad():
+        expected = module(whole)
+
+    def infer(grid):
+        x = Part.of(whole, grid).local.contiguous(memory_format=last)
+        with torch.no_grad():
+            out = spatial(copy.deepcopy(module), grid)(x)
+        assert out.local.is_contiguous(memory_format=last)
+        return out.gather()
+
+    with uni.local_grid(h=2, w=2) as local:
+        for found in local.run(infer):
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    assert forced, "another way was taken"

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from unisono.bench.gpu_figures import MARK
+from unisono.bench.gpu_figures import MARK, NOTE
 
 
 @dataclass
@@ -21,15 +21,12 @@ class Part:
     module: str
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
+    has_detail: bool = False
+    """Whether it can say where its time goes."""
 
 
 def _by(path: str) -> Part:
     return Part(f"collectives by {path}", "unisono.bench.gpu_collectives", 2, {"UNISONO_CUDA_PATH": path})
-
-
-def _halo(measure: str, ranks: int) -> Part:
-    return Part(f"{measure} in space", "unisono.bench.gpu_halo", ranks, arguments=("--measure", measure))
 
 
 PARTS = [
@@ -37,8 +34,8 @@ PARTS = [
     _by("staged"),
     _by("nccl"),
     Part("tables", "unisono.bench.gpu_tables", 1),
-    _halo("halos", 4),
-    _halo("stack", 2),
+    Part("halos in space", "unisono.bench.gpu_halo", 4),
+    Part("stack in space", "unisono.bench.gpu_stack", 2, has_detail=True),
 ]
 """What is measured, one job after the other."""
 
@@ -46,18 +43,21 @@ LIMIT = 300.0
 """Seconds that a job may take."""
 
 
-def measure(part: Part) -> tuple[list[dict[str, Any]], str]:
-    """Runs a job; gives its figures, and what it said where it failed."""
+def measure(part: Part, in_detail: bool) -> tuple[list[dict[str, Any]], list[str], str]:
+    """Runs a job; gives its figures and notes, and what it said where it failed."""
     launcher = [sys.executable, "-m", "unisono", "run", "-n", str(part.ranks), "--"]
-    command = [*launcher, sys.executable, "-m", part.module, *part.arguments]
+    arguments = ["--detail"] if in_detail and part.has_detail else []
+    command = [*launcher, sys.executable, "-m", part.module, *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **part.environment}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return [], f"it did not end within {LIMIT:.0f} s"
+        return [], [], f"it did not end within {LIMIT:.0f} s"
     lines = done.stdout.splitlines()
     figures = [json.loads(line.partition(MARK)[2]) for line in lines if MARK in line]
-    return figures, "" if done.returncode == 0 else "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+    notes = [line.partition(NOTE)[2] for line in lines if NOTE in line]
+    complaint = "" if done.returncode == 0 else "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+    return figures, notes, complaint
 
 
 def show(figures: list[dict[str, Any]]) -> None:
@@ -86,6 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="unisono bench gpu")
     parser.add_argument("--json", help="write the results to this file too")
     parser.add_argument("--only", default="", help="parts whose names contain this")
+    parser.add_argument("--detail", action="store_true", help="say besides where the time of a part goes")
     options = parser.parse_args()
     import torch
 
@@ -101,8 +102,9 @@ def main() -> int:
     for part in PARTS:
         if options.only not in part.name:
             continue
-        figures, complaint = measure(part)
+        figures, notes, complaint = measure(part, options.detail)
         show(figures)
+        print(*notes, sep="\n", end="\n" if notes else "", flush=True)
         found += figures
         if complaint:
             failed = True

@@ -15,6 +15,9 @@ from unisono.bench.turns import in_turns
 MARK = "figure "
 """How a line that holds a figure begins."""
 
+NOTE = "note "
+"""How a line begins that is shown as it is."""
+
 
 @dataclass
 class Figure:

@@ -1,11 +1,8 @@
-"""Halos in CUDA memory next to what the memory allows, and convolutions on ranks that share a device."""
+"""Halos in CUDA memory next to what the memory allows."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -50,68 +47,12 @@ def halos(shape: tuple[int, ...], width: int) -> None:
     Figure.of(f"halos in place {name}", times["refresh"], "bytes' bound", 4 * received / speed).show()
 
 
-def network(channels: int) -> Any:
-    """Convolutions of a size, with the same weights at every start."""
-    torch.manual_seed(0)
-    nn = torch.nn
-    layers: list[Any] = [nn.Conv2d(3, channels, 3, padding=1), nn.ReLU()]
-    for _ in range(3):
-        layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Conv2d(channels, 1, 3, padding=1)).cuda()
-
-
-def stack(side: int, batch: int, channels: int, rounds: int) -> None:
-    """A stack of convolutions on all ranks, against PyTorch with all of it on one."""
-    from unisono.torch import spatial
-
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    world = uni.world()
-    grid = uni.Grid(h=-1)
-    whole = torch.from_numpy(np.random.default_rng(0).random((batch, 3, side, side), dtype="float32")).cuda()
-    models = {"one": network(channels), "parts": spatial(network(channels), grid)}
-    part = whole[uni.GlobalArray(whole.shape, grid).region].contiguous()
-    inputs = {"one": whole, "parts": part}
-
-    def infer(name: str) -> Any:
-        with torch.no_grad():
-            return models[name](inputs[name])
-
-    def train(name: str) -> None:
-        models[name].zero_grad()
-        models[name](inputs[name]).square().mean().backward()
-
-    def case(work: Callable[[str], Any], name: str) -> Callable[[], None]:
-        def run() -> None:
-            # One rank works while the others wait.
-            if name != "one" or world.rank == 0:
-                work(name)
-
-        return run
-
-    for kind, work in (("convolutions", infer), ("training convolutions", train)):
-        times = device_turns({name: case(work, name) for name in models}, rounds=rounds, group=world, calls=2)
-        if world.rank == 0:
-            title = f"{kind} {side}x{side}, {world.size} ranks"
-            Figure.of(title, times["parts"], "PyTorch, one", min(times["one"]), 1.0).show()
-    torch.testing.assert_close(infer("parts").gather(), infer("one"), rtol=1e-2, atol=1e-3)
-
-
 def main() -> None:
-    """Measures with the arguments of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", choices=["halos", "stack"], default="halos")
-    parser.add_argument("--side", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--channels", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=4)
-    options = parser.parse_args()
+    """Measures."""
     world = uni.init()
     torch.cuda.set_device(world.rank % torch.cuda.device_count())
     began = time.perf_counter()
-    if options.measure == "halos":
-        halos(SHAPE, HALO)
-    else:
-        stack(options.side, options.batch, options.channels, options.rounds)
+    halos(SHAPE, HALO)
     if world.rank == 0:
         print(f"measured for {time.perf_counter() - began:.0f} s", flush=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,45 +90,17 @@ def stack(side: int, seconds: float) -> None:
     """A stack of convolutions on all ranks against the same on one, forward and with gradients."""
     import torch
 
-    from unisono.torch import spatial
+    from unisono.bench.stack import Stack
 
     keep_memory()
-    world = uni.world()
-    grid = uni.Grid(h=-1)
-    whole = torch.from_numpy(np.random.default_rng(0).random((1, 3, side, side), dtype="float32"))
-    modules = {name: network() for name in ("one", "parts", "overlapped")}
-    models = {
-        "one": modules["one"],
-        "parts": spatial(modules["parts"], grid, overlap=False),
-        "overlapped": spatial(modules["overlapped"], grid, overlap=True),
-    }
-    part = whole[uni.GlobalArray(whole.shape, grid).region].contiguous()
-    inputs = {"one": whole, "parts": part, "overlapped": part}
-
-    def infer(name: str) -> Any:
-        with torch.no_grad():
-            return models[name](inputs[name])
-
-    def train(name: str) -> None:
-        models[name].zero_grad()
-        models[name](inputs[name]).square().mean().backward()
-
-    def case(work: Callable[[str], Any], name: str) -> Callable[[], None]:
-        def run() -> None:
-            # One rank works while the others wait.
-            if name != "one" or world.rank == 0:
-                work(name)
-
-        return run
-
-    for group, work in (("stack", infer), ("training", train)):
-        print_turns(group, whole.nbytes, seconds, {name: case(work, name) for name in models})
-    expected = infer("one")
-    train("one")
-    for name in list(models)[1:]:
-        torch.testing.assert_close(infer(name).gather(), expected, rtol=1e-4, atol=1e-5)
-        for mine, ours in zip(modules["one"].parameters(), modules[name].parameters(), strict=True):
-            torch.testing.assert_close(ours.grad, mine.grad, rtol=1e-3, atol=1e-6)
+    one = Stack((1, 3, side, side), CHANNELS, {"parts": False, "overlapped": True})
+    for group, work in (("stack", one.infer), ("training", one.train)):
+        print_turns(group, one.inputs["one"].nbytes, seconds, one.cases(work))
+    one.check(rtol=1e-4, atol=1e-5)
+    one.train("one")
+    for name, module in one.modules.items():
+        for mine, ours in zip(one.modules["one"].parameters(), module.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, mine.grad, rtol=1e-3, atol=1e-6, msg=name)
 
 
 def keep_memory() -> None:
@@ -143,18 +114,6 @@ def keep_memory() -> None:
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
         library.mallopt(-2, 1 << 29)  # M_TOP_PAD
         library.mallopt(-4, 0)  # M_MMAP_MAX
-
-
-def network() -> Any:
-    """Convolutions of a size, with the same weights at every start."""
-    import torch
-
-    torch.manual_seed(0)
-    nn = torch.nn
-    layers: list[Any] = [nn.Conv2d(3, CHANNELS, 3, padding=1), nn.ReLU()]
-    for _ in range(3):
-        layers += [nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Conv2d(CHANNELS, 1, 3, padding=1))
 
 
 def memory(side: int) -> None:

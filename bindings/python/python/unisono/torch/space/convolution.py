@@ -39,7 +39,7 @@ class _Convolution(torch.autograd.Function):
         context.overlaps = overlaps(window.input.grid) or x.is_cuda
         seams = seams_of(window, len(stride)) if is_worthwhile(x, window) else None
         if seams is not None:
-            return convolved_in_place(x.contiguous(), weight, bias, numbers, seams)
+            return convolved_in_place(x, weight, bias, numbers, seams)
         if overlaps(window.input.grid):
             pieces = pieces_of(window, len(stride))
             if pieces is not None:

@@ -8,14 +8,23 @@ nothing were beyond it.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from unisono.halo import GlobalArray, Window
+from unisono.halo.window import Exchange
+from unisono.torch.space.beside import Beside
+from unisono.torch.space.turns import turns_of
 
 WORTHWHILE = 1 << 20
 """From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
+
+WAY = "UNISONO_SPACE_WAY"
+"""The variable of the environment that says how ranks on devices wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -125,24 +134,71 @@ def convolved_in_place(
     stride, dilation, groups = numbers
     zeros = [0] * len(stride)
     pads = [step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True)]
-    under_way = [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
-    out = torch.convolution(x, weight, bias, stride, pads, dilation, False, zeros, groups)
-    for seam, exchange in under_way:
-        padded = exchange.end()
+
+    def convolve(source: torch.Tensor, padding: list[int] = zeros) -> torch.Tensor:
+        return torch.convolution(source, weight, bias, stride, padding, dilation, False, zeros, groups)
+
+    if not x.is_cuda or way() == "first":
+        under_way = _begun(x, seams)
+        out = convolve(x, pads)
+        _mend(out, _ends(x, _arrived(under_way), convolve))
+        return out
+    # The device has the large work before it waits for others, so it never runs out of it.
+    beside = Beside(x.device)
+    with _turn(x, seams):
+        out = convolve(x, pads)
+    if seams:
+        with beside:
+            arrived = _arrived(_begun(x, seams))
+            with _turn(x, seams):
+                ends = list(_ends(x, arrived, convolve))
+                beside.join()
+                _mend(out, ends)
+    return out
+
+
+def way() -> str:
+    """How ranks on devices wait for each other: "beside", "first" or "turns"."""
+    return os.environ.get(WAY, "beside")
+
+
+def _turn(x: torch.Tensor, seams: tuple[Seam, ...]) -> AbstractContextManager[None]:
+    if way() != "turns" or not seams:
+        return nullcontext()
+    return turns_of(x.device, seams[0].window.input.grid).next()
+
+
+def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:
+    return [(seam, seam.window.begin(_strips(x, seam))) for seam in seams]
+
+
+def _arrived(under_way: list[tuple[Seam, Exchange]]) -> list[tuple[Seam, torch.Tensor]]:
+    return [(seam, exchange.end()) for seam, exchange in under_way]
+
+
+def _ends(
+    x: torch.Tensor,
+    arrived: list[tuple[Seam, torch.Tensor]],
+    convolve: Callable[[torch.Tensor], torch.Tensor],
+) -> Iterator[tuple[int, int, torch.Tensor]]:
+    """The outputs at the seams: in which dimension, from which index on, and what they are."""
+    for seam, padded in arrived:
         length, size = 3 * seam.pad, x.shape[seam.dim]
         for wanted, first, at in (
             (seam.before, 0, 0),
             (seam.after, padded.shape[seam.dim] - length, size - seam.pad),
         ):
             if wanted:
-                source = padded.narrow(seam.dim, first, length)
-                made = torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
-                out.narrow(seam.dim, at, seam.pad).copy_(made)
-    return out
+                yield seam.dim, at, convolve(padded.narrow(seam.dim, first, length))
+
+
+def _mend(out: torch.Tensor, ends: Iterable[tuple[int, int, torch.Tensor]]) -> None:
+    for dim, at, made in ends:
+        out.narrow(dim, at, made.shape[dim]).copy_(made)
 
 
 def _strips(x: torch.Tensor, seam: Seam) -> torch.Tensor:
     """What of a part is near its ends."""
     reach = 2 * seam.pad
     ends = x.narrow(seam.dim, 0, reach), x.narrow(seam.dim, x.shape[seam.dim] - reach, reach)
-    return torch.cat(ends, seam.dim)
+    return torch.cat(ends, seam.dim).contiguous()

@@ -1,0 +1,46 @@
+//! What all ranks make for themselves, each on its own device: all have it then, or none goes on.
+
+use std::io;
+
+use crate::error::{Error, Result};
+use crate::memory::ReduceOp;
+use crate::world::Group;
+
+/// What this rank has made. Where another rank has failed, it fails here too, instead of in a wait for that rank.
+pub(super) fn together<T>(group: &Group, made: Result<T>) -> Result<T> {
+    let mut first_failed = [made.as_ref().map_or(group.rank(), |_| group.size()) as i64];
+    // Its own failure says more than that of the meeting.
+    let met = group.all_reduce(&mut first_failed, ReduceOp::Min);
+    let made = made?;
+    met?;
+    match usize::try_from(first_failed[0]) {
+        Ok(member) if member < group.size() => {
+            let what = format!("rank {} has no room or no device for it", group.members()[member]);
+            let cause = io::Error::other("it failed on another rank, and so on all");
+            Err(Error::io("halo plan", what, cause, "see that rank's error"))
+        }
+        _ => Ok(made),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::together;
+    use crate::error::Error;
+    use crate::testing::spawn;
+
+    #[test]
+    fn one_rank_that_fails_is_named_by_all_and_calls_go_on() {
+        spawn(3, |group| {
+            assert_eq!(together(&group, Ok(group.rank())).unwrap(), group.rank());
+            let mine = match group.rank() {
+                1 => Err(Error::internal("a test", "no memory here")),
+                rank => Ok(rank),
+            };
+            let words = together(&group, mine).unwrap_err().to_string();
+            let expected = if group.rank() == 1 { "no memory here" } else { "rank 1 has no room" };
+            assert!(words.contains(expected), "{words}");
+            group.barrier().unwrap();
+        });
+    }
+}
