@@ -21,10 +21,10 @@ help: ## Lists these targets.
 
 demo: .venv/.wheel ## Builds, trains a network on 2 × 2 processes, then in one, and shows that both are equal.
 	@rm -rf runs/demo
-	@echo "digits on 2 x 2 processes, a quarter of every picture each, in double precision"
-	@$(BIN)/unisono train experiments/mnist_convnet.yaml --set precision=f64 --grid h=2,w=2 --out runs/demo/four
+	@echo "digits on 2 x 2 processes, a quarter of every picture each"
+	@$(BIN)/unisono train experiments/mnist_convnet.yaml --grid h=2,w=2 --out runs/demo/four
 	@echo "the same in one process"
-	@$(BIN)/unisono train experiments/mnist_convnet.yaml --set precision=f64 --out runs/demo/one
+	@$(BIN)/unisono train experiments/mnist_convnet.yaml --out runs/demo/one
 	@$(BIN)/unisono compare runs/demo/one runs/demo/four
 	@echo "your own network: docs/guide/experiments.md; your own script: make tour"
 

@@ -92,6 +92,30 @@ model:
     - {type: convolution, maps: 1, kernel: 3, padding: 1}
 ";
 
+/// Convolutions with windows of every sort: wide, strided, with gaps between them, of one place.
+const WINDOWS: &str = "
+name: same
+epochs: 1
+batch_size: 5
+precision: f32
+data: {type: uniform_random, train: 17, test: 3, shape: [2, 23, 37], classes: 3}
+rule: {type: momentum, rate: 0.05}
+model:
+  type: network
+  cost: softmax_cross_entropy
+  layers:
+    - {type: convolution, maps: 20, kernel: 5, padding: 2, activation: rectified}
+    - {type: convolution, maps: 3, kernel: [4, 3], padding: [1, 2], stride: [1, 2], activation: rectified}
+    - {type: convolution, maps: 18, kernel: 1, bias: false, activation: rectified}
+    - {type: convolution, maps: 5, kernel: 3, padding: 1, stride: 2}
+    - {type: pooling, kernel: 2, stride: 1}
+    - {type: convolution, maps: 4, kernel: [2, 1], padding: [1, 0], stride: [1, 2], activation: tanh}
+    - {type: convolution, maps: 3, kernel: [2, 2], stride: [3, 2]}
+    - {type: pooling, kernel: 2}
+    - {type: fully_connected, outputs: 9, activation: rectified}
+    - {type: fully_connected, outputs: 3}
+";
+
 /// All tensors of a checkpoint in double precision.
 fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
     let bytes = std::fs::read(path).expect("it was saved");
@@ -161,9 +185,11 @@ fn assert_same(what: &str, one: &Summary, other: &Summary, distance: f64) {
     }
 }
 
+/// Compares runs whose sums are formed as is fastest on each grid.
 fn compare(name: &str, text: &str, settings: &[&str], grids: &[&str], distance: f64) {
     let folder = Folder::new(name);
-    let settings: Vec<String> = settings.iter().map(|setting| setting.to_string()).collect();
+    let mut settings: Vec<String> = settings.iter().map(|setting| setting.to_string()).collect();
+    settings.push("deterministic=false".into());
     let one = single(text, &settings, &folder.0.join("single"));
     for grid in grids {
         let other = spread(text, &settings, grid, &folder.0.join(grid), false);
@@ -321,10 +347,18 @@ fn assert_bits(name: &str, text: &str, settings: &[&str], grids: &[&str]) {
         assert!(bytes(&one) == bytes(&other), "{name} {grid}: other bits");
         assert_eq!(curve(&one), curve(&other), "{name} {grid}");
     }
+    let threads: Vec<String> = settings.iter().cloned().chain(["threads=3".to_string()]).collect();
+    let threaded = single(text, &threads, &folder.0.join("threads"));
+    assert!(bytes(&one) == bytes(&threaded), "{name}: other bits with threads");
     // The same experiment, up to rounding.
     settings.push("deterministic=false".into());
     let free = single(text, &settings, &folder.0.join("free"));
-    let distance = if settings.iter().any(|setting| setting == "precision=f32") { 1e-4 } else { 1e-9 };
+    let distance =
+        if text.contains("precision: f32") || settings.iter().any(|setting| setting == "precision=f32") {
+            1e-4
+        } else {
+            1e-9
+        };
     assert_same(&format!("{name} without"), &one, &free, distance);
 }
 
@@ -335,6 +369,19 @@ fn runs_have_the_same_bits_on_every_grid() {
     assert_bits("bits", CONVNET, &["precision=f32", "epochs=1"], &grids);
     assert_bits("bits-double", CONVNET, &["epochs=1"], &["h=2,w=3", "data=3,h=1,w=2"]);
     assert_bits("bits-vector", PERCEPTRON, &["precision=f32"], &["v=2", "v=4", "data=3,v=2", "data=9"]);
+    assert_bits(
+        "bits-windows",
+        WINDOWS,
+        &[],
+        &["data=2", "h=1,w=2", "h=2,w=2", "h=2,w=3", "data=2,h=3,w=1", "h=3,w=3", "data=3,h=1,w=3", "data=9"],
+    );
+    // More ranks than samples, and than rows.
+    assert_bits(
+        "bits-few",
+        WINDOWS,
+        &["batch_size=2", "data.train=5"],
+        &["h=2,w=3", "data=3,h=2,w=1", "h=13,w=1"],
+    );
     assert_bits(
         "bits-sparse",
         SPARSE,

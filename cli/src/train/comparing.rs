@@ -41,6 +41,7 @@ fn table(found: &[Comparison], title: &str) -> String {
     let worst = found.iter().map(Comparison::relative).fold(0.0_f64, f64::max);
     let wrong = found.iter().filter(|row| !row.passes()).count();
     let verdict = match wrong {
+        0 if worst == 0.0 => "equal bit for bit".to_string(),
         0 => "equal".to_string(),
         wrong if began_equal(found) => {
             format!("equal in the first batches, then drifted apart: {wrong} differ by more than is allowed")
@@ -73,6 +74,8 @@ mod tests {
             allowed: 1e-5,
         };
         assert_eq!(show(&[row(1e-6)], "h=2,w=2"), 0);
+        assert!(table(&[row(1e-6)], "h=2,w=2").ends_with("5.0e-7: equal\n"));
+        assert!(table(&[row(0.0)], "h=2,w=2").ends_with("0.0e0: equal bit for bit\n"));
         assert_eq!(show(&[row(1e-6), row(1e-3)], "h=2,w=2"), 1);
         let text = table(&[row(1e-6), row(1e-3)], "h=2,w=2");
         assert_eq!(text.lines().filter(|line| line.ends_with("DIFFERENT")).count(), 1, "{text}");

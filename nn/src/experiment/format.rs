@@ -25,7 +25,7 @@ pub(super) static EXPERIMENT: Object = Object {
             "deterministic",
             Kind::Flag,
             Optional,
-            "whether all results have the same bits on any number of processes; without it, unless workers share a \
+            "whether all results have the same bits on any number of processes; they have without this key, unless workers share a \
              table or a layer is a program's own",
         ),
         field("epochs", Kind::Whole(0), Required, "how often the model sees all samples"),
