@@ -52,7 +52,7 @@ pub(super) fn carry_out(
         !pieces.is_empty(),
         folds.iter().map(|(_, from, to)| (kind, from, to)),
     )?;
-    meeting.watch()?;
+    meeting.all_stay()?;
     let launch = || -> Result<()> {
         // SAFETY: every rank lends its buffers until all have met again, and showed them with the lengths that the
         // signature holds; jobs do not overlap.

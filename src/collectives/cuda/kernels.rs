@@ -6,7 +6,8 @@ use crate::cuda::{Argument, Device, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 
-const FOLD: Source = Source { name: "fold.cu", code: include_str!("fold.cu") };
+const FOLD: Source =
+    Source { name: "fold.cu", code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")) };
 const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
 
 /// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.

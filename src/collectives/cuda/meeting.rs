@@ -50,8 +50,13 @@ impl Meeting<'_> {
         self.call.go_on()
     }
 
-    /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: its memory is not to be touched any more, and
-    /// nothing comes from it.
+    /// Fails if a rank has given up on the call: its memory is its own again, and must not be touched any more.
+    pub fn all_stay(&self) -> Result<()> {
+        self.go_on()?;
+        self.group.core.channel.as_ref().map_or(Ok(()), |channel| channel.all_stay(self.call))
+    }
+
+    /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: nothing comes from it.
     pub fn watch(&self) -> Result<()> {
         let (group, core) = (self.group, &self.group.core);
         let lost = |member: usize| match &core.channel {
