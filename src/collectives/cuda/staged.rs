@@ -3,7 +3,13 @@
 //!
 //! Out and in are full at the same time, except while the first window goes out and the last one comes in: so windows are
 //! short. Ranks that share a device take turns with their kernels, and a turn costs as much as several windows: so what
-//! comes in is folded many windows at a time.
+//! comes in is folded many windows at a time. For two ranks:
+//!
+//! ```text
+//! way out   a0 b0 a1 b1 a2 b2 a3 b3 …
+//! way in          b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
+//! kernels                                  a0-3 b0-3
+//! ```
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -167,11 +173,15 @@ impl Pass<'_> {
             }
             Ok(())
         };
-        (0..ahead).try_for_each(|window| show(window, &mut shown))?;
+        show(0, &mut shown)?;
         self.copy_own()?;
         for window in 0..windows {
             for mark in [shown[window % slots].take(), taken[(window + ahead) % slots].take()] {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
+            }
+            if window == 0 {
+                // Not before: ranks that share a device take turns on its way out, and all of them begin with the first.
+                (1..ahead).try_for_each(|window| show(window, &mut shown))?;
             }
             self.meeting.settle()?;
             // The way in has nothing queued for it; the way out has the windows ahead.
