@@ -69,7 +69,8 @@ impl Staging {
         let seat = meeting.group.core.common.seat.as_ref();
         let seat = seat.filter(|_| meeting.group.core.channel.is_some());
         let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
-        let bytes = CUT.slots * CUT.window;
+        let cut = Cut::tried(CUT);
+        let bytes = cut.slots * cut.window;
         let buffer = seat.allocate(bytes + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
         tracing::debug!(rank = session.me, "staging through {bytes} bytes");
@@ -77,7 +78,8 @@ impl Staging {
     }
 
     fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
-        let (device, bytes) = (&session.device, CUT.slots * CUT.window);
+        let cut = Cut::tried(CUT);
+        let (device, bytes) = (&session.device, cut.slots * cut.window);
         let seat =
             meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
@@ -102,11 +104,11 @@ impl Staging {
             slots.push(start.addr() as u64);
         }
         let others = offsets.len().max(2) - 1;
-        let scratch = || DeviceMemory::new(device, others * CUT.batch(others) * CUT.window);
+        let scratch = || DeviceMemory::new(device, others * cut.batch(others) * cut.window);
         Ok(Staging {
             _pinned: pinned,
             slots,
-            cut: CUT,
+            cut,
             scratch: [scratch()?, scratch()?],
             outward: Stream::new(device)?,
             inward: Stream::new(device)?,

@@ -19,6 +19,16 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// For trials: `UNISONO_CUDA_CUT=2048,16,3,32` is KiB of a window, slots, windows ahead, and MiB of room.
+    pub fn tried(usual: Cut) -> Cut {
+        let wish = std::env::var("UNISONO_CUDA_CUT").unwrap_or_default();
+        let numbers: Vec<usize> = wish.split(',').filter_map(|number| number.parse().ok()).collect();
+        match numbers[..] {
+            [window, slots, ahead, room] => Cut { window: window << 10, slots, ahead, room: room << 20 },
+            _ => usual,
+        }
+    }
+
     /// How many windows are folded at once, with data of so many others.
     pub fn batch(&self, others: usize) -> usize {
         (self.room / others.max(1) / self.window).max(1)
