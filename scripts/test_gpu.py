@@ -64,6 +64,15 @@ def tests() -> list[Test]:
         killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
         killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
         found += [late, killed]
+    for ranks, path in ((3, "staged"), (2, "staged"), (1, "staged"), (2, "ipc")):
+        found.append(_by(path, f"large arrays, {ranks} ranks", ranks, "large.py"))
+    for path in ("ipc", "staged"):
+        for part in ("memory", "later"):
+            found.append(_by(path, f"in the background, {part}", 2, "background.py", part))
+    found.append(Test("in the background, a table's lock", 2, ["background.py", "table"]))
+    exhausted = _by("ipc", "no memory for a result", 2, "background.py", "exhausted")
+    exhausted.says = [f"rank {rank}: no call was taken for another" for rank in range(2)]
+    found.append(exhausted)
     for ranks in (4, 2, 1):
         for part in ("updaters", "alike", "checkpoints", "arrays", "mistakes"):
             found.append(Test(f"tables, {part}, {ranks} ranks", ranks, ["tables.py", part]))

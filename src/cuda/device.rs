@@ -34,6 +34,7 @@ pub struct Device {
     bytes: usize,
     pub(super) context: Context,
     stream: Stream,
+    courier: Stream,
     modules: Mutex<HashMap<(&'static str, String), Module>>,
 }
 
@@ -53,6 +54,17 @@ pub(super) fn count(driver: &Driver) -> Result<u32> {
     Ok(count as u32)
 }
 
+/// Which device has this number.
+fn identity(driver: &Driver, ordinal: u32) -> Option<[u8; 16]> {
+    let (mut raw, mut uuid) = (0, [0u8; 16]);
+    // SAFETY: each call writes one result into memory of its size.
+    let found = unsafe {
+        (driver.functions.device_get)(&mut raw, ordinal as c_int) == 0
+            && (driver.functions.device_uuid)(&mut uuid, raw) == 0
+    };
+    found.then_some(uuid)
+}
+
 impl Device {
     /// The device with this number, as CUDA_VISIBLE_DEVICES counts them. There is one for each number in a process.
     pub fn get(ordinal: u32) -> Result<Arc<Device>> {
@@ -69,10 +81,14 @@ impl Device {
 
     /// Lets this device's kernels use the memory of another one of this process (by its identity).
     pub(crate) fn reach(&self, uuid: &[u8; 16]) -> Result<()> {
+        if self.uuid == *uuid {
+            return Ok(());
+        }
         let driver = self.context.driver;
-        let is_other = |ordinal: &u32| Device::get(*ordinal).is_ok_and(|device| device.uuid == *uuid);
-        let other = (0..count(driver)?).find(is_other).map(Device::get).transpose()?;
-        let Some(other) = other.filter(|_| self.uuid != *uuid) else { return Ok(()) };
+        // Only the one that is meant gets a context: each takes memory of its device.
+        let is_other = |ordinal: &u32| identity(driver, *ordinal) == Some(*uuid);
+        let Some(other) = (0..count(driver)?).find(is_other) else { return Ok(()) };
+        let other = Device::get(other)?;
         let _entered = self.context.enter()?;
         // SAFETY: both contexts live as long as the process.
         let code = unsafe { (driver.functions.context_peer)(other.context.raw, 0) };
@@ -112,6 +128,7 @@ impl Device {
             bytes,
             context,
             stream: Stream::of(context)?,
+            courier: Stream::of(context)?,
             modules: Mutex::default(),
         })
     }
@@ -154,6 +171,11 @@ impl Device {
     /// A stream of our own, which waits for no other stream by itself. Callers order their work before ours on it.
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// A stream for copies of messages, on which nobody orders anything else.
+    pub(crate) fn courier(&self) -> &Stream {
+        &self.courier
     }
 
     /// A kernel by its name, compiled at first use.

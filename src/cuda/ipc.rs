@@ -131,9 +131,11 @@ pub(crate) fn open(device: &Arc<Device>, owner: u64, exported: &Exported) -> Res
     }
     // What lay at the same place in the owner's process is gone there.
     let end = exported.base + exported.length;
+    // The driver opens an allocation once for each device of this process.
     open.retain(|(_, mapped)| {
         let (base, length) = mapped.theirs;
-        mapped.owner != owner || base + length <= exported.base || end <= base
+        let is_same = mapped.buffer == exported.buffer;
+        mapped.owner != owner || is_same || base + length <= exported.base || end <= base
     });
     if open.len() >= MOST_OPEN {
         open.remove(0);

@@ -117,10 +117,19 @@ impl Stream {
     /// # Safety
     /// The handle is that of a living stream of this device.
     pub unsafe fn follow_handle(&self, other: u64) -> Result<()> {
+        // SAFETY: passed on from the caller.
+        self.follow_mark(&unsafe { self.mark_handle(other)? })
+    }
+
+    /// A mark behind all work so far of a stream of somebody else's, on this stream's device; see
+    /// [`Stream::follow_handle`].
+    ///
+    /// # Safety
+    /// The handle is that of a living stream of this device.
+    pub unsafe fn mark_handle(&self, other: u64) -> Result<Event> {
         let other: Handle = std::ptr::without_provenance_mut(other as usize);
         // It is theirs: only its work so far is looked at, and it is not destroyed.
-        let other = ManuallyDrop::new(Stream { context: self.context, raw: other });
-        self.follow(&other)
+        ManuallyDrop::new(Stream { context: self.context, raw: other }).mark()
     }
 
     /// Whether all work is done.

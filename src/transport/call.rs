@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::process;
 use crate::error::{Error, Lost, Missing, Result};
 
 /// Asked now and then during a long wait; `true` ends the wait with [`Error::Interrupted`].
@@ -37,6 +38,17 @@ impl Call<'_> {
             Some(hook) if hook() => Err(self.interrupted()),
             _ => Ok(()),
         }
+    }
+
+    /// Fails when the call's time is over or its caller wants to stop: for waits for a device.
+    pub fn go_on(&self) -> Result<()> {
+        self.check_interrupt()?;
+        if self.remaining().is_zero() {
+            let doing = "its device is still at work".to_string();
+            let waits = Missing { rank: self.rank, pid: Some(process::own()), doing, location: None };
+            return Err(self.timeout(vec![waits]));
+        }
+        Ok(())
     }
 
     /// The error for a wait that the caller stopped.

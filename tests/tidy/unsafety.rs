@@ -42,6 +42,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("bindings/python/src/dlpack_table.rs", "the C functions of that interface"),
     ("bindings/python/src/fork.rs", "what a forked child must not drop"),
     ("bindings/python/src/heap.rs", "memory for results"),
+    ("bindings/python/src/maker.rs", "streams of other libraries"),
     ("bindings/python/src/memory.rs", "arena memory lent to Python"),
 ];
 

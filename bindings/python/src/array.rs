@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
-use unisono::cuda::Device;
+use unisono::cuda::{Device, Event};
 use unisono::{DType, Error, Result};
 
 use crate::dlpack::{self, Reach};
@@ -87,6 +87,8 @@ pub(crate) struct Lent<'a> {
     pub(crate) is_writable: bool,
     /// The device whose memory it is; none for the processor's.
     pub(crate) device: Option<Arc<Device>>,
+    /// When the caller's work before the call is done there; none where it is.
+    pub(crate) ready: Option<Arc<Event>>,
     pub(crate) owner: Py<PyAny>,
 }
 
@@ -109,7 +111,7 @@ impl<'a> Lent<'a> {
         if lent.is_contiguous && lent.is_aligned {
             return Ok(lent);
         }
-        Lent::of(&contiguous_copy(x, lent.device.is_some())?, operation, true, reach)
+        Lent::of(&contiguous_copy(x, lent.device.is_some(), operation)?, operation, true, reach)
     }
 
     fn of_numpy(array: &Bound<'_, PyUntypedArray>, operation: &'a str, with_shape: bool) -> Lent<'a> {
@@ -128,6 +130,7 @@ impl<'a> Lent<'a> {
             is_aligned: flags & NPY_ARRAY_ALIGNED != 0,
             is_writable: flags & NPY_ARRAY_WRITEABLE != 0,
             device: None,
+            ready: None,
             owner: array.clone().into_any().unbind(),
         }
     }
@@ -196,13 +199,23 @@ fn numpy_type(descriptor: &Bound<'_, PyArrayDescr>) -> Result<DType, String> {
 }
 
 /// A contiguous copy made by the array's own library.
-fn contiguous_copy<'py>(x: &Bound<'py, PyAny>, on_device: bool) -> PyResult<Bound<'py, PyAny>> {
+fn contiguous_copy<'py>(
+    x: &Bound<'py, PyAny>,
+    on_device: bool,
+    operation: &str,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     if x.hasattr(intern!(py, "contiguous"))? {
         return x.call_method0(intern!(py, "contiguous"));
     }
-    if on_device {
+    if on_device && x.hasattr(intern!(py, "copy"))? {
         return x.call_method0(intern!(py, "copy"));
+    }
+    if on_device {
+        let received = "one with gaps or another order, of a library that has no copy() for it";
+        let usage =
+            Error::usage(operation, "a contiguous array (C order)", received, "pass a copy in C order");
+        return Err(raise(py, usage));
     }
     let order = PyDict::new(py);
     order.set_item(intern!(py, "order"), "C")?;

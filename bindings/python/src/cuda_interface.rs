@@ -1,5 +1,7 @@
 //! `__cuda_array_interface__`: how arrays that do not speak DLPack, such as Numba's, lend their memory.
 
+use std::sync::Arc;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -30,10 +32,18 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
 
     let failed = |error| raise(py, error);
     nvidia::look_in_packages(py)?;
-    let device = Device::of_address(address).map_err(failed)?;
+    // No bytes have no address that says where they are.
+    let device = match shape.contains(&0) {
+        true => current_device(py),
+        false => Device::of_address(address),
+    };
+    let device = device.map_err(failed)?;
+    let mut ready = None;
     if let Some(theirs) = stream {
         // SAFETY: the protocol's promise: a living stream, or 1 or 2 for the default ones.
-        unsafe { device.stream().follow_handle(theirs) }.map_err(failed)?;
+        let mark = unsafe { device.stream().mark_handle(theirs) }.map_err(failed)?;
+        device.stream().follow_mark(&mark).map_err(failed)?;
+        ready = Some(Arc::new(mark));
     }
     let dtype = named(&name);
     let size = dtype.as_ref().map_or(1, |dtype| dtype.size());
@@ -47,8 +57,16 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str) -> PyResult<Len
         dtype,
         is_writable: !is_read_only,
         device: Some(device),
+        ready,
         owner: x.clone().unbind(),
     })
+}
+
+/// The device that the program's library uses now; the first one where no library says.
+fn current_device(py: Python<'_>) -> Result<Arc<Device>, Error> {
+    let module = py.import(intern!(py, "unisono.on_device"));
+    let id = module.and_then(|module| module.call_method0(intern!(py, "current"))?.extract());
+    Device::get(id.unwrap_or(0))
 }
 
 /// Whether the elements lie in C order without gaps, by strides in bytes.

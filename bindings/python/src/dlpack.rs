@@ -100,12 +100,20 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -
             .and_then(|device| export(x, device)),
     };
     let capsule = exported.map_err(|error| refuse(py, operation, error))?;
-    let lent = describe_capsule(&kind, capsule, operation, reach)?;
-    if let Some(device) = lent.device.as_ref().filter(|_| !is_ordered) {
-        let theirs = dlpack_table::current_stream(&kind, device.ordinal() as i32)?;
-        // SAFETY: the library has just named its stream on this device.
-        unsafe { device.stream().follow_handle(theirs) }.map_err(|error| raise(py, error))?;
-    }
+    let mut lent = describe_capsule(&kind, capsule, operation, reach)?;
+    let Some(device) = &lent.device else { return Ok(lent) };
+    let failed = |error| raise(py, error);
+    let ready = match is_ordered {
+        true => device.stream().mark().map_err(failed)?,
+        false => {
+            let theirs = dlpack_table::current_stream(&kind, device.ordinal() as i32)?;
+            // SAFETY: the library has just named its stream on this device.
+            let ready = unsafe { device.stream().mark_handle(theirs) }.map_err(failed)?;
+            device.stream().follow_mark(&ready).map_err(failed)?;
+            ready
+        }
+    };
+    lent.ready = Some(Arc::new(ready));
     Ok(lent)
 }
 
@@ -235,6 +243,7 @@ unsafe fn describe<'a>(
         dtype: element(tensor.dtype),
         is_writable,
         device,
+        ready: None,
         owner: capsule.unbind(),
     })
 }

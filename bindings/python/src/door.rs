@@ -1,14 +1,22 @@
 //! The one place where the verbs on the processor's memory and those on a device's part ways.
 
-use unisono::{DType, Error, Group, ReduceOp, Result};
+use std::sync::Arc;
+
+use unisono::cuda::{Event, Stream};
+use unisono::{Cuda, DType, Error, Group, ReduceOp, Result};
 
 use crate::pending::Running;
-use crate::placed::{Placed, mixed};
+use crate::placed::{OnDevice, Placed, mixed};
 use crate::product::Product;
 
 /// The error for a result in another place than its input.
 fn elsewhere(operation: &str) -> Error {
     mixed(operation, "a result in another place than its input".into())
+}
+
+/// The verbs on device memory, after what these arrays wait for.
+fn on<'a, 'b>(group: &'a Group, arrays: impl IntoIterator<Item = &'b OnDevice>) -> Cuda<'a> {
+    group.cuda().after(arrays.into_iter().filter_map(|array| array.ready.clone()))
 }
 
 pub(crate) fn broadcast(group: &Group, x: &mut Placed, root: usize) -> Result<()> {
@@ -17,7 +25,7 @@ pub(crate) fn broadcast(group: &Group, x: &mut Placed, root: usize) -> Result<()
             let dtype = x.dtype;
             group.raw().broadcast(x.bytes_mut(), dtype, root)
         }
-        Placed::Cuda(x) => group.cuda().broadcast(x.span, x.dtype, root),
+        Placed::Cuda(x) => on(group, [&*x]).broadcast(x.span, x.dtype, root),
     }
 }
 
@@ -27,7 +35,7 @@ pub(crate) fn all_reduce(group: &Group, x: &mut Placed, op: ReduceOp) -> Result<
             let dtype = x.dtype;
             group.raw().all_reduce(x.bytes_mut(), dtype, op)
         }
-        Placed::Cuda(x) => group.cuda().all_reduce(x.span, x.dtype, op),
+        Placed::Cuda(x) => on(group, [&*x]).all_reduce(x.span, x.dtype, op),
     }
 }
 
@@ -37,7 +45,7 @@ pub(crate) fn reduce(group: &Group, x: &mut Placed, op: ReduceOp, root: usize) -
             let dtype = x.dtype;
             group.raw().reduce(x.bytes_mut(), dtype, op, root)
         }
-        Placed::Cuda(x) => group.cuda().reduce(x.span, x.dtype, op, root),
+        Placed::Cuda(x) => on(group, [&*x]).reduce(x.span, x.dtype, op, root),
     }
 }
 
@@ -53,9 +61,9 @@ pub(crate) fn reduce_to(
         (Placed::Host(x), Some(Product::Host(to))) => {
             group.raw().reduce_to(x.bytes(), Some(to.bytes_mut()), x.dtype, op, root)
         }
-        (Placed::Cuda(x), None) => group.cuda().reduce_to(x.span, None, x.dtype, op, root),
+        (Placed::Cuda(x), None) => on(group, [x]).reduce_to(x.span, None, x.dtype, op, root),
         (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
-            group.cuda().reduce_to(x.span, Some(memory.span), x.dtype, op, root)
+            on(group, [x, &*memory]).reduce_to(x.span, Some(memory.span), x.dtype, op, root)
         }
         _ => Err(elsewhere("reduce")),
     }
@@ -67,7 +75,7 @@ pub(crate) fn all_gather(group: &Group, x: &Placed, result: &mut Product, counts
             group.raw().all_gather(x.bytes(), to.bytes_mut(), counts, x.dtype)
         }
         (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
-            group.cuda().all_gather(x.span, memory.span, counts, x.dtype)
+            on(group, [x, &*memory]).all_gather(x.span, memory.span, counts, x.dtype)
         }
         _ => Err(elsewhere("all_gather")),
     }
@@ -85,9 +93,9 @@ pub(crate) fn gather(
         (Placed::Host(x), Some(Product::Host(to))) => {
             group.raw().gather(x.bytes(), Some(to.bytes_mut()), counts, x.dtype, root)
         }
-        (Placed::Cuda(x), None) => group.cuda().gather(x.span, None, counts, x.dtype, root),
+        (Placed::Cuda(x), None) => on(group, [x]).gather(x.span, None, counts, x.dtype, root),
         (Placed::Cuda(x), Some(Product::Cuda { memory, .. })) => {
-            group.cuda().gather(x.span, Some(memory.span), counts, x.dtype, root)
+            on(group, [x, &*memory]).gather(x.span, Some(memory.span), counts, x.dtype, root)
         }
         _ => Err(elsewhere("gather")),
     }
@@ -106,9 +114,11 @@ pub(crate) fn scatter(
         (Some(Placed::Host(x)), Product::Host(to)) => {
             group.raw().scatter(Some(x.bytes()), counts, to.bytes_mut(), dtype, root)
         }
-        (None, Product::Cuda { memory, .. }) => group.cuda().scatter(None, counts, memory.span, dtype, root),
+        (None, Product::Cuda { memory, .. }) => {
+            on(group, [&*memory]).scatter(None, counts, memory.span, dtype, root)
+        }
         (Some(Placed::Cuda(x)), Product::Cuda { memory, .. }) => {
-            group.cuda().scatter(Some(x.span), counts, memory.span, dtype, root)
+            on(group, [x, &*memory]).scatter(Some(x.span), counts, memory.span, dtype, root)
         }
         _ => Err(elsewhere("scatter")),
     }
@@ -126,7 +136,7 @@ pub(crate) fn reduce_scatter(
             group.raw().reduce_scatter(x.bytes(), to.bytes_mut(), counts, x.dtype, op)
         }
         (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
-            group.cuda().reduce_scatter(x.span, memory.span, counts, x.dtype, op)
+            on(group, [x, &*memory]).reduce_scatter(x.span, memory.span, counts, x.dtype, op)
         }
         _ => Err(elsewhere("reduce_scatter")),
     }
@@ -144,7 +154,7 @@ pub(crate) fn all_to_all(
             group.raw().all_to_all(x.bytes(), sent, to.bytes_mut(), received, x.dtype)
         }
         (Placed::Cuda(x), Product::Cuda { memory, .. }) => {
-            group.cuda().all_to_all(x.span, sent, memory.span, received, x.dtype)
+            on(group, [x, &*memory]).all_to_all(x.span, sent, memory.span, received, x.dtype)
         }
         _ => Err(elsewhere("all_to_all")),
     }
@@ -168,25 +178,39 @@ pub(crate) fn all_to_all_varied(
             group.raw().all_to_all(&input, sent, to.bytes_mut(), received, parts[0].dtype())
         }
         Product::Cuda { memory, .. } => {
-            let (_array, joined) = memory.maker.make(memory.dtype, &[sent.iter().sum()], "all_to_all")?;
-            let stream = memory.maker.device().stream();
-            let mut address = joined.span.address();
-            for part in parts {
-                let Placed::Cuda(part) = part else { return Err(elsewhere("all_to_all")) };
-                // SAFETY: both arrays are held until the stream was waited for, below.
-                unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
-                address += part.span.bytes() as u64;
-            }
-            stream.wait(&|| Ok(()))?;
-            group.cuda().all_to_all(joined.span, sent, memory.span, received, memory.dtype)
+            // Until the call itself is made, a failure here must count as one.
+            let failed = |_: &Error| group.skip_call();
+            let stream = Stream::new(memory.maker.device()).inspect_err(failed)?;
+            let joined = memory.maker.make(memory.dtype, &[sent.iter().sum()], "all_to_all");
+            let (_array, joined) = joined.inspect_err(failed)?;
+            // Whatever happens, the device lets go of the joined array before its library gets it back.
+            let let_go = |_: &Error| drop(stream.synchronize());
+            let ready = join(&stream, parts, &joined).inspect_err(let_go).inspect_err(failed)?;
+            let marks = memory.ready.clone().into_iter().chain([ready]);
+            let verbs = group.cuda().after(marks);
+            verbs.all_to_all(joined.span, sent, memory.span, received, memory.dtype).inspect_err(let_go)
         }
     }
+}
+
+/// Copies arrays on a device one behind the other; the mark is behind the copies.
+fn join(stream: &Stream, parts: &[Placed], joined: &OnDevice) -> Result<Arc<Event>> {
+    let mut address = joined.span.address();
+    joined.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
+    for part in parts {
+        let Placed::Cuda(part) = part else { return Err(elsewhere("all_to_all")) };
+        part.ready.iter().try_for_each(|ready| stream.follow_mark(ready))?;
+        // SAFETY: the caller holds all of these arrays until the mark is reached.
+        unsafe { stream.copy(address, part.span.address(), part.span.bytes()) }?;
+        address += part.span.bytes() as u64;
+    }
+    stream.mark().map(Arc::new)
 }
 
 pub(crate) fn send(group: &Group, x: &Placed, to: usize, tag: u32) -> Result<()> {
     match x {
         Placed::Host(x) => group.raw().send(x.bytes(), x.dtype, to, tag),
-        Placed::Cuda(x) => group.cuda().send(x.span, x.dtype, to, tag),
+        Placed::Cuda(x) => on(group, [x]).send(x.span, x.dtype, to, tag),
     }
 }
 
@@ -196,7 +220,7 @@ pub(crate) fn recv(group: &Group, x: &mut Placed, from: usize, tag: u32) -> Resu
             let dtype = x.dtype;
             group.raw().recv(x.bytes_mut(), dtype, from, tag)
         }
-        Placed::Cuda(x) => group.cuda().recv(x.span, x.dtype, from, tag),
+        Placed::Cuda(x) => on(group, [&*x]).recv(x.span, x.dtype, from, tag),
     }
 }
 
@@ -209,7 +233,7 @@ pub(crate) fn start_send(group: &Group, x: Placed, to: usize, tag: u32) -> Resul
         }
         Placed::Cuda(x) => {
             let (span, dtype) = (x.span, x.dtype);
-            Running::DeviceMessage(group.cuda().start_send(x, span, dtype, to, tag)?)
+            Running::DeviceMessage(on(group, [&x]).start_send(x, span, dtype, to, tag)?)
         }
     })
 }
@@ -223,7 +247,7 @@ pub(crate) fn start_recv(group: &Group, x: Placed, from: usize, tag: u32) -> Res
         }
         Placed::Cuda(x) => {
             let (span, dtype) = (x.span, x.dtype);
-            Running::DeviceMessage(group.cuda().start_recv(x, span, dtype, from, tag)?)
+            Running::DeviceMessage(on(group, [&x]).start_recv(x, span, dtype, from, tag)?)
         }
     })
 }

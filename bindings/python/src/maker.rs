@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use unisono::cuda::Device;
+use unisono::cuda::{Device, Event};
 use unisono::{DType, Error, Result};
 
 use crate::array::Lent;
@@ -17,18 +17,32 @@ use crate::placed::OnDevice;
 pub(crate) struct Maker {
     device: Arc<Device>,
     function: Py<PyAny>,
+    /// The stream in whose order it makes them, which the function keeps; none where they may be used at once.
+    stream: Option<u64>,
 }
 
 impl Maker {
     /// Makes arrays beside this one; without one, in the library that the program has imported.
     pub(crate) fn like(py: Python<'_>, x: Option<&Bound<'_, PyAny>>, device: Arc<Device>) -> PyResult<Maker> {
         let module = py.import(intern!(py, "unisono.on_device"))?;
-        let function = module.call_method1(intern!(py, "maker"), (x, device.ordinal()))?;
-        Ok(Maker { device, function: function.unbind() })
+        let made = module.call_method1(intern!(py, "ordered_maker"), (x, device.ordinal()))?;
+        let (function, stream): (Bound<'_, PyAny>, Option<u64>) = made.extract()?;
+        Ok(Maker { device, function: function.unbind(), stream })
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// When an array that was just made may be written: its memory was another's before, which work of the stream that it
+    /// was made for may still use. That is seldom the stream of the thread that makes it.
+    fn ready(&self) -> Result<Option<Arc<Event>>> {
+        let Some(stream) = self.stream else { return Ok(None) };
+        let ours = self.device.stream();
+        // SAFETY: the function keeps the stream.
+        let ready = unsafe { ours.mark_handle(stream)? };
+        ours.follow_mark(&ready)?;
+        Ok(Some(Arc::new(ready)))
     }
 
     /// A new array with no particular contents, and the same as memory that the device may write.
@@ -46,7 +60,8 @@ impl Maker {
         let made = Python::try_attach(|py| -> PyResult<_> {
             let array = self.function.bind(py).call1((dtype.name(), PyTuple::new(py, shape)?))?;
             // Nobody else has seen it, so it may be written even where its library calls all arrays immutable.
-            let lent = Lent::of(&array, operation, true, Reach::Anywhere)?;
+            let mut lent = Lent::of(&array, operation, true, Reach::Anywhere)?;
+            lent.ready = self.ready().map_err(|error| raise(py, error))?;
             let is_device = |device: &Arc<Device>| device.ordinal() == self.device.ordinal();
             let fits = lent.device.as_ref().is_some_and(is_device) && lent.dtype == Ok(dtype);
             if !fits || lent.shape != shape || !lent.is_contiguous {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use unisono::cuda::{Device, Span};
+use unisono::cuda::{Device, Event, Span};
 use unisono::{DType, Error, Result};
 
 use crate::array::{Lent, View};
@@ -23,6 +23,8 @@ pub(crate) struct OnDevice {
     pub(crate) span: Span,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
+    /// When it may be used; at once where there is none.
+    pub(crate) ready: Option<Arc<Event>>,
     /// How results beside it are made.
     pub(crate) maker: Arc<Maker>,
     /// What lends the memory.
@@ -97,7 +99,7 @@ impl OnDevice {
         let (device, bytes) = (maker.device().ordinal(), lent.elements * dtype.size());
         // SAFETY: the owner lends this much of the device's memory for as long as it is held.
         let span = unsafe { Span::lent(device, lent.pointer.addr() as u64, bytes) };
-        Ok(OnDevice { span, dtype, shape: lent.shape, maker, _owner: lent.owner })
+        Ok(OnDevice { span, dtype, shape: lent.shape, ready: lent.ready, maker, _owner: lent.owner })
     }
 }
 

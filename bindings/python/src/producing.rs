@@ -30,6 +30,17 @@ fn rest(group: &Group, started: Instant) -> Group {
     group.with_timeout(group.timeout().saturating_sub(started.elapsed()).max(LEAST))
 }
 
+/// Memory for a result. Whoever has none makes no call, and the others must not take its next one for it.
+fn product(
+    group: &Group,
+    place: &Place,
+    dtype: DType,
+    shape: Vec<usize>,
+    operation: &'static str,
+) -> Result<Product> {
+    Product::new(place, dtype, shape, operation).inspect_err(|_| group.skip_call())
+}
+
 fn need_axis(x: &Placed, operation: &str) -> Result<()> {
     if x.shape().is_empty() {
         let advice = "reshape it: x.reshape(1)";
@@ -64,12 +75,12 @@ pub(crate) fn gather(
             (stacked, vec![x.elements(); group.size()])
         };
         let Some(root) = root else {
-            let mut result = Product::new(&x.place(), x.dtype(), shape, operation)?;
+            let mut result = product(&group, &x.place(), x.dtype(), shape, operation)?;
             door::all_gather(&group, &x, &mut result, &counts)?;
             return Ok(Outcome::One(result));
         };
         let mut result = match root == group.rank() {
-            true => Some(Product::new(&x.place(), x.dtype(), shape, operation)?),
+            true => Some(product(&group, &x.place(), x.dtype(), shape, operation)?),
             false => None,
         };
         door::gather(&group, &x, result.as_mut(), &counts, root)?;
@@ -87,7 +98,7 @@ pub(crate) fn reduce(
         if root != group.rank() {
             return door::reduce_to(group, &x, None, op, root).map(|()| Outcome::Nothing);
         }
-        let mut result = Product::new(&x.place(), x.dtype(), x.shape().to_vec(), "reduce")?;
+        let mut result = product(group, &x.place(), x.dtype(), x.shape().to_vec(), "reduce")?;
         door::reduce_to(group, &x, Some(&mut result), op, root)?;
         Ok(Outcome::One(result))
     }
@@ -136,11 +147,11 @@ pub(crate) fn scatter(
         let place = match (&x, &place) {
             (Some(x), _) => x.place(),
             (None, Some(place)) => place.clone(),
-            (None, None) if whole.is_cuda => Place::current("scatter")?,
+            (None, None) if whole.is_cuda => Place::current("scatter").inspect_err(|_| group.skip_call())?,
             (None, None) => Place::Host,
         };
         let shape = with_rows(&whole.shape, rows[group.rank()]);
-        let mut result = Product::new(&place, whole.dtype, shape, "scatter")?;
+        let mut result = product(&group, &place, whole.dtype, shape, "scatter")?;
         door::scatter(&group, x.as_ref(), &mut result, &counts, whole.dtype, root)?;
         Ok(Outcome::One(result))
     })
@@ -156,7 +167,7 @@ pub(crate) fn reduce_scatter(
         let rows = even(x.shape()[0], group.size());
         let counts = scaled(&rows, x.row());
         let shape = with_rows(x.shape(), rows[group.rank()]);
-        let mut result = Product::new(&x.place(), x.dtype(), shape, "reduce_scatter")?;
+        let mut result = product(group, &x.place(), x.dtype(), shape, "reduce_scatter")?;
         door::reduce_scatter(group, &x, &mut result, &counts, op)?;
         Ok(Outcome::One(result))
     })
@@ -175,7 +186,7 @@ pub(crate) fn all_to_all(
     }
     Ok(move |group: &Group| {
         let counts = vec![x.shape()[0] / size * x.row(); size];
-        let mut result = Product::new(&x.place(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
+        let mut result = product(group, &x.place(), x.dtype(), x.shape().to_vec(), "all_to_all")?;
         door::all_to_all(group, &x, &mut result, &counts, &counts)?;
         Ok(Outcome::One(result))
     })
@@ -200,7 +211,7 @@ pub(crate) fn all_to_all_varied(
         let incoming: Vec<&Header> = headers.iter().skip(group.rank()).step_by(size).collect();
         let sent: Vec<usize> = mine.iter().map(Header::elements).collect();
         let received: Vec<usize> = incoming.iter().map(|header| header.elements()).collect();
-        let mut whole = Product::new(&parts[0].place(), dtype, vec![received.iter().sum()], "all_to_all")?;
+        let mut whole = product(&group, &parts[0].place(), dtype, vec![received.iter().sum()], "all_to_all")?;
         door::all_to_all_varied(&group, &parts, &mut whole, &sent, &received)?;
         Ok(Outcome::Many(whole, incoming.iter().map(|header| header.shape.clone()).collect()))
     })

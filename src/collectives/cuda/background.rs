@@ -1,10 +1,12 @@
 //! send and recv of device memory in the background, beside all other calls.
 
+use std::sync::Arc;
+
 use super::Cuda;
-use crate::cuda::Span;
+use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::memory::DType;
-use crate::world::Pending;
+use crate::world::{Group, Pending};
 
 impl Cuda<'_> {
     /// Begins to send; whoever lends the bytes is kept and given back when they may be overwritten. Messages of one tag that
@@ -18,7 +20,8 @@ impl Cuda<'_> {
         tag: u32,
     ) -> Result<Pending<B>> {
         self.raw.message_slot(values.bytes(), dtype, to, tag)?;
-        let work = move |group: &crate::world::Group| group.cuda().send(values, dtype, to, tag);
+        let ready = self.marks(values)?;
+        let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
         Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
     }
 
@@ -32,7 +35,16 @@ impl Cuda<'_> {
         tag: u32,
     ) -> Result<Pending<B>> {
         self.raw.message_slot(values.bytes(), dtype, from, tag)?;
-        let work = move |group: &crate::world::Group| group.cuda().recv(values, dtype, from, tag);
+        let ready = self.marks(values)?;
+        let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
         Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
+    }
+
+    /// What memory waits for that is lent now: nothing that its caller orders later.
+    fn marks(&self, values: Span) -> Result<Vec<Arc<Event>>> {
+        match &self.ready {
+            Some(marks) => Ok(marks.clone()),
+            None => Ok(vec![Arc::new(Device::get(values.device())?.stream().mark()?)]),
+        }
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn carry_out(
         open.extend(mapped);
         Ok(address + offset as u64)
     };
-    let mut pieces = Vec::new();
+    let kind = (order.dtype, order.operation.unwrap_or(ReduceOp::Sum));
+    let (mut pieces, mut folds) = (Vec::new(), Vec::new());
     for job in jobs.iter().filter(|job| job.by() == session.me) {
         match job {
             Job::Copy { from, to, bytes, .. } => {
@@ -38,14 +39,29 @@ pub(super) fn carry_out(
                     (0..shown.len()).map(|rank| address(rank, true, *offset)).collect::<Result<_>>()?;
                 let to: Vec<u64> =
                     to.iter().map(|to| address(to.rank, false, to.offset)).collect::<Result<_>>()?;
-                let kind = (order.dtype, order.operation.unwrap_or(ReduceOp::Sum));
-                // SAFETY: every rank lends its buffers until all have met again, and showed them with the lengths that
-                // the signature holds; jobs do not overlap.
-                unsafe { kernels::fold(on, kind, bytes / order.dtype.size(), &from, &to)? };
+                folds.push((bytes / order.dtype.size(), from, to));
             }
         }
     }
-    // SAFETY: as above.
-    unsafe { kernels::copy(on, &pieces)? };
+    if pieces.is_empty() && folds.is_empty() {
+        return Ok(());
+    }
+    // To open memory and to compile take their time, and others may have left meanwhile: their memory is theirs again.
+    kernels::compile(
+        &session.device,
+        !pieces.is_empty(),
+        folds.iter().map(|(_, from, to)| (kind, from, to)),
+    )?;
+    meeting.all_stay()?;
+    let launch = || -> Result<()> {
+        // SAFETY: every rank lends its buffers until all have met again, and showed them with the lengths that the
+        // signature holds; jobs do not overlap.
+        unsafe {
+            folds.iter().try_for_each(|(count, from, to)| kernels::fold(on, kind, *count, from, to))?;
+            kernels::copy(on, &pieces)
+        }
+    };
+    // What was launched before an error lets go of everybody's memory first.
+    launch().inspect_err(|_| drop(session.stream.synchronize()))?;
     session.stream.wait(&|| meeting.go_on())
 }

@@ -11,8 +11,6 @@ typedef int i32;
 typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned long long u64;
-struct f16 { unsigned short bits; };
-struct bf16 { unsigned short bits; };
 
 // How a type is widened for the sum, and narrowed after it.
 template <class T> struct Stored {
@@ -21,32 +19,14 @@ template <class T> struct Stored {
     static T narrow(Wide wide) { return wide; }
 };
 
-template <> struct Stored<f16> {
+// Halves, which halves.cu converts.
+template <class T> struct Half {
     typedef f32 Wide;
-    static f32 widen(f16 value) {
-        f32 wide;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
-        return wide;
-    }
-    static f16 narrow(f32 wide) {
-        f16 value;
-        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(value.bits) : "f"(wide));
-        return value;
-    }
+    static f32 widen(T value) { return widen_half(value); }
+    static T narrow(f32 wide) { return narrow_half<T>(wide); }
 };
-
-template <> struct Stored<bf16> {
-    typedef f32 Wide;
-    static f32 widen(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
-    // To the nearest, ties to even; a NaN stays a quiet NaN.
-    static bf16 narrow(f32 wide) {
-        u32 bits = __float_as_uint(wide);
-        u32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        bf16 value;
-        value.bits = (unsigned short)(wide != wide ? (bits >> 16) | 0x40 : rounded);
-        return value;
-    }
-};
+template <> struct Stored<f16> : Half<f16> {};
+template <> struct Stored<bf16> : Half<bf16> {};
 
 // Integers wrap around; in C only unsigned ones do.
 template <class W> W add(W a, W b) { return a + b; }

@@ -16,11 +16,15 @@ impl Cuda<'_> {
         let [input, output] = &mut kept.pinned;
         let make = |bytes| PinnedMemory::new(&session.device, bytes);
         let length = |memory: &PinnedMemory| memory.len();
-        let input = at_least(input, order.input.bytes(), length, make)?;
-        let output = at_least(output, order.output.bytes(), length, make)?;
-        // SAFETY: both are as long as the copy, and waited for below.
-        unsafe { stream.copy(input.address(), order.input.address(), order.input.bytes())? };
-        stream.synchronize()?;
+        let begun = at_least(input, order.input.bytes(), length, make).and_then(|input| {
+            let output = at_least(output, order.output.bytes(), length, make)?;
+            // SAFETY: both are as long as the copy, which is waited for.
+            unsafe { stream.copy(input.address(), order.input.address(), order.input.bytes())? };
+            stream.synchronize()?;
+            Ok((input, output))
+        });
+        // The others are about to make the call below, and wait for this rank.
+        let (input, output) = begun.inspect_err(|error| raw.group.give_up(error))?;
         let gives = &mut input[..order.input.bytes()];
         let gets = &mut output[..order.output.bytes()];
         let Order { dtype, counts, .. } = *order;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::cuda::{Argument, Device, Source, Stream};
+use crate::cuda::{Argument, Device, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 
-const FOLD: Source = Source { name: "fold.cu", code: include_str!("fold.cu") };
+const FOLD: Source =
+    Source { name: "fold.cu", code: concat!(include_str!("../../cuda/halves.cu"), include_str!("fold.cu")) };
 const COPY: Source = Source { name: "copy.cu", code: include_str!("copy.cu") };
 
 /// How many buffers one launch folds, and to how many places: what fits into a launch's arguments.
@@ -59,6 +60,33 @@ fn widest(addresses: impl Iterator<Item = u64>, dtype: DType) -> usize {
     (1usize << all.trailing_zeros().min(4)).max(dtype.size())
 }
 
+/// The kernel that folds these buffers.
+fn fold_kernel(
+    device: &Device,
+    (dtype, operation): (DType, ReduceOp),
+    from: &[u64],
+    to: &[u64],
+) -> Result<(Kernel, usize, usize)> {
+    let vector = widest(from.iter().chain(to).copied(), dtype);
+    let (macros, unroll) = fold_macros(dtype, operation, vector, from.len());
+    let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
+    Ok((device.kernel_with(&FOLD, &macros, "fold")?, vector, unroll))
+}
+
+fn copy_kernel(device: &Device) -> Result<Kernel> {
+    device.kernel_with(&COPY, &[&format!("MOST={MOST_COPIES}")], "copy")
+}
+
+/// Compiles what these folds, and copies, need: launching is quick afterwards.
+pub(super) fn compile<'a>(
+    device: &Device,
+    copies: bool,
+    mut folds: impl Iterator<Item = ((DType, ReduceOp), &'a Vec<u64>, &'a Vec<u64>)>,
+) -> Result<()> {
+    folds.try_for_each(|(kind, from, to)| fold_kernel(device, kind, from, to).map(drop))?;
+    if copies { copy_kernel(device).map(drop) } else { Ok(()) }
+}
+
 /// Folds `count` elements of the buffers in `from`, in that order, and writes the result to each of `to`.
 ///
 /// # Safety
@@ -66,7 +94,7 @@ fn widest(addresses: impl Iterator<Item = u64>, dtype: DType) -> usize {
 /// a destination may be one of the sources, but must not overlap one otherwise.
 pub(super) unsafe fn fold(
     (device, stream): (&Arc<Device>, &Stream),
-    (dtype, operation): (DType, ReduceOp),
+    kind: (DType, ReduceOp),
     count: usize,
     from: &[u64],
     to: &[u64],
@@ -75,14 +103,11 @@ pub(super) unsafe fn fold(
     if count == 0 {
         return Ok(());
     }
-    let vector = widest(from.iter().chain(to).copied(), dtype);
-    let (macros, unroll) = fold_macros(dtype, operation, vector, from.len());
-    let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
-    let kernel = device.kernel_with(&FOLD, &macros, "fold")?;
+    let (kernel, vector, unroll) = fold_kernel(device, kind, from, to)?;
     let mut buffers = [0u64; 2 * MOST_BUFFERS];
     buffers[..from.len()].copy_from_slice(from);
     buffers[MOST_BUFFERS..][..to.len()].copy_from_slice(to);
-    let packs = (count * dtype.size()).div_ceil(vector);
+    let packs = (count * kind.0.size()).div_ceil(vector);
     let blocks = packs.div_ceil(THREADS as usize * unroll) as u32;
     let arguments = [
         Argument::Bytes(bytemuck::cast_slice(&buffers)),
@@ -99,10 +124,9 @@ pub(super) unsafe fn fold(
 /// # Safety
 /// Every piece is valid until the stream was waited for, and no destination overlaps anything else.
 pub(super) unsafe fn copy((device, stream): (&Arc<Device>, &Stream), pieces: &[Piece]) -> Result<()> {
-    let most = format!("MOST={MOST_COPIES}");
     for pieces in pieces.chunks(MOST_COPIES) {
         let longest = pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
-        let kernel = device.kernel_with(&COPY, &[&most], "copy")?;
+        let kernel = copy_kernel(device)?;
         let mut copies = [[0u64; MOST_COPIES]; 3];
         for (at, piece) in pieces.iter().enumerate() {
             (copies[0][at], copies[1][at], copies[2][at]) = (piece.from, piece.to, piece.bytes as u64);

@@ -1,9 +1,9 @@
 //! How ranks meet on the host during a call on device memory: they show each other a few bytes, with the call's deadline.
 
 use super::super::all_to_all::compare_counts;
-use crate::error::{Error, Missing, Result};
+use crate::error::{Error, Lost, Result};
 use crate::transport::arena::channel::Piece;
-use crate::transport::{Call, Signature, process};
+use crate::transport::{Call, Signature};
 use crate::world::Group;
 
 /// One call of a group, while it lasts.
@@ -47,19 +47,26 @@ impl Meeting<'_> {
 
     /// Fails when the call's time is over or its caller wants to stop: for waits for the device.
     pub fn go_on(&self) -> Result<()> {
-        go_on(self.call)
+        self.call.go_on()
     }
-}
 
-/// As [`Meeting::go_on`], for calls outside a group's order.
-pub(super) fn go_on(call: &Call) -> Result<()> {
-    call.check_interrupt()?;
-    if call.remaining().is_zero() {
-        let doing = "its device is still at work".to_string();
-        let waits = Missing { rank: call.rank, pid: Some(process::own()), doing, location: None };
-        return Err(call.timeout(vec![waits]));
+    /// Fails if a rank has given up on the call: its memory is its own again, and must not be touched any more.
+    pub fn all_stay(&self) -> Result<()> {
+        self.go_on()?;
+        self.group.core.channel.as_ref().map_or(Ok(()), |channel| channel.all_stay(self.call))
     }
-    Ok(())
+
+    /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: nothing comes from it.
+    pub fn watch(&self) -> Result<()> {
+        let (group, core) = (self.group, &self.group.core);
+        let lost = |member: usize| match &core.channel {
+            Some(channel) => channel.lost(member),
+            None => core.common.transport.lost(group.members()[member]),
+        };
+        let lost: Vec<Lost> =
+            (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();
+        if lost.is_empty() { self.go_on() } else { Err(self.call.lost(lost)) }
+    }
 }
 
 /// The error for a rank that shows what it cannot have.

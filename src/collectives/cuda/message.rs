@@ -1,13 +1,13 @@
 //! send and recv of device memory. A short message goes through the host; of a long one the sender offers its memory, and the
 //! receiver copies from there and answers, or asks for it through the host.
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
 use super::Cuda;
-use super::meeting::go_on;
 use super::path::{Facts, Wish};
 use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
@@ -42,7 +42,7 @@ impl Cuda<'_> {
         let slot = self.raw.message_slot(values.bytes(), dtype, to, tag)?;
         let device = self.device(Verb::Send, &values, &values)?;
         self.raw.group.message_call(Verb::Send, |call| {
-            device.stream().wait(&|| go_on(call))?;
+            self.wait_for_memory(&device, call)?;
             let link = Link { cuda: self, call, device: &device, peer: to };
             if values.bytes() <= SHORT {
                 return link.send_through_host(&slot, values);
@@ -68,7 +68,7 @@ impl Cuda<'_> {
         let slot = self.raw.message_slot(values.bytes(), dtype, from, tag)?;
         let device = self.device(Verb::Recv, &values, &values)?;
         self.raw.group.message_call(Verb::Recv, |call| {
-            device.stream().wait(&|| go_on(call))?;
+            self.wait_for_memory(&device, call)?;
             let link = Link { cuda: self, call, device: &device, peer: from };
             if values.bytes() <= SHORT {
                 return link.receive_through_host(&slot, values);
@@ -81,8 +81,8 @@ impl Cuda<'_> {
                 return link.receive_through_host(&answers, values);
             };
             // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
-            unsafe { device.stream().copy(values.address(), address, values.bytes())? };
-            device.stream().wait(&|| go_on(call))?;
+            unsafe { device.courier().copy(values.address(), address, values.bytes())? };
+            device.courier().wait(&|| call.go_on())?;
             link.send(&answers, &[COPIED])
         })
     }
@@ -131,27 +131,70 @@ impl Link<'_> {
     }
 
     fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
-        let pinned = PinnedMemory::new(self.device, values.bytes().min(CHUNK))?;
+        let pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
             let from = values.address() + start as u64;
             // SAFETY: the chunk lies inside the span, which is lent for the call, and is waited for.
-            unsafe { self.device.stream().copy(pinned.address(), from, bytes)? };
-            self.device.stream().wait(&|| go_on(self.call))?;
+            unsafe { self.device.courier().copy(pinned.address(), from, bytes)? };
+            self.device.courier().wait(&|| self.call.go_on())?;
             self.send(slot, &pinned[..bytes])?;
         }
         Ok(())
     }
 
     fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
-        let mut pinned = PinnedMemory::new(self.device, values.bytes().min(CHUNK))?;
+        let mut pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
             self.receive(slot, &mut pinned[..bytes])?;
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
-            unsafe { self.device.stream().copy(to, pinned.address(), bytes)? };
-            self.device.stream().wait(&|| go_on(self.call))?;
+            unsafe { self.device.courier().copy(to, pinned.address(), bytes)? };
+            self.device.courier().wait(&|| self.call.go_on())?;
         }
         Ok(())
+    }
+}
+
+/// Pinned memory for a message, or a chunk of one. To pin memory takes longer than a short message does: so it is kept for
+/// the next one.
+struct Pinned(Option<PinnedMemory>);
+
+/// What no message uses.
+static FREE: Mutex<Vec<PinnedMemory>> = Mutex::new(Vec::new());
+
+/// How many pieces are kept.
+const MOST_FREE: usize = 4;
+
+impl Pinned {
+    fn take(device: &Arc<Device>, bytes: usize) -> Result<Pinned> {
+        let bytes = if bytes <= SHORT { SHORT } else { CHUNK };
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = free.iter().position(|memory| memory.len() == bytes).map(|at| free.swap_remove(at));
+        drop(free);
+        Ok(Pinned(Some(known.map_or_else(|| PinnedMemory::new(device, bytes), Ok)?)))
+    }
+}
+
+impl Deref for Pinned {
+    type Target = PinnedMemory;
+    fn deref(&self) -> &PinnedMemory {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Pinned {
+    fn deref_mut(&mut self) -> &mut PinnedMemory {
+        self.0.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of each of the two lengths half as many.
+        let alike = |memory: &PinnedMemory| free.iter().filter(|other| other.len() == memory.len()).count();
+        let kept = self.0.take().filter(|memory| alike(memory) < MOST_FREE / 2);
+        free.extend(kept);
     }
 }
 

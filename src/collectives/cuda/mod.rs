@@ -22,9 +22,9 @@ mod windows;
 use std::sync::Arc;
 
 use super::Raw;
-use crate::cuda::{Device, Span};
+use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
-use crate::transport::Verb;
+use crate::transport::{Call, Verb};
 use crate::world::Group;
 use meeting::Meeting;
 use order::Order;
@@ -52,16 +52,56 @@ use session::Session;
 /// ```
 pub struct Cuda<'a> {
     raw: Raw<'a>,
+    /// What the memory of the next call waits for; all that is ordered before our stream where nobody said.
+    ready: Option<Vec<Arc<Event>>>,
 }
 
 impl Group {
     /// The same verbs on the memory of CUDA devices.
     pub fn cuda(&self) -> Cuda<'_> {
-        Cuda { raw: Raw { group: self, on_device: true } }
+        Cuda { raw: Raw { group: self, on_device: true }, ready: None }
     }
 }
 
 impl Cuda<'_> {
+    /// The same verbs on memory that is ready when these marks are reached. Without them, a call waits for all that is
+    /// ordered before [`Device::stream`] when it begins: in the background, that may be much later work of its caller.
+    ///
+    /// ```
+    /// # fn main() -> unisono::Result<()> {
+    /// use std::sync::Arc;
+    /// use unisono::cuda::{Device, DeviceMemory, Stream};
+    /// use unisono::{DType, ReduceOp, testing};
+    /// if Device::get(0).is_ok() {
+    ///     testing::spawn(2, |group| {
+    ///         let device = Device::get(0).unwrap();
+    ///         let (stream, memory) = (Stream::new(&device).unwrap(), DeviceMemory::new(&device, 400).unwrap());
+    ///         // SAFETY: the memory lives until the call has returned.
+    ///         let values = unsafe { memory.span() };
+    ///         // SAFETY: as above; the call waits for it.
+    ///         unsafe { stream.fill(memory.address(), 0, 400).unwrap() };
+    ///         let filled = Arc::new(stream.mark().unwrap());
+    ///         group.cuda().after([filled]).all_reduce(values, DType::F32, ReduceOp::Sum).unwrap();
+    ///     });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn after(mut self, ready: impl IntoIterator<Item = Arc<Event>>) -> Self {
+        self.ready = Some(ready.into_iter().collect());
+        self
+    }
+
+    /// Waits until the caller's memory is ready.
+    fn wait_for_memory(&self, device: &Device, call: &Call) -> Result<()> {
+        let go_on = || call.go_on();
+        match &self.ready {
+            Some(marks) => marks.iter().try_for_each(|mark| mark.wait(&go_on)),
+            None => device.stream().mark()?.wait(&go_on),
+        }
+    }
+
     /// The way between the ranks' devices: "direct", "ipc", "nccl" or "staged". Every member calls it, with the number of
     /// its device.
     pub fn path(&self, device: u32) -> Result<&'static str> {
@@ -102,8 +142,8 @@ impl Cuda<'_> {
             let signature = self.raw.signature(order.verb, call);
             let signature = order.signature(signature, group.is_deterministic());
             let meeting = Meeting { group, call, signature };
-            // Others will read this memory: what its owner ordered before our stream must be done.
-            device.stream().wait(&|| meeting.go_on())?;
+            // Others will read this memory.
+            self.wait_for_memory(&device, call)?;
             let (session, shown, counts) = Session::join(&meeting, &device, order)?;
             match session.path {
                 Path::Direct | Path::Ipc => {

@@ -11,7 +11,7 @@ use super::order::{Job, Order};
 use super::session::Session;
 use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Result};
 use crate::memory::ReduceOp;
 
 type Communicator = *mut c_void;
@@ -73,7 +73,7 @@ pub(super) struct Nccl {
 #[derive(Clone, Copy)]
 struct Handle(Communicator);
 
-// SAFETY: used by one thread at a time, under the lock around it.
+// SAFETY: NCCL wants one thread at a time, and that is the one whose turn it is: calls of a group are made one after another.
 unsafe impl Send for Handle {}
 
 impl Nccl {
@@ -142,7 +142,7 @@ impl Nccl {
             if state != IN_PROGRESS {
                 return check(state, "a transfer failed");
             }
-            watch(meeting)?;
+            meeting.watch()?;
             std::thread::sleep(PAUSE);
         }
     }
@@ -255,7 +255,7 @@ impl Pass<'_> {
         // SAFETY: the communicator lives; the memory is lent for the call, and its peers name the same lengths.
         unsafe {
             started((functions.group_start)(), "a group of transfers")?;
-            for transfer in transfers {
+            let queued = transfers.iter().try_for_each(|transfer| {
                 let code = match *transfer {
                     Transfer::Send(from, bytes, to) => {
                         (functions.send)(from, bytes, BYTES, to as c_int, self.raw, stream)
@@ -264,9 +264,11 @@ impl Pass<'_> {
                         (functions.receive)(to, bytes, BYTES, from as c_int, self.raw, stream)
                     }
                 };
-                started(code, "a transfer")?;
-            }
-            started((functions.group_end)(), "a group of transfers")?;
+                started(code, "a transfer")
+            });
+            // A group that stays open would take in everything that this thread asks of NCCL later.
+            let ended = started((functions.group_end)(), "a group of transfers");
+            queued.and(ended)?;
         }
         self.nccl.settle(self.meeting, self.raw)
     }
@@ -275,7 +277,7 @@ impl Pass<'_> {
     fn wait(&self) -> Result<()> {
         while !self.session.stream.is_done()? {
             self.nccl.settle(self.meeting, self.raw)?;
-            watch(self.meeting)?;
+            self.meeting.watch()?;
             std::thread::sleep(PAUSE);
         }
         Ok(())
@@ -286,18 +288,6 @@ impl Pass<'_> {
 enum Transfer {
     Send(u64, usize, usize),
     Receive(u64, usize, usize),
-}
-
-/// Fails when the call's time is over, its caller wants to stop, or a rank is gone that NCCL would wait for.
-fn watch(meeting: &Meeting) -> Result<()> {
-    let (group, core) = (meeting.group, &meeting.group.core);
-    let lost = |member: usize| match &core.channel {
-        Some(channel) => channel.lost(member),
-        None => core.common.transport.lost(group.members()[member]),
-    };
-    let lost: Vec<Lost> =
-        (0..group.size()).filter(|&member| member != group.rank()).filter_map(lost).collect();
-    if lost.is_empty() { meeting.go_on() } else { Err(meeting.call.lost(lost)) }
 }
 
 /// As [`check`], for calls that may go on in the background.

@@ -185,7 +185,7 @@ impl Session {
             })
         };
         let input = show(0, &order.input, true)?;
-        let in_place = order.input.address() == order.output.address();
+        let in_place = order.input == order.output;
         let output = if in_place { input } else { show(1, &order.output, false)? };
         Ok(Shown { facts, input, output })
     }

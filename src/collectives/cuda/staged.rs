@@ -1,5 +1,15 @@
 //! Staged work: every rank copies its data, window by window, into pinned memory that all ranks of the host share, and copies
 //! what it needs of the others' from there. Copies out, copies in and kernels overlap.
+//!
+//! Out and in are full at the same time, except while the first window goes out and the last one comes in: so windows are
+//! short. Ranks that share a device take turns with their kernels, and a turn costs as much as several windows: so what
+//! comes in is folded many windows at a time. For two ranks:
+//!
+//! ```text
+//! way out   a0 b0 a1 b1 a2 b2 a3 b3 …
+//! way in          b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
+//! kernels                                  a0-3 b0-3
+//! ```
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,22 +18,16 @@ use super::kernels;
 use super::meeting::{Meeting, nonsense};
 use super::order::{Job, Order};
 use super::session::Session;
-use super::windows::{Stage, common, stages};
+use super::windows::{Batch, Cut, Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
-/// Bytes of a window: long enough that meeting costs little beside the copy.
-const WINDOW: usize = 8 << 20;
+/// How the data is cut, the same on every rank.
+const CUT: Cut = Cut { window: 2 << 20, slots: 16, ahead: 3, room: 32 << 20 };
 
-/// How many windows a rank has in shared memory at once, used in turn.
-const SLOTS: usize = 4;
-
-/// How many windows a rank copies out before all have shown the first of them.
-const AHEAD: usize = 2;
-
-/// How many windows of the others' data are on the device at once.
+/// How many batches of the others' data are on the device at once.
 const SCRATCHES: usize = 2;
 
 const PAGE: usize = 4096;
@@ -34,7 +38,8 @@ pub(super) struct Staging {
     _pinned: Vec<Registered>,
     /// Where each rank's slots begin.
     slots: Vec<u64>,
-    /// For windows of the others, where data is to be folded.
+    cut: Cut,
+    /// For batches of the others' windows, where data is to be folded.
     scratch: [DeviceMemory; SCRATCHES],
     outward: Stream,
     inward: Stream,
@@ -64,36 +69,46 @@ impl Staging {
         let seat = meeting.group.core.common.seat.as_ref();
         let seat = seat.filter(|_| meeting.group.core.channel.is_some());
         let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
-        let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
+        let cut = Cut::tried(CUT);
+        let bytes = cut.slots * cut.window;
+        let buffer = seat.allocate(bytes + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
-        tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
+        tracing::debug!(rank = session.me, "staging through {bytes} bytes");
         Ok((buffer, start))
     }
 
     fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
-        let device = &session.device;
+        let cut = Cut::tried(CUT);
+        let (device, bytes) = (&session.device, cut.slots * cut.window);
         let seat =
             meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
+        // Ranks of one process see one and the same memory, and it is pinned once: each pins its own, and the first of
+        // them what other processes show.
         let process = |rank: usize| session.facts[rank].process;
+        let first = (0..session.me).all(|rank| process(rank) != process(session.me));
+        let pins = |rank: usize| match process(rank) == process(session.me) {
+            true => rank == session.me,
+            false => first,
+        };
         let (mut pinned, mut slots) = (Vec::new(), Vec::new());
         for (rank, &offset) in offsets.iter().enumerate() {
-            if offset as usize + SLOTS * WINDOW > arena.len() {
+            if offset as usize + bytes > arena.len() {
                 return Err(nonsense("a rank's slots lie outside the shared memory"));
             }
             let start = arena.as_mut_ptr().wrapping_add(offset as usize);
-            // Ranks of one process see one and the same memory, which its owner pins.
-            if rank == session.me || process(rank) != process(session.me) {
+            if pins(rank) {
                 // SAFETY: the arena is mapped as long as the seat, which the buffer keeps; it goes after these.
-                pinned.push(unsafe { Registered::new(device, start, SLOTS * WINDOW)? });
+                pinned.push(unsafe { Registered::new(device, start, bytes)? });
             }
             slots.push(start.addr() as u64);
         }
-        let room = (offsets.len().max(2) - 1) * WINDOW;
-        let scratch = || DeviceMemory::new(device, room);
+        let others = offsets.len().max(2) - 1;
+        let scratch = || DeviceMemory::new(device, others * cut.batch(others) * cut.window);
         Ok(Staging {
             _pinned: pinned,
             slots,
+            cut,
             scratch: [scratch()?, scratch()?],
             outward: Stream::new(device)?,
             inward: Stream::new(device)?,
@@ -148,27 +163,33 @@ impl Pass<'_> {
     /// taken what was in it; meanwhile the copies out go on with the next slot.
     fn run(&self) -> Result<()> {
         let Staging { outward, inward, compute, .. } = self.staging;
+        let Cut { window: length, slots, ahead, .. } = self.staging.cut;
         let go_on = || self.meeting.go_on();
-        let windows = self.stage.windows(WINDOW);
-        let mut shown: [Option<Event>; SLOTS] = Default::default();
-        let mut taken: [Option<Event>; SLOTS] = Default::default();
-        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
+        let windows = self.stage.windows(length);
+        let mut shown: Vec<Option<Event>> = (0..slots).map(|_| None).collect();
+        let mut taken: Vec<Option<Event>> = (0..slots).map(|_| None).collect();
+        let show = |window: usize, shown: &mut [Option<Event>]| -> Result<()> {
             if window < windows {
                 self.show(window)?;
-                shown[window % SLOTS] = Some(outward.mark()?);
+                shown[window % slots] = Some(outward.mark()?);
             }
             Ok(())
         };
-        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
+        show(0, &mut shown)?;
         self.copy_own()?;
         for window in 0..windows {
-            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
+            for mark in [shown[window % slots].take(), taken[(window + ahead) % slots].take()] {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
             }
+            if window == 0 {
+                // Not before: ranks that share a device take turns on its way out, and all of them begin with the first.
+                (1..ahead).try_for_each(|window| show(window, &mut shown))?;
+            }
             self.meeting.settle()?;
-            show(window + AHEAD, &mut shown)?;
+            // The way in has nothing queued for it; the way out has the windows ahead.
             self.work(window)?;
-            taken[window % SLOTS] = Some(inward.mark()?);
+            taken[window % slots] = Some(inward.mark()?);
+            show(window + ahead, &mut shown)?;
         }
         inward.wait(&go_on)?;
         compute.wait(&go_on)?;
@@ -181,11 +202,11 @@ impl Pass<'_> {
     }
 
     fn slot(&self, rank: usize, window: usize) -> u64 {
-        self.staging.slots[rank] + (window % SLOTS * WINDOW) as u64
+        self.staging.slots[rank] + (window % self.staging.cut.slots * self.staging.cut.window) as u64
     }
 
     fn show(&self, window: usize) -> Result<()> {
-        let bytes = self.stage.shown(self.me, WINDOW, window);
+        let bytes = self.stage.shown(self.me, self.staging.cut.window, window);
         let from = self.source() + bytes.start as u64;
         // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
         unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
@@ -213,7 +234,7 @@ impl Pass<'_> {
         for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
             match job {
                 Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
-                    let shown = self.stage.shown(from.rank, WINDOW, window);
+                    let shown = self.stage.shown(from.rank, self.staging.cut.window, window);
                     let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
                     let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
@@ -222,11 +243,13 @@ impl Pass<'_> {
                 }
                 Job::Copy { .. } => {}
                 Job::Fold { offset, bytes, to, .. } => {
-                    let all = window * WINDOW..(window + 1) * WINDOW;
-                    let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
-                    for to in to {
-                        let target = output + (to.offset + common.start - offset) as u64;
-                        self.fold(window, common.clone(), target)?;
+                    let others = self.staging.slots.len() - 1;
+                    let batch = self.staging.cut.batched(others, &(*offset..offset + bytes), window);
+                    let Some(batch) = batch else { continue };
+                    self.bring(window, &batch)?;
+                    // A fold for several is made by each of them, for itself.
+                    if let Some(to) = to.first().filter(|_| batch.is_whole()) {
+                        self.fold(&batch, output + (to.offset + batch.all.start - offset) as u64)?;
                     }
                 }
             }
@@ -234,32 +257,45 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Folds bytes that all ranks show in this window.
-    fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
-        let Staging { inward, compute, scratch, .. } = self.staging;
-        let within = (bytes.start - window * WINDOW) as u64;
+    /// Where a batch's bytes of another rank are on this device.
+    fn room(&self, rank: usize, batch: &Batch) -> u64 {
+        let scratch = &self.staging.scratch[batch.number % SCRATCHES];
+        let Staging { cut, slots, .. } = self.staging;
+        let before = rank - usize::from(rank > self.me);
+        scratch.address() + (before * cut.batch(slots.len() - 1) * cut.window) as u64
+    }
+
+    /// Copies the others' bytes of a window beside those of the same batch.
+    fn bring(&self, window: usize, batch: &Batch) -> Result<()> {
+        let Staging { inward, cut, slots, .. } = self.staging;
         // The kernel before the last has used this room; the last one uses the other.
-        if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
+        if let Some(mark) = self.folded.borrow()[batch.number % SCRATCHES].as_ref().filter(|_| batch.is_new())
+        {
             inward.follow_mark(mark)?;
         }
-        let mut room = scratch[window % SCRATCHES].address();
-        let mut from = Vec::with_capacity(self.staging.slots.len());
-        for rank in 0..self.staging.slots.len() {
-            if rank == self.me {
-                from.push(self.source() + bytes.start as u64);
-                continue;
-            }
+        for rank in (0..slots.len()).filter(|&rank| rank != self.me) {
+            let from = self.slot(rank, window) + (batch.now.start - window * cut.window) as u64;
+            let to = self.room(rank, batch) + (batch.now.start - batch.start) as u64;
             // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
-            unsafe { inward.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
-            from.push(room + within);
-            room += WINDOW as u64;
+            unsafe { inward.copy(to, from, batch.now.len())? };
         }
+        Ok(())
+    }
+
+    /// Folds a batch that has come in whole.
+    fn fold(&self, batch: &Batch, target: u64) -> Result<()> {
+        let Staging { inward, compute, slots, .. } = self.staging;
+        let place = |rank: usize| match rank == self.me {
+            true => self.source() + batch.all.start as u64,
+            false => self.room(rank, batch) + (batch.all.start - batch.start) as u64,
+        };
+        let from: Vec<u64> = (0..slots.len()).map(place).collect();
         compute.follow(inward)?;
         let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
-        let count = bytes.len() / self.order.dtype.size();
+        let count = batch.all.len() / self.order.dtype.size();
         // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
-        self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
+        self.folded.borrow_mut()[batch.number % SCRATCHES] = Some(compute.mark()?);
         Ok(())
     }
 }

@@ -208,30 +208,13 @@ struct Plain {
     static __device__ Stored narrow(Wide x) { return x; }
 };
 
+// Halves, which halves.cu converts.
+template <typename Type>
 struct Half {
-    typedef u16 Stored;
+    typedef Type Stored;
     typedef float Wide;
-    static __device__ Wide widen(Stored x) {
-        float wide;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
-        return wide;
-    }
-    static __device__ Stored narrow(Wide x) {
-        u16 half;
-        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
-        return half;
-    }
-};
-
-struct Brain {
-    typedef u16 Stored;
-    typedef float Wide;
-    static __device__ Wide widen(Stored x) { return __uint_as_float((u32)x << 16); }
-    static __device__ Stored narrow(Wide x) {
-        u32 bits = __float_as_uint(x);
-        if (x != x) return (u16)((bits >> 16) | 0x40);
-        return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-    }
+    static __device__ Wide widen(Stored x) { return widen_half(x); }
+    static __device__ Stored narrow(Wide x) { return narrow_half<Type>(x); }
 };
 
 // For each element of a box, the sum of its sources, one after the other in their order.

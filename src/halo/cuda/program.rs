@@ -9,15 +9,18 @@ use crate::cuda::{Argument, Device, DeviceMemory, Kernel, Source, Stream};
 use crate::error::Result;
 use crate::memory::DType;
 
-pub(super) static BOXES: Source = Source { name: "halo/boxes.cu", code: include_str!("boxes.cu") };
+pub(super) static BOXES: Source = Source {
+    name: "halo/boxes.cu",
+    code: concat!(include_str!("../../cuda/halves.cu"), include_str!("boxes.cu")),
+};
 
 /// How a kernel calls an element type.
 pub(super) fn kernel_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "TYPE=Plain<float>",
         DType::F64 => "TYPE=Plain<double>",
-        DType::F16 => "TYPE=Half",
-        DType::BF16 => "TYPE=Brain",
+        DType::F16 => "TYPE=Half<f16>",
+        DType::BF16 => "TYPE=Half<bf16>",
         DType::I8 | DType::U8 => "TYPE=Plain<u8>",
         DType::I32 => "TYPE=Plain<u32>",
         DType::I64 => "TYPE=Plain<u64>",

@@ -3,7 +3,7 @@
 use super::scratch::Faults;
 use super::shard::Shard;
 use super::work::List;
-use crate::cuda::Span;
+use crate::cuda::{Device, Event, Span};
 use crate::error::{Error, Result};
 use crate::tables::description::TableKind;
 use crate::tables::storage::Section;
@@ -81,6 +81,7 @@ impl<'a> Cuda<'a> {
         let worker = self.check("get", rows, out)?;
         let call = self.table.core.call(&self.table.group, "get");
         self.table.core.queue.drain(&call)?;
+        lent_now(out)?.wait(&|| call.go_on())?;
         self.get_now(&call, worker, rows, out)
     }
 
@@ -90,6 +91,7 @@ impl<'a> Cuda<'a> {
         self.table.check_options(options)?;
         let call = self.table.core.call(&self.table.group, "add");
         self.table.core.queue.drain(&call)?;
+        lent_now(delta)?.wait(&|| call.go_on())?;
         self.add_now(&call, worker, rows, delta, options)
     }
 
@@ -98,8 +100,9 @@ impl<'a> Cuda<'a> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
         let core = &self.table.core;
+        let call = core.call(&self.table.group, "add");
+        lent_now(delta)?.wait(&|| call.go_on())?;
         if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
-            let call = core.call(&self.table.group, "add");
             return self.add_now(&call, worker, rows, delta, options);
         }
         let list = self.list("add", rows)?;
@@ -111,10 +114,13 @@ impl<'a> Cuda<'a> {
         let (promise, result) = pending();
         let table = self.table.in_background();
         let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
+        let lent = lent_now(*out.as_ref());
         self.table.core.queue.run(move || {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "get");
-                table.cuda().get_now(&call, checked?, CudaRows::of(&rows), *out.as_ref())?;
+                let worker = checked?;
+                lent?.wait(&|| call.go_on())?;
+                table.cuda().get_now(&call, worker, CudaRows::of(&rows), *out.as_ref())?;
                 Ok(out)
             });
         });
@@ -193,7 +199,7 @@ impl<'a> Cuda<'a> {
             CudaRows::All => {
                 let values = shard.section(Section::Values);
                 // SAFETY: both have as many bytes as all rows, which was checked; the lock is held.
-                unsafe { shard.stream().copy(out.address(), values, out.bytes())? };
+                unsafe { scratch.stream().copy(out.address(), values, out.bytes())? };
                 scratch.finish(false)
             }
             CudaRows::List(list) => {
@@ -284,6 +290,12 @@ impl<'a> Cuda<'a> {
         }
         Ok(worker)
     }
+}
+
+/// The moment when memory that is lent now is ready: work of users is never waited for under a table's lock, nor is what
+/// they order later.
+fn lent_now(span: Span) -> Result<Event> {
+    Device::get(span.device())?.stream().mark()
 }
 
 fn on_device(ids: Span) -> List {

@@ -91,8 +91,8 @@ impl Formula {
         let (element, state) = match dtype {
             DType::F32 => ("float", "float"),
             DType::F64 => ("double", "double"),
-            DType::F16 => ("Half", "float"),
-            DType::BF16 => ("Brain", "float"),
+            DType::F16 => ("f16", "float"),
+            DType::BF16 => ("bf16", "float"),
             DType::I64 => ("Count", "Count"),
             _ => ("Word", "Word"),
         };

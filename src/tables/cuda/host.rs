@@ -28,7 +28,8 @@ fn faultless(faults: Faults) -> Result<()> {
 }
 
 impl Storage {
-    /// Does something with the shard: under the table's lock, with the rank's scratch, while its owner is there.
+    /// Does something with the shard: under the table's lock, with the rank's scratch, while its owner is there. The
+    /// scratch's stream waits for nobody's work: others wait for the lock.
     pub(super) fn with_shard<R>(
         &self,
         call: &Call,
@@ -98,6 +99,8 @@ impl Storage {
         let step = (CHUNK / unit).max(1) * unit;
         self.with_shard(call, shard, |scratch| {
             let nowhere = Argument::Address(0);
+            // Once adds are counted, nothing may be missing to make them.
+            scratch.lanes.reserve(step.min(delta.len()))?;
             let scales = shard.count_all(scratch, &change, nowhere)?;
             let fill = |start: usize, chunk: &mut [u8]| {
                 chunk.copy_from_slice(&delta[start..][..chunk.len()]);

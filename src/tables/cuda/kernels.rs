@@ -14,6 +14,7 @@ pub(super) static UPDATE: Source = Source {
     name: "tables/update.cu",
     code: concat!(
         include_str!("common.cu"),
+        include_str!("../../cuda/halves.cu"),
         include_str!("types.cu"),
         include_str!("rules.cu"),
         include_str!("update.cu")

@@ -32,15 +32,21 @@ impl Lane {
 
     /// Sends the chunk to device memory of the lane's own; returns where it is.
     pub fn send_here(&mut self, device: &Arc<Device>, bytes: usize) -> Result<u64> {
-        if self.memory.as_ref().is_none_or(|memory| memory.bytes() < bytes) {
-            self.memory = Some(DeviceMemory::new(device, self.pinned.len())?);
-        }
+        self.reserve(device, bytes)?;
         let to = self.memory.as_ref().map_or(0, DeviceMemory::address);
         // SAFETY: the lane's memory is used in the order of the lane's stream.
         unsafe { self.send(to, bytes)? };
         Ok(to)
     }
 
+    fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<()> {
+        if self.memory.as_ref().is_none_or(|memory| memory.bytes() < bytes) {
+            self.memory = Some(DeviceMemory::new(device, self.pinned.len())?);
+        }
+        Ok(())
+    }
+
+    /// Nothing on a lane waits for anybody, so that it comes to an end soon.
     fn wait(&self) -> Result<()> {
         self.stream.wait(&|| Ok(()))
     }
@@ -49,24 +55,32 @@ impl Lane {
 /// Both lanes; between calls nothing is under way.
 pub(super) struct Lanes {
     device: Arc<Device>,
+    /// What the lanes come after.
+    pub main: Stream,
     both: [Lane; 2],
 }
 
 impl Lanes {
     pub fn new(device: &Arc<Device>) -> Result<Lanes> {
         let lane = || Lane::new(device, CHUNK);
-        Ok(Lanes { device: device.clone(), both: [lane()?, lane()?] })
+        Ok(Lanes { device: device.clone(), main: Stream::new(device)?, both: [lane()?, lane()?] })
     }
 
-    /// Has room for chunks of this size, behind all that the device's stream has to do.
+    /// Has room for chunks of this size, behind all that the main stream has to do.
     fn begin(&mut self, step: usize) -> Result<()> {
         for lane in &mut self.both {
             if lane.pinned.len() < step {
                 *lane = Lane::new(&self.device, step)?;
             }
-            lane.stream.follow(self.device.stream())?;
+            lane.stream.follow(&self.main)?;
         }
         Ok(())
+    }
+
+    /// Takes the memory that [`Lane::send_here`] needs for chunks of this size, so that it does not fail later.
+    pub fn reserve(&mut self, step: usize) -> Result<()> {
+        self.begin(step)?;
+        self.both.iter_mut().try_for_each(|lane| lane.reserve(&self.device, step))
     }
 
     /// Whatever happened, the device has let go of everybody's memory.

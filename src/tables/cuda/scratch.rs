@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::kernels::RowKernels;
 use super::lanes::Lanes;
-use crate::cuda::{Argument, Device, DeviceMemory, PinnedMemory};
+use crate::cuda::{Argument, Device, DeviceMemory, PinnedMemory, Stream};
 use crate::error::Result;
 
 /// What a piece of device memory is used for.
@@ -54,6 +54,11 @@ impl Scratch {
         })
     }
 
+    /// Where its kernels are launched. Nobody orders work of users on it.
+    pub fn stream(&self) -> &Stream {
+        &self.lanes.main
+    }
+
     /// Device memory of at least so many bytes, which keeps what was put there until it is asked for again.
     pub fn room(&mut self, room: Room, bytes: usize) -> Result<u64> {
         let place = &mut self.rooms[room as usize];
@@ -84,13 +89,13 @@ impl Scratch {
     /// Where kernels of one call note faults: cleared first.
     pub fn clear_faults(&self) -> Result<Argument<'static>> {
         // SAFETY: the memory is this rank's alone.
-        unsafe { self.device.stream().fill(self.faults.address(), 0xff, size_of::<Faults>())? };
+        unsafe { self.stream().fill(self.faults.address(), 0xff, size_of::<Faults>())? };
         Ok(Argument::Address(self.faults.address()))
     }
 
     /// Waits for the device; then says what was noted, if anybody was to note anything.
     pub fn finish(&mut self, noted: bool) -> Result<Faults> {
-        let stream = self.device.stream();
+        let stream = self.stream();
         if noted {
             // SAFETY: both are this rank's alone, and the stream is waited for below.
             unsafe { stream.copy(self.noted.address(), self.faults.address(), size_of::<Faults>())? };

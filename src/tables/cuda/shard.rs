@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::formula::Formula;
 use super::kernels::UpdateKernels;
-use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, forget, open};
+use crate::cuda::{Device, DeviceMemory, Exported, Mapped, export, forget, open, process_number};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::header::Header;
@@ -95,8 +95,8 @@ impl Shard {
         let device = Device::get(ordinal)?;
         let memory = DeviceMemory::new(&device, Sections::of(shape).total)?;
         // SAFETY: the memory is new, and the stream is waited for.
-        unsafe { device.stream().fill(memory.address(), 0, memory.bytes())? };
-        device.stream().synchronize()?;
+        unsafe { device.courier().fill(memory.address(), 0, memory.bytes())? };
+        device.courier().synchronize()?;
         Ok(memory)
     }
 
@@ -109,7 +109,7 @@ impl Shard {
             shown: u64::from(exported.is_ok()),
             exported: exported.unwrap_or_else(|_| Exported::zeroed()),
             address: memory.address(),
-            process: u64::from(std::process::id()),
+            process: process_number(),
             token: seat.token(),
             rank: rank as u32,
             uuid: device.uuid(),
@@ -138,9 +138,7 @@ impl Shard {
             Some(memory) => (memory.address(), Holding::Own(Some(memory))),
             None if gone => return Err(ended(published.rank)),
             None if published.uuid != device.uuid() => return Err(elsewhere(&published, &device)),
-            None if published.process == u64::from(std::process::id()) => {
-                (published.address, Holding::Beside)
-            }
+            None if published.process == process_number() => (published.address, Holding::Beside),
             None if published.shown == 0 => {
                 let what = "device memory that other processes cannot open, on this machine";
                 return Err(Error::unsupported(

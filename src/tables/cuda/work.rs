@@ -52,10 +52,6 @@ fn lanes(units: usize) -> u32 {
 }
 
 impl Shard {
-    pub(super) fn stream(&self) -> &Stream {
-        self.device.stream()
-    }
-
     /// Elements of a row.
     fn cols(&self) -> usize {
         self.shape.row_bytes / self.dtype.size()
@@ -73,7 +69,7 @@ impl Shard {
             noted,
         ];
         // SAFETY: the list has so many ids; the place for faults is this rank's alone.
-        unsafe { scratch.kernels()?.check.launch(self.stream(), blocks(list.count)?, THREADS, &arguments) }
+        unsafe { scratch.kernels()?.check.launch(scratch.stream(), blocks(list.count)?, THREADS, &arguments) }
     }
 
     /// Copies rows to their places in `out`.
@@ -100,7 +96,7 @@ impl Shard {
             noted,
         ];
         // SAFETY: ids that are no rows were noted, and then nothing is read; `out` has room for all rows.
-        unsafe { kernel.launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+        unsafe { kernel.launch(scratch.stream(), blocks(threads)?, THREADS, &arguments)? };
         scratch.finish(list.unchecked)
     }
 
@@ -122,7 +118,7 @@ impl Shard {
             noted,
         ];
         // SAFETY: there is a count for each unit, and room for what follows from it.
-        unsafe { self.kernels.count_all.launch(self.stream(), blocks(units)?, THREADS, &arguments)? };
+        unsafe { self.kernels.count_all.launch(scratch.stream(), blocks(units)?, THREADS, &arguments)? };
         Ok(scales)
     }
 
@@ -162,10 +158,10 @@ impl Shard {
     }
 
     /// Notes the first NaN of a delta.
-    fn check_nan(&self, delta: u64, count: usize, noted: Argument) -> Result<()> {
+    fn check_nan(&self, stream: &Stream, delta: u64, count: usize, noted: Argument) -> Result<()> {
         let arguments = [Argument::Address(delta), Argument::U64(count as u64), noted];
         // SAFETY: the delta has so many elements.
-        unsafe { self.kernels.check_nan.launch(self.stream(), blocks(count)?, THREADS, &arguments) }
+        unsafe { self.kernels.check_nan.launch(stream, blocks(count)?, THREADS, &arguments) }
     }
 
     /// Changes all rows by a delta on the device.
@@ -173,10 +169,10 @@ impl Shard {
         let count = self.shape.rows * self.cols();
         let noted = if change.reject_nan { scratch.clear_faults()? } else { NOWHERE };
         if change.reject_nan {
-            self.check_nan(delta, count, noted)?;
+            self.check_nan(scratch.stream(), delta, count, noted)?;
         }
         let scales = self.count_all(scratch, change, noted)?;
-        self.change_range(self.stream(), change, (0, count), delta, scales, noted)?;
+        self.change_range(scratch.stream(), change, (0, count), delta, scales, noted)?;
         scratch.finish(change.reject_nan)
     }
 
@@ -196,7 +192,7 @@ impl Shard {
         let noted = if looks { scratch.clear_faults()? } else { NOWHERE };
         self.check_list(scratch, list, noted)?;
         if change.reject_nan {
-            self.check_nan(delta, list.count * cols, noted)?;
+            self.check_nan(scratch.stream(), delta, list.count * cols, noted)?;
         }
         let wide = cols.is_multiple_of(pack) && delta.is_multiple_of(16);
         let lanes = lanes(if wide { cols / pack } else { cols });
@@ -208,7 +204,7 @@ impl Shard {
             let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
             let arguments = [values, delta, Argument::Address(list.address), count, cols, shared, noted];
             // SAFETY: ids that are no rows were noted, and then nothing is changed; the lock is held.
-            unsafe { scatter.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+            unsafe { scatter.of(wide).launch(scratch.stream(), blocks(threads)?, THREADS, &arguments)? };
             return scratch.finish(looks);
         }
         let (rows, positions) = self.sort(scratch, list)?;
@@ -226,7 +222,9 @@ impl Shard {
         ];
         let threads = list.count * lanes as usize;
         // SAFETY: as above; the sorted list is a permutation of the checked one.
-        unsafe { self.kernels.rows.of(wide).launch(self.stream(), blocks(threads)?, THREADS, &arguments)? };
+        unsafe {
+            self.kernels.rows.of(wide).launch(scratch.stream(), blocks(threads)?, THREADS, &arguments)?
+        };
         scratch.finish(looks)
     }
 
@@ -237,7 +235,7 @@ impl Shard {
         let part = |index: usize| room + (4 * index * count) as u64;
         let (mut from, mut to) = ((part(0), part(1)), (part(2), part(3)));
         let (counts, totals) = (part(4), part(4) + (4 * 256 * tiles) as u64);
-        let (kernels, stream) = (scratch.kernels()?, self.stream());
+        let (kernels, stream) = (scratch.kernels()?, scratch.stream());
         let (address, number) = (Argument::Address, Argument::U64(count as u64));
         let bits = usize::BITS - (self.shape.rows - 1).leading_zeros();
         // SAFETY: all lists have `count` entries and lie side by side; ids that are no rows are sorted by their last bits.

@@ -25,6 +25,20 @@ def maker(like: Any | None, ordinal: int) -> Make:
     Returns:
         A function that makes arrays, on any thread.
     """
+    return ordered_maker(like, ordinal)[0]
+
+
+def ordered_maker(like: Any | None, ordinal: int) -> tuple[Make, int | None]:
+    """As `maker`, and the stream whose work so far comes before that on a new array.
+
+    Args:
+        like: As for `maker`.
+        ordinal: As for `maker`.
+
+    Returns:
+        A function that makes arrays, and the driver's handle of the stream; None where new arrays may be used
+        at once.
+    """
     library = _imported() if like is None else type(like).__module__.partition(".")[0]
     if library not in _MAKERS and _is_torch(like):
         library = "torch"  # a subclass of its tensors
@@ -66,7 +80,7 @@ def _is_torch(like: object) -> bool:
     return torch is not None and isinstance(like, torch.Tensor)
 
 
-def _torch(ordinal: int, like: Any) -> Make:
+def _torch(ordinal: int, like: Any) -> tuple[Make, int | None]:
     import torch
 
     device = torch.device("cuda", ordinal)
@@ -77,17 +91,14 @@ def _torch(ordinal: int, like: Any) -> Make:
         with torch.cuda.stream(stream):
             return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
-    return make
+    return make, int(stream.cuda_stream)
 
 
-def _cupy(ordinal: int, like: Any) -> Make:
+def _cupy(ordinal: int, like: Any) -> tuple[Make, int | None]:
     try:
         cupy: Any = importlib.import_module("cupy")
-    except ImportError as error:
-        kind = type(like).__name__
-        raise Unsupported(
-            f"a result beside an array of type {kind} is made by CuPy; pip install cupy"
-        ) from error
+    except ImportError:
+        return _refuse(type(like).__name__), None
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.get_current_stream()
@@ -96,10 +107,19 @@ def _cupy(ordinal: int, like: Any) -> Make:
         with cupy.cuda.Device(ordinal), stream or nullcontext():
             return cupy.empty(shape, dtype=_numpy_type(dtype))
 
+    return make, int(stream.ptr)
+
+
+def _refuse(kind: str) -> Make:
+    """Calls that return no new array need no library that makes one."""
+
+    def make(dtype: str, shape: tuple[int, ...]) -> Any:
+        raise Unsupported(f"a result beside an array of type {kind} is made by CuPy; pip install cupy")
+
     return make
 
 
-def _jax(ordinal: int, like: Any) -> Make:
+def _jax(ordinal: int, like: Any) -> tuple[Make, int | None]:
     import jax
 
     device = like.device if like is not None else jax.local_devices()[ordinal]
@@ -107,7 +127,7 @@ def _jax(ordinal: int, like: Any) -> Make:
     def make(dtype: str, shape: tuple[int, ...]) -> Any:
         return jax.numpy.empty(shape, dtype=_numpy_type(dtype), device=device).block_until_ready()
 
-    return make
+    return make, None
 
 
 def _numpy_type(name: str) -> Any:

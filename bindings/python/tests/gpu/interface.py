@@ -28,6 +28,11 @@ with side:
         assert gathered[:, 0, 0].tolist() == [one + 1 for one in range(world.size)]
         assert world.all_reduce(Lender(mine)) is not None
         assert (mine == total).all(), dtype
+    # No bytes have no address, and still a place.
+    assert world.all_reduce(Lender(cupy.zeros((0, 2)))) is not None
+    assert world.all_gather(Lender(cupy.zeros((2, 0)))).shape == (world.size, 2, 0)
+    rows = world.all_gather(Lender(cupy.full((world.rank, 2), world.rank, dtype="float32")), varied=True)
+    assert rows[:, 0].tolist() == [one for one in range(world.size) for _ in range(one)]
     try:
         world.all_reduce(Lender(cupy.zeros((4, 4))[:, ::2]))
         raise AssertionError("gaps should have been refused")

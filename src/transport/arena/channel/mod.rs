@@ -277,7 +277,7 @@ impl Channel {
     }
 
     /// Fails if somebody gave up on the call that all have just entered: its memory must not be touched any more.
-    fn all_stay(&self, call: &Call) -> Result<()> {
+    pub fn all_stay(&self, call: &Call) -> Result<()> {
         let gone = (0..self.size()).find(|&member| self.member(member).gave_up.load(Ordering::Acquire) != 0);
         match gone {
             None => Ok(()),
