@@ -7,6 +7,7 @@ use common::*;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// Listens at a named pipe, has a server in a session of its own, and ends when it reads `quit`.
 const DAEMON: &str = r#"#!/bin/sh
@@ -140,6 +141,20 @@ fn nothing_is_left_after_a_signal() {
         assert_eq!(output.status.code(), status, "{}", errors(&output));
         job.assert_nothing_is_left(&folder);
     }
+}
+
+#[test]
+fn a_launcher_killed_at_any_moment_leaves_no_daemon() {
+    let job = Job::new();
+    for moment in 0..15 {
+        let mut command = job.run(&[], "exec sleep 1000");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // The moment itself is what varies here; nothing waits for it.
+        std::thread::sleep(Duration::from_micros(1500 * moment));
+        kill("KILL", child.id());
+        child.wait().unwrap();
+    }
+    eventually("the end of every process", || marked(&job.mark).is_empty());
 }
 
 #[test]
