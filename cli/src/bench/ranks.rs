@@ -48,6 +48,7 @@ pub(super) fn gather_from(
         timeout: None,
         grace: Duration::from_secs(5),
         restarts: 0,
+        mps: None,
         this_program,
     };
     let mut rows = Vec::new();

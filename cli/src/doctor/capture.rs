@@ -33,6 +33,7 @@ impl Helper<'_> {
             timeout: Some(limit),
             grace: Duration::from_secs(2),
             restarts: 0,
+            mps: None,
             this_program: self.this_program,
         };
         let (mut output, mut errors) = (Vec::new(), Vec::new());

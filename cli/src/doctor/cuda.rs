@@ -6,6 +6,7 @@ use unisono::cuda::{Component, survey};
 use unisono::{Result, World};
 
 use super::capture::Helper;
+use super::mps;
 use super::report::{Mark, Section};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +24,7 @@ pub(super) fn section(helper: &mut Helper) -> Section {
     }
     add("NVRTC", &survey.compiler);
     add("NCCL", &survey.nccl);
+    mps::add(&mut section, helper, !survey.devices.is_empty());
     if survey.devices.is_empty() {
         return section;
     }

@@ -5,6 +5,7 @@ mod cuda;
 mod machine;
 mod memory;
 mod mpi;
+mod mps;
 mod python;
 mod report;
 mod transports;

@@ -17,9 +17,10 @@ const GLANCE: Duration = Duration::from_millis(10);
 impl Supervisor<'_> {
     /// Ends what ranks have started and left. Orphans become the launcher's own children, so their numbers stay theirs
     /// until they are waited for.
-    pub(super) fn end_leftovers(&mut self, relatives: HashSet<i32>) {
-        let mut spared = relatives;
+    pub(super) fn end_leftovers(&mut self, relatives: &HashSet<i32>) {
+        let mut spared = relatives.clone();
         spared.extend(self.keeper.as_ref().map(|keeper| keeper.pid().as_raw_nonzero().get()));
+        spared.extend(self.mps.as_ref().map(|mps| mps.pid.as_raw_nonzero().get()));
         let start = Instant::now();
         let mut asked: HashSet<Pid> = HashSet::new();
         while start.elapsed() < LEFTOVERS {

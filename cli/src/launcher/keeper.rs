@@ -2,8 +2,8 @@
 //!
 //! Ranks themselves die with the launcher (their parent-death signal); the keeper is for what they have started. It reads
 //! lines from a pipe whose other end only the launcher holds: `job NAME=VALUE` (how to recognise the job's processes by
-//! their environment), `group N` (a rank's process group), `ended N` (that group's number may be somebody else's soon)
-//! and `done`. If the pipe ends without `done`, the launcher is gone.
+//! their environment), `group N` (a rank's process group), `ended N` (that group's number may be somebody else's soon),
+//! `folder PATH` (to be removed) and `done`. If the pipe ends without `done`, the launcher is gone.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -60,6 +60,11 @@ impl Keeper {
         self.say(format_args!("ended {leader}"));
     }
 
+    /// The job has made this folder, which must not outlive it.
+    pub(crate) fn folder(&mut self, path: &str) {
+        self.say(format_args!("folder {path}"));
+    }
+
     /// The job is over and nothing is left of it.
     pub(crate) fn dismiss(mut self) {
         self.say(format_args!("done"));
@@ -78,11 +83,13 @@ impl Keeper {
 pub(crate) fn keep() -> i32 {
     let mut marker = None;
     let mut groups = HashSet::new();
+    let mut folders = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_once(' ') {
             Some(("job", value)) => marker = Some(value.to_string()),
             Some(("group", number)) => drop(number.parse().map(|number: i32| groups.insert(number))),
             Some(("ended", number)) => drop(number.parse().map(|number: i32| groups.remove(&number))),
+            Some(("folder", path)) => folders.push(path.to_string()),
             _ if line == "done" => return 0,
             _ => {}
         }
@@ -102,6 +109,10 @@ pub(crate) fn keep() -> i32 {
             }
             std::thread::sleep(ROUND);
         }
+    }
+    for folder in folders {
+        // The launcher may have removed it itself.
+        let _ = std::fs::remove_dir_all(folder);
     }
     0
 }

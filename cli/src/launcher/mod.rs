@@ -7,14 +7,17 @@ mod aftermath;
 mod ending;
 pub(crate) mod keeper;
 mod listener;
+pub(crate) mod mps;
 mod processes;
 mod rank;
 mod restart;
+mod service;
 mod signals;
 mod supervisor;
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use ending::{Ending, signal_name};
@@ -41,6 +44,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) grace: Duration,
     /// How many times ranks that fail are started again, all ranks together.
     pub(crate) restarts: usize,
+    /// NVIDIA's Multi-Process Service, to be started for the job ([`mps::find`]).
+    pub(crate) mps: Option<PathBuf>,
     /// How to start this program again, for the keeper.
     pub(crate) this_program: &'a [OsString],
 }
@@ -121,13 +126,13 @@ impl Outcome {
             Some(Cause::Rank(rank)) => self.ranks[rank].ending.exit_status(),
             Some(Cause::Timeout) => 124,
             // Ranks that took the request well, and ended well, ended well; but Ctrl-C always shows.
-            Some(Cause::Signal(signal)) if signal != Signal::INT && !self.any_failed() => 0,
+            Some(Cause::Signal(signal)) if signal != Signal::INT && self.all_ended_well() => 0,
             Some(Cause::Signal(signal)) => 128 + signal.as_raw(),
             Some(Cause::OutputGone) => 128 + Signal::PIPE.as_raw(),
         }
     }
 
-    fn any_failed(&self) -> bool {
-        self.ranks.iter().any(|rank| rank.ending.failed())
+    fn all_ended_well(&self) -> bool {
+        !self.ranks.is_empty() && self.ranks.iter().all(|rank| !rank.ending.failed())
     }
 }

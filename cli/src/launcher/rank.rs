@@ -38,9 +38,7 @@ impl Rank {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let launcher = rustix::process::getpid();
-        // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
-        unsafe { command.pre_exec(move || die_with(launcher)) };
+        bind_to_launcher(&mut command);
         let mut child = command.spawn()?;
         let pipes = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         for pipe in pipes.iter().flatten() {
@@ -91,6 +89,13 @@ impl Rank {
             }
         }
     }
+}
+
+/// The child will die with the launcher. The same holds for the thread as for a rank's.
+pub(super) fn bind_to_launcher(command: &mut Command) {
+    let launcher = rustix::process::getpid();
+    // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(move || die_with(launcher)) };
 }
 
 /// In the child: be killed when the launcher dies, also when that has happened already.

@@ -8,6 +8,7 @@ use rustix::process::{Signal, WaitOptions, wait};
 use unisono::launch::Job;
 
 use super::keeper::Keeper;
+use super::mps::Mps;
 use super::rank::Rank;
 use super::{Audience, Cause, Ending, JOB_VARIABLE, Outcome, Plan, Signals, Stream, processes};
 
@@ -31,6 +32,7 @@ pub(super) struct Supervisor<'a> {
     signals: &'a mut Signals,
     pub(super) job: Job,
     pub(super) keeper: Option<Keeper>,
+    pub(super) mps: Option<Mps>,
     pub(super) ranks: Vec<Rank>,
     pub(super) start: Instant,
     pub(super) phase: Phase,
@@ -60,6 +62,7 @@ pub(crate) fn launch(
         signals,
         job,
         keeper: None,
+        mps: None,
         ranks: Vec::with_capacity(plan.size),
         start: Instant::now(),
         phase: Phase::Running,
@@ -76,7 +79,12 @@ pub(crate) fn launch(
         supervisor.wait(supervisor.next_deadline());
         supervisor.advance();
     }
-    supervisor.end_leftovers(relatives);
+    supervisor.end_leftovers(&relatives);
+    if supervisor.mps.is_some() {
+        supervisor.end_mps();
+        // A server whose daemon was killed is an orphan.
+        supervisor.end_leftovers(&relatives);
+    }
     supervisor.drain();
     if let Some(keeper) = supervisor.keeper.take() {
         keeper.dismiss();
@@ -87,6 +95,10 @@ pub(crate) fn launch(
 
 impl Supervisor<'_> {
     fn start_ranks(&mut self) -> unisono::Result<()> {
+        self.start_mps()?;
+        if self.cause.is_some() {
+            return Ok(());
+        }
         if self.plan.restarts > 0 {
             self.announce_restarts();
         }
@@ -98,18 +110,10 @@ impl Supervisor<'_> {
     }
 
     pub(super) fn start_rank(&mut self, rank: usize) -> unisono::Result<Rank> {
-        let own = self.job.environment(rank);
-        if self.keeper.is_none() {
-            let marker = own.iter().find(|(name, _)| name == JOB_VARIABLE);
-            let marker = marker.map(|(name, value)| format!("{name}={value}")).unwrap_or_default();
-            let keeper = Keeper::start(self.plan.this_program, &marker);
-            self.keeper = Some(keeper.map_err(|error| {
-                let what = format!("starting this program again ({:?})", self.plan.this_program);
-                unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
-            })?);
-        }
-        let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let environment: Vec<_> = self.plan.environment.iter().cloned().chain(own).collect();
+        self.start_keeper()?;
+        let own = self.job.environment(rank).into_iter().map(|(name, value)| (name.into(), value.into()));
+        let mps = self.mps.iter().flat_map(Mps::variables);
+        let environment: Vec<_> = self.plan.environment.iter().cloned().chain(mps).chain(own).collect();
         let started = Rank::start(&self.plan.program, &environment).map_err(|error| {
             let what = format!("starting rank {rank} ({:?})", self.plan.program[0]);
             unisono::Error::io("run", what, error, "check the program and the limits of this machine")
@@ -118,6 +122,25 @@ impl Supervisor<'_> {
             keeper.group(started.pid);
         }
         Ok(started)
+    }
+
+    /// What every process of the job has in its environment, in [`JOB_VARIABLE`].
+    pub(super) fn job_name(&self) -> String {
+        let own = self.job.environment(0);
+        own.into_iter().find(|(name, _)| name == JOB_VARIABLE).map(|(_, value)| value).unwrap_or_default()
+    }
+
+    /// Starts the keeper, unless it is there.
+    pub(super) fn start_keeper(&mut self) -> unisono::Result<()> {
+        if self.keeper.is_none() {
+            let marker = format!("{JOB_VARIABLE}={}", self.job_name());
+            let keeper = Keeper::start(self.plan.this_program, &marker);
+            self.keeper = Some(keeper.map_err(|error| {
+                let what = format!("starting this program again ({:?})", self.plan.this_program);
+                unisono::Error::io("run", what, error, "was it moved or removed meanwhile?")
+            })?);
+        }
+        Ok(())
     }
 
     /// Waits for anything to happen, and deals with it.
@@ -189,6 +212,8 @@ impl Supervisor<'_> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(rank) = self.ranks.iter().position(|rank| rank.pid == pid && rank.alive()) {
                 ended.push((rank, Ending::of(status)));
+            } else {
+                self.note_mps(pid, Ending::of(status));
             }
         }
         // Of ranks found at the same moment, one that was killed is rather the cause than one that gave up.
@@ -235,7 +260,7 @@ impl Supervisor<'_> {
     }
 
     /// Takes the next step if its time has come.
-    fn advance(&mut self) {
+    pub(super) fn advance(&mut self) {
         if self.next_deadline().is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }

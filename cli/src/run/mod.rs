@@ -1,6 +1,7 @@
 //! `unisono run`: starts ranks on this host and stays with them until all have ended.
 
 mod lines;
+mod mps;
 mod output;
 mod program;
 mod summary;
@@ -16,13 +17,16 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::launcher::{self, Plan, Signals};
+use crate::launcher::{self, Audience, Plan, Signals};
+use mps::Service;
 use output::Output;
 pub(crate) use program::python;
 pub(crate) use summary::summary;
 
 /// What the launcher answers when it is itself the problem.
 const FAILURE: i32 = 1;
+/// What it answers when it was asked for something that it cannot do, as for options that it does not know.
+const USAGE: i32 = 2;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -48,6 +52,10 @@ pub(crate) struct Options {
     /// Set a variable for every rank; may be given many times.
     #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
     env: Vec<(OsString, OsString)>,
+    /// Let ranks that share an NVIDIA device run side by side, by a Multi-Process Service (MPS) of the job's own. See
+    /// docs/guide/on-gpus.md.
+    #[arg(long)]
+    mps: bool,
     /// Print only what the ranks print, and no summary.
     #[arg(short, long)]
     quiet: bool,
@@ -61,6 +69,10 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         Ok(program) => program,
         Err(message) => return complain(program::NOT_FOUND, message),
     };
+    let service = match options.mps.then(|| Service::choose(&options.env)).transpose() {
+        Ok(service) => service,
+        Err(message) => return complain(USAGE, message),
+    };
     if let Some(Err(error)) = options.log_dir.as_ref().map(std::fs::create_dir_all) {
         return complain(FAILURE, format!("--log-dir {:?}: {error}", options.log_dir.unwrap_or_default()));
     }
@@ -73,6 +85,9 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         Ok(output) => output,
         Err(error) => return complain(FAILURE, format!("cannot open the output: {error}")),
     };
+    if let Some(Service::Shared(line)) = &service {
+        output.notice(line);
+    }
     let plan = Plan {
         size,
         program,
@@ -80,6 +95,7 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
         timeout: options.timeout,
         grace: options.grace,
         restarts: options.restart,
+        mps: service.and_then(Service::program),
         this_program,
     };
     let status = match launcher::launch(&plan, &mut output, &mut signals) {

@@ -45,6 +45,13 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
             note(&mut text, format_args!("the job took longer than --timeout {limit} and was ended"));
             None
         }
+        Cause::Signal(signal) if outcome.ranks.is_empty() => {
+            note(
+                &mut text,
+                format_args!("{} came before any rank had started", signal_name(signal.as_raw())),
+            );
+            None
+        }
         Cause::Signal(signal) => {
             note(&mut text, format_args!("{} was passed on to the ranks", signal_name(signal.as_raw())));
             None

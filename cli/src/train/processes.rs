@@ -66,6 +66,7 @@ pub(super) fn start(size: usize, arguments: &[OsString], this_program: &[OsStrin
         timeout: None,
         grace: Duration::from_secs(5),
         restarts: 0,
+        mps: None,
         this_program,
     };
     match launch(&plan, &mut Front, &mut signals) {

@@ -1,0 +1,179 @@
+//! NVIDIA's Multi-Process Service for one job: with it, kernels of ranks that share a device run side by side.
+//!
+//! A control daemon in the foreground is a child of the launcher, like a rank. It starts a server when the first rank
+//! touches a device. Everything that both write lies in one private folder, which ends with the job.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::rank::{bind_to_launcher, find_program};
+use super::{Ending, processes};
+
+/// Where a daemon listens, for everybody who looks for one.
+pub(crate) const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
+const DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The daemon, and with no argument the program that talks to it.
+pub(crate) const PROGRAM: &str = "nvidia-cuda-mps-control";
+/// Where drivers put it, beside the folders of PATH.
+pub(crate) const FOLDERS: [&str; 2] = ["/usr/local/nvidia/bin", "/usr/bin"];
+/// What the daemon prints, beside the logs that it writes itself.
+const OUTPUT: &str = "output.log";
+/// How many of the last lines of each log are shown.
+const LAST: usize = 10;
+/// The longest path, in bytes, of the folder's parent: sockets in the folder must stay below 108.
+const SHORT: usize = 40;
+
+/// The program that is the daemon, where there is one.
+pub(crate) fn find() -> Option<PathBuf> {
+    let usual =
+        || FOLDERS.iter().find_map(|folder| find_program(Path::new(folder).join(PROGRAM).as_os_str()));
+    find_program(OsStr::new(PROGRAM)).or_else(usual)
+}
+
+/// Whether something listens, or has listened, in a daemon's folder.
+pub(crate) fn has_daemon(folder: &Path) -> bool {
+    folder.join("control").exists()
+}
+
+/// A daemon, its folder and how it ended.
+pub(super) struct Mps {
+    program: PathBuf,
+    folder: String,
+    marker: (String, String),
+    pub(super) pid: Pid,
+    pub(super) ended: Option<Ending>,
+    /// It was asked to end.
+    pub(super) leaving: bool,
+}
+
+impl Mps {
+    /// Starts a daemon that ends with the launcher. `marker` names the job in its environment and its server's.
+    pub(super) fn start(program: &Path, folder: String, marker: (String, String)) -> io::Result<Mps> {
+        let output = File::create(Path::new(&folder).join(OUTPUT))?;
+        let mut command = command(program, &folder, &marker);
+        command.arg("-f").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let pid = Pid::from_child(&command.spawn()?);
+        Ok(Mps { program: program.into(), folder, marker, pid, ended: None, leaving: false })
+    }
+
+    /// What leads ranks to it.
+    pub(super) fn variables(&self) -> [(OsString, OsString); 2] {
+        [PIPE_VARIABLE, LOG_VARIABLE].map(|name| (name.into(), OsString::from(&self.folder)))
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        Path::new(&self.folder)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.ended.is_none() && has_daemon(self.folder())
+    }
+
+    /// Asks the daemon to end, with its own program, and does not wait for it.
+    pub(super) fn ask_to_quit(&mut self) -> io::Result<()> {
+        self.leaving = true;
+        let mut command = command(&self.program, &self.folder, &self.marker);
+        let mut asking = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        asking.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(b"quit\n")
+    }
+
+    /// Everything that was started with this daemon's folder: itself, its server, a rank's descendant that escaped.
+    pub(super) fn processes(&self) -> Vec<Pid> {
+        processes::with_environment(format!("{PIPE_VARIABLE}={}", self.folder).as_bytes())
+    }
+
+    /// Kills the daemon's whole group, unless its number may be somebody else's.
+    pub(super) fn kill(&mut self) {
+        self.leaving = true;
+        if self.ended.is_none() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+
+    /// The last lines of what the daemon wrote, as a sentence.
+    pub(super) fn last_words(&self) -> String {
+        let mut shown = String::new();
+        for name in ["control.log", "server.log", OUTPUT] {
+            let log = fs::read(self.folder().join(name)).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let lines: Vec<&str> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(LAST)..] {
+                shown += &format!("\n    {line}");
+            }
+        }
+        match shown.is_empty() {
+            true => "It wrote nothing".into(),
+            false => format!("Its last lines:{shown}"),
+        }
+    }
+}
+
+/// The program in the environment of a daemon's folder, in a process group of its own: Ctrl-C is for the launcher.
+fn command(program: &Path, folder: &str, marker: &(String, String)) -> Command {
+    let mut command = Command::new(program);
+    command.env(PIPE_VARIABLE, folder).env(LOG_VARIABLE, folder).env(&marker.0, &marker.1).process_group(0);
+    // A server counts the devices that it sees from 0, and ranks count among those: a number would be applied twice.
+    if std::env::var_os(DEVICES_VARIABLE).is_some_and(|devices| !are_names(&devices)) {
+        command.env_remove(DEVICES_VARIABLE);
+    }
+    bind_to_launcher(&mut command);
+    command
+}
+
+/// Whether devices are named by what they are, which means the same to everybody.
+fn are_names(devices: &OsStr) -> bool {
+    let is_name = |name: &str| name.starts_with("GPU-") || name.starts_with("MIG-");
+    devices.to_str().is_some_and(|devices| devices.split(',').map(str::trim).all(is_name))
+}
+
+/// A new folder that only this user can look into, with a path that is short enough for sockets.
+pub(super) fn private_folder() -> io::Result<String> {
+    let is_short = |path: &String| path.starts_with('/') && path.len() <= SHORT && !path.contains('\n');
+    let asked = std::env::temp_dir().into_os_string().into_string().ok();
+    let parent = asked.filter(is_short).unwrap_or_else(|| "/tmp".into());
+    let parent = parent.trim_end_matches('/');
+    let pid = std::process::id();
+    let mut last = io::ErrorKind::AlreadyExists.into();
+    // Somebody may have left one of the same number.
+    for attempt in 0..100 {
+        let folder = format!("{parent}/unisono-mps-{pid}-{attempt}");
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_devices_are_passed_on() {
+        assert!(are_names(OsStr::new("GPU-1a2b, MIG-3c")));
+        assert!(
+            !are_names(OsStr::new("0")) && !are_names(OsStr::new("GPU-1a,1")) && !are_names(OsStr::new(""))
+        );
+    }
+
+    #[test]
+    fn folders_are_private_and_differ() {
+        let (one, other) = (private_folder().unwrap(), private_folder().unwrap());
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&one).unwrap());
+        for folder in [&one, &other] {
+            fs::remove_dir(folder).unwrap();
+        }
+        assert_ne!(one, other);
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}
