@@ -1,15 +1,13 @@
 //! Staged work: every rank copies its data, window by window, into pinned memory that all ranks of the host share, and copies
-//! what it needs of the others' from there. Copies out, copies in and kernels overlap.
-//!
-//! Out and in are full at the same time, except while the first window goes out and the last one comes in: so windows are
-//! short. Ranks that share a device take turns with their kernels, and a turn costs as much as several windows: so what
-//! comes in is folded many windows at a time. For two ranks:
+//! what it needs of the others' from there. Copies out, copies in and kernels overlap. For two ranks:
 //!
 //! ```text
 //! way out   a0 b0 a1 b1 a2 b2 a3 b3 …
 //! way in          b0 a0 b1 a1 b2 a2 b3 a3 …      (a takes b's windows, and b takes a's)
-//! kernels                                  a0-3 b0-3
+//! kernels            a0    b0 a1 b1 …
 //! ```
+//!
+//! Both ways are full at the same time, except while the first window goes out and the last one comes in.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,16 +16,25 @@ use super::kernels;
 use super::meeting::{Meeting, nonsense};
 use super::order::{Job, Order};
 use super::session::Session;
-use super::windows::{Batch, Cut, Stage, common, stages};
+use super::windows::{Cuts, Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
-/// How the data is cut, the same on every rank.
-const CUT: Cut = Cut { window: 2 << 20, slots: 16, ahead: 3, room: 32 << 20 };
+/// The most bytes of a window: so long that meeting costs little beside the copy.
+const WINDOW: usize = 8 << 20;
 
-/// How many batches of the others' data are on the device at once.
+/// Bytes of the first window.
+const FIRST: usize = 1 << 20;
+
+/// How many windows a rank has in shared memory at once, used in turn.
+const SLOTS: usize = 4;
+
+/// How many windows a rank copies out before all have shown the first of them.
+const AHEAD: usize = 2;
+
+/// How many windows of the others' data are on the device at once.
 const SCRATCHES: usize = 2;
 
 const PAGE: usize = 4096;
@@ -38,8 +45,7 @@ pub(super) struct Staging {
     _pinned: Vec<Registered>,
     /// Where each rank's slots begin.
     slots: Vec<u64>,
-    cut: Cut,
-    /// For batches of the others' windows, where data is to be folded.
+    /// For windows of the others, where data is to be folded.
     scratch: [DeviceMemory; SCRATCHES],
     outward: Stream,
     inward: Stream,
@@ -69,17 +75,14 @@ impl Staging {
         let seat = meeting.group.core.common.seat.as_ref();
         let seat = seat.filter(|_| meeting.group.core.channel.is_some());
         let seat = seat.ok_or_else(|| nonsense("ranks share no memory"))?;
-        let cut = Cut::tried(CUT);
-        let bytes = cut.slots * cut.window;
-        let buffer = seat.allocate(bytes + PAGE)?;
+        let buffer = seat.allocate(SLOTS * WINDOW + PAGE)?;
         let start = buffer.offset().next_multiple_of(PAGE);
-        tracing::debug!(rank = session.me, "staging through {bytes} bytes");
+        tracing::debug!(rank = session.me, "staging through {} bytes", SLOTS * WINDOW);
         Ok((buffer, start))
     }
 
     fn open(meeting: &Meeting, session: &Session, mine: ArenaBuffer, offsets: &[u64]) -> Result<Staging> {
-        let cut = Cut::tried(CUT);
-        let (device, bytes) = (&session.device, cut.slots * cut.window);
+        let device = &session.device;
         let seat =
             meeting.group.core.common.seat.as_ref().ok_or_else(|| nonsense("a rank without a seat"))?;
         let arena = WholeArena::new(seat);
@@ -93,22 +96,21 @@ impl Staging {
         };
         let (mut pinned, mut slots) = (Vec::new(), Vec::new());
         for (rank, &offset) in offsets.iter().enumerate() {
-            if offset as usize + bytes > arena.len() {
+            if offset as usize + SLOTS * WINDOW > arena.len() {
                 return Err(nonsense("a rank's slots lie outside the shared memory"));
             }
             let start = arena.as_mut_ptr().wrapping_add(offset as usize);
             if pins(rank) {
                 // SAFETY: the arena is mapped as long as the seat, which the buffer keeps; it goes after these.
-                pinned.push(unsafe { Registered::new(device, start, bytes)? });
+                pinned.push(unsafe { Registered::new(device, start, SLOTS * WINDOW)? });
             }
             slots.push(start.addr() as u64);
         }
-        let others = offsets.len().max(2) - 1;
-        let scratch = || DeviceMemory::new(device, others * cut.batch(others) * cut.window);
+        let room = (offsets.len().max(2) - 1) * WINDOW;
+        let scratch = || DeviceMemory::new(device, room);
         Ok(Staging {
             _pinned: pinned,
             slots,
-            cut,
             scratch: [scratch()?, scratch()?],
             outward: Stream::new(device)?,
             inward: Stream::new(device)?,
@@ -127,6 +129,7 @@ impl Staging {
     ) -> Result<()> {
         for stage in stages(order, meeting.group.size(), counts) {
             let pass = Pass {
+                cuts: Cuts::new(stage.bytes(), trial(), WINDOW),
                 staging: self,
                 meeting,
                 order,
@@ -152,6 +155,7 @@ struct Pass<'a> {
     meeting: &'a Meeting<'a>,
     order: &'a Order<'a>,
     stage: &'a Stage,
+    cuts: Cuts,
     device: &'a Arc<Device>,
     me: usize,
     /// When the room for others' data was last used.
@@ -163,33 +167,28 @@ impl Pass<'_> {
     /// taken what was in it; meanwhile the copies out go on with the next slot.
     fn run(&self) -> Result<()> {
         let Staging { outward, inward, compute, .. } = self.staging;
-        let Cut { window: length, slots, ahead, .. } = self.staging.cut;
         let go_on = || self.meeting.go_on();
-        let windows = self.stage.windows(length);
-        let mut shown: Vec<Option<Event>> = (0..slots).map(|_| None).collect();
-        let mut taken: Vec<Option<Event>> = (0..slots).map(|_| None).collect();
-        let show = |window: usize, shown: &mut [Option<Event>]| -> Result<()> {
+        let windows = self.cuts.count();
+        let mut shown: [Option<Event>; SLOTS] = Default::default();
+        let mut taken: [Option<Event>; SLOTS] = Default::default();
+        let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
             if window < windows {
                 self.show(window)?;
-                shown[window % slots] = Some(outward.mark()?);
+                shown[window % SLOTS] = Some(outward.mark()?);
             }
             Ok(())
         };
-        show(0, &mut shown)?;
+        (0..AHEAD).try_for_each(|window| show(window, &mut shown))?;
         self.copy_own()?;
         for window in 0..windows {
-            for mark in [shown[window % slots].take(), taken[(window + ahead) % slots].take()] {
+            for mark in [shown[window % SLOTS].take(), taken[(window + AHEAD) % SLOTS].take()] {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
-            }
-            if window == 0 {
-                // Not before: ranks that share a device take turns on its way out, and all of them begin with the first.
-                (1..ahead).try_for_each(|window| show(window, &mut shown))?;
             }
             self.meeting.settle()?;
             // The way in has nothing queued for it; the way out has the windows ahead.
             self.work(window)?;
-            taken[window % slots] = Some(inward.mark()?);
-            show(window + ahead, &mut shown)?;
+            taken[window % SLOTS] = Some(inward.mark()?);
+            show(window + AHEAD, &mut shown)?;
         }
         inward.wait(&go_on)?;
         compute.wait(&go_on)?;
@@ -202,11 +201,11 @@ impl Pass<'_> {
     }
 
     fn slot(&self, rank: usize, window: usize) -> u64 {
-        self.staging.slots[rank] + (window % self.staging.cut.slots * self.staging.cut.window) as u64
+        self.staging.slots[rank] + (window % SLOTS * WINDOW) as u64
     }
 
     fn show(&self, window: usize) -> Result<()> {
-        let bytes = self.stage.shown(self.me, self.staging.cut.window, window);
+        let bytes = self.stage.shown(self.me, self.cuts.window(window));
         let from = self.source() + bytes.start as u64;
         // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
         unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
@@ -234,7 +233,7 @@ impl Pass<'_> {
         for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
             match job {
                 Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
-                    let shown = self.stage.shown(from.rank, self.staging.cut.window, window);
+                    let shown = self.stage.shown(from.rank, self.cuts.window(window));
                     let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
                     let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
@@ -243,13 +242,11 @@ impl Pass<'_> {
                 }
                 Job::Copy { .. } => {}
                 Job::Fold { offset, bytes, to, .. } => {
-                    let others = self.staging.slots.len() - 1;
-                    let batch = self.staging.cut.batched(others, &(*offset..offset + bytes), window);
-                    let Some(batch) = batch else { continue };
-                    self.bring(window, &batch)?;
-                    // A fold for several is made by each of them, for itself.
-                    if let Some(to) = to.first().filter(|_| batch.is_whole()) {
-                        self.fold(&batch, output + (to.offset + batch.all.start - offset) as u64)?;
+                    let all = self.cuts.window(window);
+                    let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
+                    for to in to {
+                        let target = output + (to.offset + common.start - offset) as u64;
+                        self.fold(window, common.clone(), target)?;
                     }
                 }
             }
@@ -257,45 +254,40 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Where a batch's bytes of another rank are on this device.
-    fn room(&self, rank: usize, batch: &Batch) -> u64 {
-        let scratch = &self.staging.scratch[batch.number % SCRATCHES];
-        let Staging { cut, slots, .. } = self.staging;
-        let before = rank - usize::from(rank > self.me);
-        scratch.address() + (before * cut.batch(slots.len() - 1) * cut.window) as u64
-    }
-
-    /// Copies the others' bytes of a window beside those of the same batch.
-    fn bring(&self, window: usize, batch: &Batch) -> Result<()> {
-        let Staging { inward, cut, slots, .. } = self.staging;
+    /// Folds bytes that all ranks show in this window.
+    fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
+        let Staging { inward, compute, scratch, .. } = self.staging;
+        let within = (bytes.start - self.cuts.window(window).start) as u64;
         // The kernel before the last has used this room; the last one uses the other.
-        if let Some(mark) = self.folded.borrow()[batch.number % SCRATCHES].as_ref().filter(|_| batch.is_new())
-        {
+        if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
             inward.follow_mark(mark)?;
         }
-        for rank in (0..slots.len()).filter(|&rank| rank != self.me) {
-            let from = self.slot(rank, window) + (batch.now.start - window * cut.window) as u64;
-            let to = self.room(rank, batch) + (batch.now.start - batch.start) as u64;
+        let mut room = scratch[window % SCRATCHES].address();
+        let mut from = Vec::with_capacity(self.staging.slots.len());
+        for rank in 0..self.staging.slots.len() {
+            if rank == self.me {
+                from.push(self.source() + bytes.start as u64);
+                continue;
+            }
             // SAFETY: the other rank has shown these bytes and waits before it shows others; the room is this rank's.
-            unsafe { inward.copy(to, from, batch.now.len())? };
+            unsafe { inward.copy(room + within, self.slot(rank, window) + within, bytes.len())? };
+            from.push(room + within);
+            room += WINDOW as u64;
         }
-        Ok(())
-    }
-
-    /// Folds a batch that has come in whole.
-    fn fold(&self, batch: &Batch, target: u64) -> Result<()> {
-        let Staging { inward, compute, slots, .. } = self.staging;
-        let place = |rank: usize| match rank == self.me {
-            true => self.source() + batch.all.start as u64,
-            false => self.room(rank, batch) + (batch.all.start - batch.start) as u64,
-        };
-        let from: Vec<u64> = (0..slots.len()).map(place).collect();
         compute.follow(inward)?;
         let kind = (self.order.dtype, self.order.operation.unwrap_or(ReduceOp::Sum));
-        let count = batch.all.len() / self.order.dtype.size();
+        let count = bytes.len() / self.order.dtype.size();
         // SAFETY: every source has so many bytes; the target is this rank's, lent for the call, and may be its own source.
         unsafe { kernels::fold((self.device, compute), kind, count, &from, &[target])? };
-        self.folded.borrow_mut()[batch.number % SCRATCHES] = Some(compute.mark()?);
+        self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
         Ok(())
     }
+}
+
+/// For trials.
+fn trial() -> usize {
+    std::env::var("UNISONO_CUDA_CUT")
+        .ok()
+        .and_then(|text| text.parse::<usize>().ok())
+        .map_or(FIRST, |first| first << 10)
 }

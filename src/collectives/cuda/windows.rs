@@ -5,67 +5,39 @@ use std::ops::Range;
 use super::order::{Job, Order, Place, Workers};
 use crate::transport::Verb;
 
-/// How data is cut, the same on every rank. Lengths are bytes.
-#[derive(Clone, Copy)]
-pub(super) struct Cut {
-    /// What a rank shows at once: long enough that meeting costs little beside the copy.
-    pub window: usize,
-    /// How many windows a rank has in shared memory at once, used in turn.
-    pub slots: usize,
-    /// How many windows a rank copies out before all have shown the first of them.
-    pub ahead: usize,
-    /// The most of the others' data that is folded at once, as long as that is one window of each.
-    pub room: usize,
-}
+/// Where windows begin and end, the same on every rank. Those at both ends are short, so that the others' data comes in soon
+/// and little is left to do when the last of it has come; the long ones between them cost few meetings.
+pub(super) struct Cuts(Vec<Range<usize>>);
 
-impl Cut {
-    /// For trials: `UNISONO_CUDA_CUT=2048,16,3,32` is KiB of a window, slots, windows ahead, and MiB of room.
-    pub fn tried(usual: Cut) -> Cut {
-        let wish = std::env::var("UNISONO_CUDA_CUT").unwrap_or_default();
-        let numbers: Vec<usize> = wish.split(',').filter_map(|number| number.parse().ok()).collect();
-        match numbers[..] {
-            [window, slots, ahead, room] => Cut { window: window << 10, slots, ahead, room: room << 20 },
-            _ => usual,
+impl Cuts {
+    /// Cuts so many bytes, from windows of `first` bytes on to those of `most`.
+    pub fn new(bytes: usize, first: usize, most: usize) -> Cuts {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let (mut start, mut end, mut next) = (0, bytes, first);
+        while start < end {
+            let length = next.min(end - start);
+            before.push(start..start + length);
+            start += length;
+            let length = next.min(end - start);
+            after.extend((length > 0).then_some(end - length..end));
+            end -= length;
+            next = (2 * next).min(most);
         }
+        // Ranks meet once even for nothing.
+        before.extend((bytes == 0).then_some(0..0));
+        before.extend(after.into_iter().rev());
+        Cuts(before)
     }
 
-    /// How many windows are folded at once, with data of so many others.
-    pub fn batch(&self, others: usize) -> usize {
-        (self.room / others.max(1) / self.window).max(1)
+    /// How many windows there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 
-    /// What a window brings of bytes that are to be folded; none if they are not in it.
-    pub fn batched(&self, others: usize, bytes: &Range<usize>, window: usize) -> Option<Batch> {
-        let length = self.batch(others) * self.window;
-        let number = window * self.window / length;
-        let start = number * length;
-        let now = common(&(window * self.window..(window + 1) * self.window), bytes)?;
-        let all = common(&(start..start + length), bytes)?;
-        Some(Batch { number, start, now, all })
-    }
-}
-
-/// Some windows that are folded by one kernel, and one of them.
-#[derive(Debug, PartialEq)]
-pub(super) struct Batch {
-    pub number: usize,
-    /// Where its first window begins.
-    pub start: usize,
-    /// The bytes to fold in this window.
-    pub now: Range<usize>,
-    /// The bytes to fold in all its windows.
-    pub all: Range<usize>,
-}
-
-impl Batch {
-    /// Whether this window brings the first of the bytes.
-    pub fn is_new(&self) -> bool {
-        self.now.start == self.all.start
-    }
-
-    /// Whether this window brings the last of the bytes.
-    pub fn is_whole(&self) -> bool {
-        self.now.end == self.all.end
+    /// The bytes of a window; none after the last.
+    pub fn window(&self, number: usize) -> Range<usize> {
+        let end = self.0.last().map_or(0, |last| last.end);
+        self.0.get(number).cloned().unwrap_or(end..end)
     }
 }
 
@@ -97,21 +69,19 @@ impl Stage {
         Stage { jobs, shows, from_output }
     }
 
-    /// How many windows there are: a rank that folds comes to the end of its bytes even where nobody shows any.
-    pub fn windows(&self, window: usize) -> usize {
+    /// How many bytes are cut into windows: a rank that folds comes to the end of its bytes even where nobody shows any.
+    pub fn bytes(&self) -> usize {
         let folded = self.jobs.iter().map(|job| match job {
             Job::Fold { offset, bytes, .. } => offset + bytes,
             Job::Copy { .. } => 0,
         });
-        let longest = self.shows.iter().map(Range::len).chain(folded).max().unwrap_or(0);
-        longest.div_ceil(window).max(1)
+        self.shows.iter().map(Range::len).chain(folded).max().unwrap_or(0)
     }
 
     /// What a rank shows in a window.
-    pub fn shown(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
+    pub fn shown(&self, rank: usize, window: Range<usize>) -> Range<usize> {
         let all = &self.shows[rank];
-        let start = (all.start + number * window).min(all.end);
-        start..(start + window).min(all.end)
+        (all.start + window.start).min(all.end)..(all.start + window.end).min(all.end)
     }
 }
 
@@ -188,13 +158,30 @@ mod tests {
         assert_eq!(stage.shows, [0..0, 0..100, 0..100], "the root keeps its own");
         let stage = stages(&order(Verb::Scatter, &[10, 20, 30], 60), 3, &[]).remove(0);
         assert_eq!(stage.shows, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
-        assert_eq!((stage.windows(20), stage.shown(0, 20, 2)), (3, 50..60));
-        assert_eq!(stage.shown(0, 20, 9), 60..60);
+        assert_eq!((stage.bytes(), stage.shown(0, 40..60), stage.shown(0, 70..90)), (50, 50..60, 60..60));
         let stage = stages(&order(Verb::Broadcast, &[], 0), 2, &[]).remove(0);
-        assert_eq!(stage.windows(20), 1, "ranks meet once even for nothing");
+        assert_eq!(stage.bytes(), 0);
         let alone = Order { root: Some(0), ..order(Verb::Reduce, &[], 100) };
         let stage = stages(&alone, 1, &[]).remove(0);
-        assert!(stage.shows[0].is_empty() && stage.windows(20) == 5, "one rank folds all of its own");
+        assert!(stage.shows[0].is_empty() && stage.bytes() == 100, "one rank folds all of its own");
+    }
+
+    #[test]
+    fn windows_have_every_byte_once_and_are_short_at_the_ends() {
+        for bytes in [0, 1, 9, 10, 11, 19, 20, 30, 31, 75, 100, 101, 1000, 1003] {
+            let cuts = Cuts::new(bytes, 10, 40);
+            let mut end = 0;
+            for number in 0..cuts.count() {
+                let window = cuts.window(number);
+                assert!(window.start == end && window.len() <= 40, "{bytes}: {window:?}");
+                end = window.end;
+            }
+            assert_eq!((end, cuts.window(cuts.count())), (bytes, bytes..bytes));
+            assert!(cuts.count() > 0, "ranks meet once even for nothing");
+            assert!(cuts.window(0).len() <= 10 && cuts.window(cuts.count() - 1).len() <= 10, "{bytes}");
+        }
+        let lengths = |bytes| Cuts::new(bytes, 10, 40).0.iter().map(Range::len).collect::<Vec<_>>();
+        assert_eq!(lengths(180), [10, 20, 40, 40, 40, 20, 10]);
     }
 
     #[test]
@@ -206,25 +193,6 @@ mod tests {
         assert!(passes[1].from_output && passes[1].jobs.len() == 6);
         let passes = stages(&order(Verb::AllReduce, &[], 3 * 4096), 2, &[]);
         assert_eq!((passes.len(), passes[0].shows.clone()), (1, vec![0..12288, 0..12288]));
-    }
-
-    #[test]
-    fn batches_have_every_byte_once_and_fit_the_room() {
-        let cut = Cut { window: 10, slots: 8, ahead: 2, room: 90 };
-        assert_eq!([1, 2, 3, 100].map(|others| cut.batch(others)), [9, 4, 3, 1]);
-        for (others, bytes) in [(1, 0..500), (2, 13..13), (2, 15..257), (3, 40..60), (100, 7..91)] {
-            let (mut brought, mut folded, mut open) = (bytes.start, bytes.start, None);
-            for batch in (0..60).filter_map(|window| cut.batched(others, &bytes, window)) {
-                assert_eq!((batch.now.start, batch.all.start), (brought, folded), "{batch:?}");
-                assert_eq!(batch.is_new(), open != Some(batch.number), "{batch:?}");
-                assert!(batch.all.end - batch.start <= cut.batch(others) * cut.window, "{batch:?}");
-                (brought, open) = (batch.now.end, Some(batch.number));
-                if batch.is_whole() {
-                    folded = batch.all.end;
-                }
-            }
-            assert_eq!((brought, folded), (bytes.end, bytes.end));
-        }
     }
 
     #[test]
