@@ -8,9 +8,7 @@ nothing were beyond it.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +16,9 @@ import torch
 from unisono.halo import GlobalArray, Window
 from unisono.halo.window import Exchange
 from unisono.torch.space.beside import Beside
-from unisono.torch.space.turns import turns_of
 
 WORTHWHILE = 1 << 20
 """From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
-
-WAY = "UNISONO_SPACE_WAY"
-"""The variable of the environment that says how ranks on devices wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -138,34 +132,20 @@ def convolved_in_place(
     def convolve(source: torch.Tensor, padding: list[int] = zeros) -> torch.Tensor:
         return torch.convolution(source, weight, bias, stride, padding, dilation, False, zeros, groups)
 
-    if not x.is_cuda or way() == "first":
+    if not x.is_cuda:
         under_way = _begun(x, seams)
         out = convolve(x, pads)
         _mend(out, _ends(x, _arrived(under_way), convolve))
         return out
     # The device has the large work before it waits for others, so it never runs out of it.
     beside = Beside(x.device)
-    with _turn(x, seams):
-        out = convolve(x, pads)
+    out = convolve(x, pads)
     if seams:
         with beside:
-            arrived = _arrived(_begun(x, seams))
-            with _turn(x, seams):
-                ends = list(_ends(x, arrived, convolve))
-                beside.join()
-                _mend(out, ends)
+            ends = list(_ends(x, _arrived(_begun(x, seams)), convolve))
+            beside.join()
+            _mend(out, ends)
     return out
-
-
-def way() -> str:
-    """How ranks on devices wait for each other: "beside", "first" or "turns"."""
-    return os.environ.get(WAY, "beside")
-
-
-def _turn(x: torch.Tensor, seams: tuple[Seam, ...]) -> AbstractContextManager[None]:
-    if way() != "turns" or not seams:
-        return nullcontext()
-    return turns_of(x.device, seams[0].window.input.grid).next()
 
 
 def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:
