@@ -106,12 +106,39 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
     return tuple(seams)
 
 
+def convolved_plainly(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> torch.Tensor:
+    """A convolution of what is here alone.
+
+    Args:
+        x: The input.
+        weight: The weights.
+        bias: The bias, if any.
+        stride: One for each dimension.
+        padding: Zeros at each end.
+        dilation: One for each dimension.
+        groups: How many.
+
+    Returns:
+        The outputs.
+    """
+    return torch.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+
+
 def convolved_in_place(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     numbers: tuple[list[int], list[int], int],
     seams: tuple[Seam, ...],
+    function: Callable[..., torch.Tensor] = convolved_plainly,
 ) -> torch.Tensor:
     """A convolution whose outputs at the seams are computed once more, with halos.
 
@@ -121,6 +148,7 @@ def convolved_in_place(
         bias: The bias, if any.
         numbers: Strides, dilations and groups.
         seams: Of the window.
+        function: What convolves: it takes what `convolved_plainly` does.
 
     Returns:
         This rank's outputs.
@@ -130,7 +158,7 @@ def convolved_in_place(
     pads = [step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True)]
 
     def convolve(source: torch.Tensor, padding: list[int] = zeros) -> torch.Tensor:
-        return torch.convolution(source, weight, bias, stride, padding, dilation, False, zeros, groups)
+        return function(source, weight, bias, stride, padding, dilation, groups)
 
     if not x.is_cuda:
         under_way = _begun(x, seams)
