@@ -11,6 +11,7 @@ import torch
 import unisono as uni
 from unisono.bench.gpu_figures import NOTE, Figure, device_turns
 from unisono.bench.stack import Stack
+from unisono.torch.space.fusing import counts
 
 
 def detail(stack: Stack, rounds: int) -> None:
@@ -32,6 +33,7 @@ def detail(stack: Stack, rounds: int) -> None:
     if world.rank == 0:
         for name, taken in times.items():
             Figure.of(f"  {name}", taken, "PyTorch, one", seconds).show()
+        print(f"{NOTE}  of {counts()[1]} kernels that rectify, {counts()[0]} do it as ReLU does", flush=True)
         for name, whole, part in _layers(stack):
             words = f"alone: whole {whole:6.2f} ms, part {part:6.2f} ms, {whole / part:.2f} x"
             print(f"{NOTE}  {name:<64} {words}", flush=True)

@@ -159,6 +159,15 @@ def _in_one(
     return made
 
 
+def counts() -> tuple[int, int]:
+    """How many kinds of kernels are used, and how many were tried.
+
+    Returns:
+        The two numbers.
+    """
+    return sum(_suitable.values()), len(_suitable)
+
+
 def _chosen_by(x: torch.Tensor, weight: torch.Tensor, numbers: Any) -> Any:
     cudnn: Any = torch.backends.cudnn
     # Newer versions do not want to be asked for allow_tf32 where it differs between operations.
