@@ -190,6 +190,22 @@ def test_plain_tensors_and_layers_by_themselves_are_as_ever(kernel):
         local.run(rank)
 
 
+def test_what_does_not_fit_is_refused_as_ever(kernel):
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).double()
+    with uni.local_grid(h=2) as local, pytest.raises(RuntimeError, match="to have 3 channels"):
+        local.run(infer, module, torch.ones(1, 5, 16, 8, dtype=torch.float64))
+    assert not kernel
+
+
+def test_large_arrays_are_left_to_other_kernels(kernel, monkeypatch):
+    monkeypatch.setattr(fusing, "LARGEST", 3 * 8 * 8)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()).double()
+    compare(module, torch.randn(1, 3, 16, 8, dtype=torch.float64), [{"h": 2}])
+    assert not kernel
+    compare(module, torch.randn(1, 3, 8, 8, dtype=torch.float64), [{"h": 2}])
+    assert kernel
+
+
 @pytest.fixture
 def possible(kernel):
     """Asks whether a convolution and a ReLU can be one kernel."""

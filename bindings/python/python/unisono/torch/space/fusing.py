@@ -133,8 +133,10 @@ def rectified(
     """Each rank convolves and rectifies its part, and once more its seams, with halos."""
     spatial = weight.dim() - 2
     work = arranged(input, weight, bias, stride, padding, dilation)
-    local, outputs = work.x, torch.Size(work.target.local_shape)
-    if not local.is_meta and local.dim() == spatial + 2 and max(local.numel(), outputs.numel()) <= LARGEST:
+    local, size = work.x, torch.Size(work.target.local_shape).numel()
+    # The kernel itself looks at no shapes: what does not fit is left to the plain convolution, which says so.
+    fits = local.dim() == spatial + 2 and local.shape[1] == weight.shape[1] * groups
+    if not local.is_meta and fits and max(local.numel(), size) <= LARGEST:
         seams = seams_of(work.window, spatial) if is_worthwhile(local, work.window) else None
         if seams is not None:
             numbers = work.strides, work.dilations, groups
