@@ -1,7 +1,9 @@
 """Networks on CUDA tensors that a grid divides: all that they compute is what one rank alone computes."""
 
+import copy
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -14,6 +16,7 @@ from networks import Decoder, ResNet18, UNet
 
 import unisono as uni
 from unisono.torch import Part, RegionDataset, halo_exchange, verify
+from unisono.torch.space import fusing
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -71,7 +74,7 @@ def others(axes):
     assert torch.equal(model(batch).gather().cpu(), samples[:2])
 
 
-def streams(axes):
+def streams(axes, tolerance=1e-5):
     """On a stream of one's own, again and again in the same memory: nothing is used before it is there."""
     grid = uni.Grid(**axes)
     torch.manual_seed(3)
@@ -90,7 +93,57 @@ def streams(axes):
                 found = [model((1 - 2 * (turn % 2)) * x).local for turn in range(12)]
             torch.cuda.current_stream().wait_stream(side)
         for turn, one in enumerate(found):
-            torch.testing.assert_close(one, expected[turn % 2], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(one, expected[turn % 2], rtol=tolerance, atol=tolerance)
+
+
+@contextmanager
+def kernels():
+    """Lets a convolution and its ReLU be one kernel, and gives the list of these calls."""
+    calls, kernel = [], torch.cudnn_convolution_relu
+
+    def cudnn_convolution_relu(*arguments):
+        calls.append(arguments[0].shape)
+        return kernel(*arguments)
+
+    torch.cudnn_convolution_relu, torch.backends.cudnn.deterministic = cudnn_convolution_relu, False
+    try:
+        yield calls
+    finally:
+        torch.cudnn_convolution_relu, torch.backends.cudnn.deterministic = kernel, True
+
+
+@torch.no_grad()
+def rectified(axes):
+    """In inference a convolution and its ReLU are one kernel, and give what two give."""
+    grid = uni.Grid(**axes)
+    torch.manual_seed(4)
+    inner = nn.Sequential(nn.Conv2d(16, 16, 5, padding=2, bias=False), nn.ReLU(inplace=True))
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), inner, nn.Conv2d(16, 8, 3, padding=1)]
+    single = nn.Sequential(*layers).cuda()
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)):
+        module = copy.deepcopy(single).to(dtype)
+        whole = torch.randn(2, 3, 45, 38).to(dtype).cuda()
+        expected = {"output": module(whole)}
+        with kernels() as calls:
+            found = {"output": uni.torch.spatial(module, grid)(Part.of(whole, grid).local).gather()}
+        check(expected, found, tolerance)
+        assert calls, f"no kernel for {dtype}"
+    # A NaN comes out where it would.
+    whole = torch.randn(2, 3, 45, 38).cuda()
+    whole[1, 2, 20, 20] = float("nan")
+    expected = single(whole)
+    assert expected.isnan().any() and not expected.isnan().all()
+    with kernels():
+        found = uni.torch.spatial(single, grid)(Part.of(whole, grid).local).gather()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    # Who looks at what is between finds it.
+    seen = []
+    for one in (single[0], inner[0]):
+        one.register_forward_hook(lambda _layer, _inputs, output: seen.append(output))
+    with kernels() as calls:
+        uni.torch.spatial(single, grid)(Part.of(whole, grid).local)
+    assert not calls and any((one.local < 0).any() for one in seen if not one.hollow)
+    return fusing.counts()
 
 
 def threads():
@@ -119,5 +172,8 @@ if __name__ == "__main__":
         networks(axes)
         others(axes)
         streams(axes)
+        used = rectified(axes)
+        with kernels():
+            streams(axes, 1e-4)
     if world.rank == 0:
-        print(f"networks on {world.size} ranks")
+        print(f"networks on {world.size} ranks; {used[0]} of {used[1]} kernels rectify as ReLU does")

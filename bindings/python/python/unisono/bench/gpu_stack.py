@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import torch
 
 import unisono as uni
 from unisono.bench.gpu_figures import Figure, device_turns
 from unisono.bench.stack import Stack
+from unisono.torch import spatial
 
 
 def figures(stack: Stack, rounds: int) -> None:
     """Inference and training, on parts against one rank."""
     world = uni.world()
     for kind, work in (("convolutions", stack.infer), ("training convolutions", stack.train)):
-        times = device_turns(stack.cases(work), rounds=rounds, group=world, calls=2)
+        cases = stack.cases(work)
+        if work == stack.infer:
+            cases["same"] = _same(stack)
+        times = device_turns(cases, rounds=rounds, group=world, calls=2)
         if world.rank == 0:
             side = stack.inputs["one"].shape[-1]
             title = f"{kind} {side}x{side}, {world.size} ranks"
             Figure.of(title, times["parts"], "PyTorch, one", min(times["one"]), 1.0).show()
+            if "same" in times:
+                Figure.of(title, times["parts"], "spatial, one", min(times["same"])).show()
     stack.check(rtol=1e-2, atol=1e-3)
+
+
+def _same(stack: Stack) -> Callable[[], None]:
+    """All of the images on rank 0, by the way that parts take: its kernels are not PyTorch's own choice."""
+    world = uni.world()
+    model = spatial(stack.modules["one"], uni.Grid(world.split(world.rank), h=1))
+    # Half at a time: these kernels take no arrays of 2³¹ elements.
+    halves = stack.inputs["one"].chunk(2)
+
+    @torch.no_grad()
+    def run() -> None:
+        for half in halves if world.rank == 0 else ():
+            model(half)
+
+    return run
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -122,6 +123,56 @@ def convolution(
     groups: int = 1,
 ) -> Part:
     """Each rank convolves what its outputs need."""
+    work = arranged(input, weight, bias, stride, padding, dilation)
+    if work.x.is_meta:
+        return wrap(work.x.new_empty(work.target.local_shape), work.target)
+    if stays(work.window) or work.x.dim() != weight.dim():
+        source = padded(work.x, work.window)
+        if is_empty(work.target):
+            return wrap(nothing(work.target.local_shape, source, work.weight, work.bias), work.target)
+        made = function(source, work.weight, work.bias, work.strides, 0, work.dilations, groups)
+        return wrap(made, work.target)
+    numbers = work.strides, work.dilations, groups
+    made = _Convolution.apply(work.x, work.weight, work.bias, work.window, numbers)
+    return wrap(cast(torch.Tensor, made), work.target)
+
+
+@dataclass
+class Work:
+    """What this rank has to do for a convolution."""
+
+    x: torch.Tensor
+    """Its part of the input."""
+    weight: torch.Tensor
+    """The weights, for plain operations."""
+    bias: torch.Tensor | None
+    """The bias, likewise."""
+    window: Window
+    """What its outputs need."""
+    target: Layout
+    """Where the outputs are."""
+    strides: list[int]
+    """One for each dimension."""
+    dilations: list[int]
+    """One for each dimension."""
+
+
+def arranged(
+    input: Part, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any, dilation: Any
+) -> Work:
+    """Brings operands of a convolution to where they are needed.
+
+    Args:
+        input: The input.
+        weight: The weights.
+        bias: The bias, if any.
+        stride: As PyTorch takes it.
+        padding: Likewise; also "same" and "valid".
+        dilation: Likewise.
+
+    Returns:
+        What to do with them.
+    """
     spatial = weight.dim() - 2
     x = spread(input, spatial)
     strides, dilations = sequence(stride, spatial), sequence(dilation, spatial)
@@ -134,16 +185,7 @@ def convolution(
         dilation=dilations,
     )
     target = outputs(window, spatial, (*x.place.shape[: -spatial - 1], weight.shape[0]), x.place)
-    local, kernel, offset = operands(unwrap(x), weight, bias, x.place)
-    if local.is_meta:
-        return wrap(local.new_empty(target.local_shape), target)
-    if stays(window) or local.dim() != spatial + 2:
-        source = padded(local, window)
-        if is_empty(target):
-            return wrap(nothing(target.local_shape, source, kernel, offset), target)
-        return wrap(function(source, kernel, offset, strides, 0, dilations, groups), target)
-    made = _Convolution.apply(local, kernel, offset, window, (strides, dilations, groups))
-    return wrap(cast(torch.Tensor, made), target)
+    return Work(*operands(unwrap(x), weight, bias, x.place), window, target, strides, dilations)
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", always=True)

@@ -13,6 +13,7 @@ from unisono.errors import Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.escapes import counted_once
+from unisono.torch.space.fusing import fusing
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
 from unisono.torch.space.likeness import compare_state, refuse_drift
@@ -119,7 +120,7 @@ class Spatial(torch.nn.Module):
         given = iter(shared[len(named) :])
         args, kwargs = replaced((inputs.args, inputs.kwargs), lambda one: one, lambda one: next(given))
         parameters = dict(zip(named, shared[: len(named)], strict=True))
-        with counted_once(self.module, self.grid):
+        with counted_once(self.module, self.grid), fusing(self.module):
             made = functional_call(self.module, parameters, args, kwargs)
         axes = tuple(self.grid.axes)
 

@@ -12,7 +12,6 @@ from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import share
 from unisono.torch.space.part import Part, bring, origin, unflattened, unwrap, whole_shape, wrap
 from unisono.torch.space.passes import counts_fully
-from unisono.torch.space.turns import mark
 
 _UNARY = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid
 logsigmoid log_sigmoid tanh softplus softsign tanhshrink hardshrink softshrink threshold _threshold exp exp2
@@ -48,7 +47,6 @@ def unary(function: Function, x: Part, *args: Any, **kwargs: Any) -> Any:
     if x.hollow:
         return x
     result = function(origin(x), *args, **kwargs)
-    mark(result, x.grid)
     return x if writes(function) else wrap(result, x.place, x.flat)
 
 

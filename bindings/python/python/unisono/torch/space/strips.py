@@ -8,9 +8,7 @@ nothing were beyond it.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +16,9 @@ import torch
 from unisono.halo import GlobalArray, Window
 from unisono.halo.window import Exchange
 from unisono.torch.space.beside import Beside
-from unisono.torch.space.turns import turns_of
 
 WORTHWHILE = 1 << 20
 """From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
-
-WAY = "UNISONO_SPACE_WAY"
-"""The variable of the environment that says how ranks on devices wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +106,39 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
     return tuple(seams)
 
 
+def convolved_plainly(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> torch.Tensor:
+    """A convolution of what is here alone.
+
+    Args:
+        x: The input.
+        weight: The weights.
+        bias: The bias, if any.
+        stride: One for each dimension.
+        padding: Zeros at each end.
+        dilation: One for each dimension.
+        groups: How many.
+
+    Returns:
+        The outputs.
+    """
+    return torch.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+
+
 def convolved_in_place(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     numbers: tuple[list[int], list[int], int],
     seams: tuple[Seam, ...],
+    function: Callable[..., torch.Tensor] = convolved_plainly,
 ) -> torch.Tensor:
     """A convolution whose outputs at the seams are computed once more, with halos.
 
@@ -127,6 +148,7 @@ def convolved_in_place(
         bias: The bias, if any.
         numbers: Strides, dilations and groups.
         seams: Of the window.
+        function: What convolves: it takes what `convolved_plainly` does.
 
     Returns:
         This rank's outputs.
@@ -136,36 +158,22 @@ def convolved_in_place(
     pads = [step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True)]
 
     def convolve(source: torch.Tensor, padding: list[int] = zeros) -> torch.Tensor:
-        return torch.convolution(source, weight, bias, stride, padding, dilation, False, zeros, groups)
+        return function(source, weight, bias, stride, padding, dilation, groups)
 
-    if not x.is_cuda or way() == "first":
+    if not x.is_cuda:
         under_way = _begun(x, seams)
         out = convolve(x, pads)
         _mend(out, _ends(x, _arrived(under_way), convolve))
         return out
     # The device has the large work before it waits for others, so it never runs out of it.
     beside = Beside(x.device)
-    with _turn(x, seams):
-        out = convolve(x, pads)
+    out = convolve(x, pads)
     if seams:
         with beside:
-            arrived = _arrived(_begun(x, seams))
-            with _turn(x, seams):
-                ends = list(_ends(x, arrived, convolve))
-                beside.join()
-                _mend(out, ends)
+            ends = list(_ends(x, _arrived(_begun(x, seams)), convolve))
+            beside.join()
+            _mend(out, ends)
     return out
-
-
-def way() -> str:
-    """How ranks on devices wait for each other: "beside", "first" or "turns"."""
-    return os.environ.get(WAY, "beside")
-
-
-def _turn(x: torch.Tensor, seams: tuple[Seam, ...]) -> AbstractContextManager[None]:
-    if way() != "turns" or not seams:
-        return nullcontext()
-    return turns_of(x.device, seams[0].window.input.grid).next()
 
 
 def _begun(x: torch.Tensor, seams: tuple[Seam, ...]) -> list[tuple[Seam, Exchange]]:
