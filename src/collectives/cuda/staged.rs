@@ -7,7 +7,8 @@
 //! kernels            a0    b0 a1 b1 …
 //! ```
 //!
-//! Both ways are full at the same time, except while the first window goes out and the last one comes in.
+//! Shorter windows would fill both ways sooner, but ranks meet over each of them: on an H200 windows of 2 MiB were slower
+//! than those of 8 MiB, and so were windows that are short at both ends and long between them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,17 +17,14 @@ use super::kernels;
 use super::meeting::{Meeting, nonsense};
 use super::order::{Job, Order};
 use super::session::Session;
-use super::windows::{Cuts, Stage, common, stages};
+use super::windows::{Stage, common, stages};
 use crate::cuda::{Device, DeviceMemory, Event, Registered, Stream};
 use crate::error::Result;
 use crate::memory::ReduceOp;
 use crate::transport::{ArenaBuffer, WholeArena};
 
-/// The most bytes of a window: so long that meeting costs little beside the copy.
+/// Bytes of a window: long enough that meeting costs little beside the copy.
 const WINDOW: usize = 8 << 20;
-
-/// Bytes of the first window.
-const FIRST: usize = 1 << 20;
 
 /// How many windows a rank has in shared memory at once, used in turn.
 const SLOTS: usize = 4;
@@ -129,7 +127,6 @@ impl Staging {
     ) -> Result<()> {
         for stage in stages(order, meeting.group.size(), counts) {
             let pass = Pass {
-                cuts: Cuts::new(stage.bytes(), trial(), WINDOW),
                 staging: self,
                 meeting,
                 order,
@@ -155,7 +152,6 @@ struct Pass<'a> {
     meeting: &'a Meeting<'a>,
     order: &'a Order<'a>,
     stage: &'a Stage,
-    cuts: Cuts,
     device: &'a Arc<Device>,
     me: usize,
     /// When the room for others' data was last used.
@@ -168,7 +164,7 @@ impl Pass<'_> {
     fn run(&self) -> Result<()> {
         let Staging { outward, inward, compute, .. } = self.staging;
         let go_on = || self.meeting.go_on();
-        let windows = self.cuts.count();
+        let windows = self.stage.windows(WINDOW);
         let mut shown: [Option<Event>; SLOTS] = Default::default();
         let mut taken: [Option<Event>; SLOTS] = Default::default();
         let show = |window: usize, shown: &mut [Option<Event>; SLOTS]| -> Result<()> {
@@ -185,10 +181,9 @@ impl Pass<'_> {
                 mark.map_or(Ok(()), |mark| mark.wait(&go_on))?;
             }
             self.meeting.settle()?;
-            // The way in has nothing queued for it; the way out has the windows ahead.
+            show(window + AHEAD, &mut shown)?;
             self.work(window)?;
             taken[window % SLOTS] = Some(inward.mark()?);
-            show(window + AHEAD, &mut shown)?;
         }
         inward.wait(&go_on)?;
         compute.wait(&go_on)?;
@@ -205,7 +200,7 @@ impl Pass<'_> {
     }
 
     fn show(&self, window: usize) -> Result<()> {
-        let bytes = self.stage.shown(self.me, self.cuts.window(window));
+        let bytes = self.stage.shown(self.me, WINDOW, window);
         let from = self.source() + bytes.start as u64;
         // SAFETY: the bytes are this rank's, lent for the call; the slot is free, as `run` sees to.
         unsafe { self.staging.outward.copy(self.slot(self.me, window), from, bytes.len()) }
@@ -233,7 +228,7 @@ impl Pass<'_> {
         for job in self.stage.jobs.iter().filter(|job| job.by() == self.me) {
             match job {
                 Job::Copy { from, to, bytes, .. } if from.rank != self.me => {
-                    let shown = self.stage.shown(from.rank, self.cuts.window(window));
+                    let shown = self.stage.shown(from.rank, WINDOW, window);
                     let Some(common) = common(&shown, &(from.offset..from.offset + bytes)) else { continue };
                     let at = self.slot(from.rank, window) + (common.start - shown.start) as u64;
                     let to = output + (to.offset + common.start - from.offset) as u64;
@@ -242,7 +237,7 @@ impl Pass<'_> {
                 }
                 Job::Copy { .. } => {}
                 Job::Fold { offset, bytes, to, .. } => {
-                    let all = self.cuts.window(window);
+                    let all = window * WINDOW..(window + 1) * WINDOW;
                     let Some(common) = common(&all, &(*offset..offset + bytes)) else { continue };
                     for to in to {
                         let target = output + (to.offset + common.start - offset) as u64;
@@ -257,7 +252,7 @@ impl Pass<'_> {
     /// Folds bytes that all ranks show in this window.
     fn fold(&self, window: usize, bytes: std::ops::Range<usize>, target: u64) -> Result<()> {
         let Staging { inward, compute, scratch, .. } = self.staging;
-        let within = (bytes.start - self.cuts.window(window).start) as u64;
+        let within = (bytes.start - window * WINDOW) as u64;
         // The kernel before the last has used this room; the last one uses the other.
         if let Some(mark) = &self.folded.borrow()[window % SCRATCHES] {
             inward.follow_mark(mark)?;
@@ -282,12 +277,4 @@ impl Pass<'_> {
         self.folded.borrow_mut()[window % SCRATCHES] = Some(compute.mark()?);
         Ok(())
     }
-}
-
-/// For trials.
-fn trial() -> usize {
-    std::env::var("UNISONO_CUDA_CUT")
-        .ok()
-        .and_then(|text| text.parse::<usize>().ok())
-        .map_or(FIRST, |first| first << 10)
 }

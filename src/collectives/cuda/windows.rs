@@ -5,42 +5,6 @@ use std::ops::Range;
 use super::order::{Job, Order, Place, Workers};
 use crate::transport::Verb;
 
-/// Where windows begin and end, the same on every rank. Those at both ends are short, so that the others' data comes in soon
-/// and little is left to do when the last of it has come; the long ones between them cost few meetings.
-pub(super) struct Cuts(Vec<Range<usize>>);
-
-impl Cuts {
-    /// Cuts so many bytes, from windows of `first` bytes on to those of `most`.
-    pub fn new(bytes: usize, first: usize, most: usize) -> Cuts {
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        let (mut start, mut end, mut next) = (0, bytes, first);
-        while start < end {
-            let length = next.min(end - start);
-            before.push(start..start + length);
-            start += length;
-            let length = next.min(end - start);
-            after.extend((length > 0).then_some(end - length..end));
-            end -= length;
-            next = (2 * next).min(most);
-        }
-        // Ranks meet once even for nothing.
-        before.extend((bytes == 0).then_some(0..0));
-        before.extend(after.into_iter().rev());
-        Cuts(before)
-    }
-
-    /// How many windows there are.
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The bytes of a window; none after the last.
-    pub fn window(&self, number: usize) -> Range<usize> {
-        let end = self.0.last().map_or(0, |last| last.end);
-        self.0.get(number).cloned().unwrap_or(end..end)
-    }
-}
-
 /// One pass over the data: everybody shows bytes of its source, and works on what others show.
 pub(super) struct Stage {
     pub jobs: Vec<Job>,
@@ -69,19 +33,21 @@ impl Stage {
         Stage { jobs, shows, from_output }
     }
 
-    /// How many bytes are cut into windows: a rank that folds comes to the end of its bytes even where nobody shows any.
-    pub fn bytes(&self) -> usize {
+    /// How many windows there are: a rank that folds comes to the end of its bytes even where nobody shows any.
+    pub fn windows(&self, window: usize) -> usize {
         let folded = self.jobs.iter().map(|job| match job {
             Job::Fold { offset, bytes, .. } => offset + bytes,
             Job::Copy { .. } => 0,
         });
-        self.shows.iter().map(Range::len).chain(folded).max().unwrap_or(0)
+        let longest = self.shows.iter().map(Range::len).chain(folded).max().unwrap_or(0);
+        longest.div_ceil(window).max(1)
     }
 
     /// What a rank shows in a window.
-    pub fn shown(&self, rank: usize, window: Range<usize>) -> Range<usize> {
+    pub fn shown(&self, rank: usize, window: usize, number: usize) -> Range<usize> {
         let all = &self.shows[rank];
-        (all.start + window.start).min(all.end)..(all.start + window.end).min(all.end)
+        let start = (all.start + number * window).min(all.end);
+        start..(start + window).min(all.end)
     }
 }
 
@@ -158,30 +124,13 @@ mod tests {
         assert_eq!(stage.shows, [0..0, 0..100, 0..100], "the root keeps its own");
         let stage = stages(&order(Verb::Scatter, &[10, 20, 30], 60), 3, &[]).remove(0);
         assert_eq!(stage.shows, [10..60, 0..0, 0..0], "only the root shows, and only others' parts");
-        assert_eq!((stage.bytes(), stage.shown(0, 40..60), stage.shown(0, 70..90)), (50, 50..60, 60..60));
+        assert_eq!((stage.windows(20), stage.shown(0, 20, 2)), (3, 50..60));
+        assert_eq!(stage.shown(0, 20, 9), 60..60);
         let stage = stages(&order(Verb::Broadcast, &[], 0), 2, &[]).remove(0);
-        assert_eq!(stage.bytes(), 0);
+        assert_eq!(stage.windows(20), 1, "ranks meet once even for nothing");
         let alone = Order { root: Some(0), ..order(Verb::Reduce, &[], 100) };
         let stage = stages(&alone, 1, &[]).remove(0);
-        assert!(stage.shows[0].is_empty() && stage.bytes() == 100, "one rank folds all of its own");
-    }
-
-    #[test]
-    fn windows_have_every_byte_once_and_are_short_at_the_ends() {
-        for bytes in [0, 1, 9, 10, 11, 19, 20, 30, 31, 75, 100, 101, 1000, 1003] {
-            let cuts = Cuts::new(bytes, 10, 40);
-            let mut end = 0;
-            for number in 0..cuts.count() {
-                let window = cuts.window(number);
-                assert!(window.start == end && window.len() <= 40, "{bytes}: {window:?}");
-                end = window.end;
-            }
-            assert_eq!((end, cuts.window(cuts.count())), (bytes, bytes..bytes));
-            assert!(cuts.count() > 0, "ranks meet once even for nothing");
-            assert!(cuts.window(0).len() <= 10 && cuts.window(cuts.count() - 1).len() <= 10, "{bytes}");
-        }
-        let lengths = |bytes| Cuts::new(bytes, 10, 40).0.iter().map(Range::len).collect::<Vec<_>>();
-        assert_eq!(lengths(180), [10, 20, 40, 40, 40, 20, 10]);
+        assert!(stage.shows[0].is_empty() && stage.windows(20) == 5, "one rank folds all of its own");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::plan::Parcel;
 use super::draft::Draft;
-use super::passage::{Errand, Passage, patient};
+use super::passage::{Errand, Passage};
 use super::program::Program;
 use super::together::together;
 use crate::cuda::{Device, DeviceMemory, Span, Stream};
@@ -131,7 +131,7 @@ impl Course {
 
     /// Waits until the inputs have been read.
     pub fn release(&self, terms: &Terms, errand: Errand) -> Result<()> {
-        terms.streams.filling.wait(&|| patient(errand.call))
+        terms.streams.filling.wait(&|| errand.call.go_on())
     }
 
     /// Waits for the parcels and takes them in.

@@ -190,7 +190,7 @@ impl Passage {
         let Passage { lanes, wire, places, memory, flip, parity, way, .. } = self;
         let Errand { group, call, begun, dtype, fingerprint } = errand;
         if matches!(way, Way::Direct { .. }) {
-            stream.wait(&|| patient(call))?;
+            stream.wait(&|| call.go_on())?;
             let mut tokens = Packed(|_| (TOKEN, TOKEN), |_, _: &mut [u8]| ());
             return wire.send(group, call, (begun, dtype, fingerprint), &mut tokens, false);
         }
@@ -231,7 +231,7 @@ impl Passage {
     /// Waits for the kernels that read what has arrived. Where there is one buffer alone, nobody goes on before all of its
     /// neighbours have read it.
     pub fn finish(&mut self, errand: Errand, stream: &Stream) -> Result<()> {
-        stream.wait(&|| patient(errand.call))?;
+        stream.wait(&|| errand.call.go_on())?;
         if self.is_double || !self.is_direct() {
             return Ok(());
         }
@@ -243,15 +243,6 @@ impl Passage {
     pub fn abandon(&mut self) {
         let (lanes, is_direct) = (&self.lanes, matches!(self.way, Way::Direct { .. }));
         self.wire.abandon(|lane| if is_direct { TOKEN } else { lanes[lane].from });
-    }
-}
-
-/// Whether a wait for the device may go on.
-pub(super) fn patient(call: &Call) -> Result<()> {
-    call.check_interrupt()?;
-    match call.remaining().is_zero() {
-        true => Err(call.timeout(Vec::new())),
-        false => Ok(()),
     }
 }
 

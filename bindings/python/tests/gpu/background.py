@@ -41,8 +41,10 @@ def memory():
 def later():
     """A call in the background does not wait for work that is lent to another call after it."""
     side = torch.cuda.Stream()
-    x, y = full(rank + 1), full(1)
-    world.all_reduce(full(1))
+    x, y = full(rank + 1), full(0)
+    # Kernels are loaded when they are first launched, which waits for all that run.
+    world.all_reduce(y.add_(1))
+    y.fill_(1)
     torch.cuda.synchronize()
     if rank > 0:
         time.sleep(1)  # until then the first call cannot end
