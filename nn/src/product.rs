@@ -57,6 +57,13 @@ const RUN: usize = 512;
 /// Up to so many elements it takes a path of its own, which adds up terms in lanes.
 const FEW: usize = 256;
 
+/// Whether a product of so many terms is added as one number: to add it in its place, or to form it and then add it, gives the
+/// same bits.
+pub(crate) fn is_added_at_once(terms: usize) -> bool {
+    // The crate has another way for one and two terms.
+    (3..=RUN).contains(&terms)
+}
+
 /// `result = left · right`, or `result += left · right`.
 ///
 /// The terms of an element are added up in an order that depends on their number alone: neither on where the element is,
@@ -198,6 +205,27 @@ mod tests {
             multiply(Into::Add, to, (&right, right_form), (&left, left_form));
             assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn products_of_one_run_are_added_at_once() {
+        let stream = Stream::new(4, "product");
+        let numbers = |branch: u64, count: usize| -> Vec<f32> {
+            (0..count).map(|at| stream.branch(branch).normal(at as u64) as f32).collect()
+        };
+        for terms in (1..40).chain([511, 512]).filter(|terms| is_added_at_once(*terms)) {
+            let (left, right, start) = (numbers(1, 5 * terms), numbers(2, terms * 19), numbers(3, 5 * 19));
+            let product = |into: Into, result: &mut [f32]| {
+                let forms = [Form::new(5, terms), Form::new(terms, 19)];
+                multiply(into, (result, Form::new(5, 19)), (&left, forms[0]), (&right, forms[1]));
+            };
+            let (mut added, mut formed) = (start.clone(), start.clone());
+            product(Into::Add, &mut added);
+            product(Into::Replace, &mut formed);
+            let sums: Vec<f32> = start.iter().zip(&formed).map(|(start, formed)| start + formed).collect();
+            assert_eq!(added, sums, "{terms} terms");
+        }
+        assert!(!is_added_at_once(1) && !is_added_at_once(2) && !is_added_at_once(513));
     }
 
     /// Every part of a product, in every layout, has the bits of the whole.

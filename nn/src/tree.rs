@@ -1,4 +1,5 @@
-//! Sums in the order of a tree: pairs, pairs of pairs, and so on, whoever adds up which.
+//! Sums in the order of a tree: four terms, one after the other; pairs of such sums, pairs of pairs, and so on, whoever adds
+//! up which.
 //!
 //! Terms are numbered, and a rank has some that follow each other. It adds up what its own are enough for; what is left,
 //! a few partial sums at most, is added up with those of the others. So the bits of a sum depend on the number of its
@@ -8,14 +9,21 @@ use std::ops::Range;
 
 use crate::layers::Sums;
 use crate::number::Number;
+use crate::product::Into;
 
-/// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size.
-const MOST: usize = 2 * 2 * 32;
+/// So many terms are added up one after the other. Where a term is a product, it is added in its place, which spares a pass
+/// over all numbers.
+const GROUP: usize = 4;
+
+/// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size, and of terms of
+/// groups that others have the beginning or the end of.
+const MOST: usize = 2 * (2 * 32 + 2 * GROUP);
 
 /// Partial sums of terms that are vectors of one length.
 #[derive(Debug, Clone)]
 pub struct Tree<T> {
-    /// Which terms, and their sum. They follow each other, and no two of them make up a larger part of the tree.
+    /// Which terms, and their sum: a part of the tree, the beginning of a group, or a term of a group that begins before. They
+    /// follow each other, and no two of them make up a larger one.
     parts: Vec<(Range<usize>, Vec<T>)>,
     length: usize,
     /// Vectors that are free again.
@@ -38,6 +46,17 @@ impl<T: Number> Tree<T> {
         self.add(number..number + 1, term);
     }
 
+    /// The same for a term that `work` forms. If it may be added at once, it goes to its place among those before it.
+    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(Into, &mut [T])) {
+        let before = self.parts.pop_if(|(terms, _)| at_once && continues(terms, number));
+        let (terms, into, mut sum) = match before {
+            Some((before, sum)) => (before.start..number + 1, Into::Add, sum),
+            None => (number..number + 1, Into::Replace, self.room()),
+        };
+        work(into, &mut sum);
+        self.add(terms, sum);
+    }
+
     /// Adds what another tree knows, whose terms come after all that are here.
     pub(crate) fn append(&mut self, other: Tree<T>) {
         other.parts.into_iter().for_each(|(terms, sum)| self.add(terms, sum));
@@ -45,12 +64,12 @@ impl<T: Number> Tree<T> {
 
     fn add(&mut self, mut terms: Range<usize>, mut sum: Vec<T>) {
         debug_assert_eq!(sum.len(), self.length);
-        while let Some((before, _)) = self.parts.last()
-            && before.len() == terms.len()
-            && before.end == terms.start
-            && before.start.is_multiple_of(2 * terms.len())
-        {
-            let (before, other) = self.parts.pop().expect("there is a last one");
+        let follows = |before: &Range<usize>, terms: &Range<usize>| {
+            let pair = before.len() == terms.len() && before.start.is_multiple_of(2 * terms.len());
+            let next = terms.len() == 1 && continues(before, terms.start);
+            next || (pair && terms.len() >= GROUP && before.end == terms.start)
+        };
+        while let Some((before, other)) = self.parts.pop_if(|(before, _)| follows(before, &terms)) {
             sum.iter_mut().zip(&other).for_each(|(sum, other)| *sum = *other + *sum);
             self.spare.push(other);
             terms.start = before.start;
@@ -101,6 +120,11 @@ impl<T: Number> Tree<T> {
     }
 }
 
+/// Whether some terms are the beginning of a group, and this one comes next in it.
+fn continues(terms: &Range<usize>, number: usize) -> bool {
+    terms.start.is_multiple_of(GROUP) && terms.len() < GROUP && terms.end == number
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,10 +141,21 @@ mod tests {
             terms.for_each(|number| tree.push(number, term(number)));
             tree
         };
+        let in_place = |terms: Range<usize>| {
+            let mut tree = Tree::new(3);
+            for number in terms {
+                tree.push_with(number, number % 7 > 0, |into, sum| match into {
+                    Into::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
+                    Into::Replace => sum.copy_from_slice(&term(number)),
+                });
+            }
+            tree
+        };
         for count in [0, 1, 2, 3, 7, 8, 100, 128] {
             let whole = part(0..count).total();
             let plain = (0..count).map(|number| f64::from(term(number)[1])).sum::<f64>();
             assert!((f64::from(whole[1]) - plain).abs() < 1e-5);
+            assert_eq!(in_place(0..count).total(), whole);
             for ranks in [1, 2, 3, 6, 9, 200] {
                 let cut = |rank: usize| rank * count / ranks;
                 let parts = (0..ranks).rev().map(|rank| part(cut(rank)..cut(rank + 1)).flat());
@@ -129,7 +164,7 @@ mod tests {
                 let merged = Tree::of_flat(3, &terms, &sums);
                 assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");
                 let mut appended = part(0..cut(1));
-                (1..ranks).for_each(|rank| appended.append(part(cut(rank)..cut(rank + 1))));
+                (1..ranks).for_each(|rank| appended.append(in_place(cut(rank)..cut(rank + 1))));
                 assert_eq!(appended.total(), whole);
             }
         }

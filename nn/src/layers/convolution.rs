@@ -4,7 +4,7 @@ use super::columns::Columns;
 use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Into, multiply};
+use crate::product::{Form, Into, is_added_at_once, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::tree::Tree;
@@ -138,23 +138,24 @@ impl<T: Number> Convolution<T> {
             for sample in samples {
                 let error = &error[(sample - first) * maps * area..][..maps * area];
                 let image = &inputs[(sample - first) * size..][..size];
-                let mut sum = tree.room();
-                for (index, band) in bands.iter().enumerate() {
-                    let (seen, ones) = columns.split_at_mut(band.length());
-                    if bands.len() > 1 && band.has_gaps() {
-                        seen.fill(T::ZERO);
+                let form_term = |into: Into, sum: &mut [T]| {
+                    for (index, band) in bands.iter().enumerate() {
+                        let (seen, ones) = columns.split_at_mut(band.length());
+                        if bands.len() > 1 && band.has_gaps() {
+                            seen.fill(T::ZERO);
+                        }
+                        band.gather(image, seen);
+                        ones[..band.stride()].fill(T::ONE);
+                        transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
+                        multiply(
+                            if index == 0 { into } else { Into::Add },
+                            (sum, Form::new(height + 1, lanes)),
+                            (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
+                            (&errors, Form::new(band.width(), lanes)),
+                        );
                     }
-                    band.gather(image, seen);
-                    ones[..band.stride()].fill(T::ONE);
-                    transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
-                    multiply(
-                        if index == 0 { Into::Replace } else { Into::Add },
-                        (&mut sum, Form::new(height + 1, lanes)),
-                        (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
-                        (&errors, Form::new(band.width(), lanes)),
-                    );
-                }
-                tree.push(sample, sum);
+                };
+                tree.push_with(sample, bands.len() == 1 && is_added_at_once(area), form_term);
             }
         })
     }

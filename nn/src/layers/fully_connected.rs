@@ -6,7 +6,7 @@ use unisono::halo::Partition;
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Into, multiply};
+use crate::product::{Form, Into, is_added_at_once, multiply};
 use crate::shape::Shape;
 use crate::threads;
 use crate::tree::Tree;
@@ -89,20 +89,21 @@ impl<T: Number> FullyConnected<T> {
         let (width, height) = (self.input.size(), self.output.size());
         let count = inputs.len() / width.max(1);
         for (number, part) in self.parts.iter().enumerate() {
-            let mut term = tree.room();
-            multiply(
-                Into::Replace,
-                (&mut term, Form::new(count, height)),
-                (
-                    inputs.get(part.start..).unwrap_or_default(),
-                    Form::new(count, part.len()).strided(width, 1),
-                ),
-                (
-                    &self.weights.values[part.start..],
-                    Form::new(height, part.len()).strided(width, 1).transposed(),
-                ),
-            );
-            tree.push(self.first + number, term);
+            let form_term = |into: Into, term: &mut [T]| {
+                multiply(
+                    into,
+                    (term, Form::new(count, height)),
+                    (
+                        inputs.get(part.start..).unwrap_or_default(),
+                        Form::new(count, part.len()).strided(width, 1),
+                    ),
+                    (
+                        &self.weights.values[part.start..],
+                        Form::new(height, part.len()).strided(width, 1).transposed(),
+                    ),
+                )
+            };
+            tree.push_with(self.first + number, is_added_at_once(part.len()), form_term);
         }
     }
 }
