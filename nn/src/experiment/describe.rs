@@ -166,7 +166,7 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
         },
         Kind::Choice(words) if !node.text().is_some_and(|text| words.contains(&text)) => {
             let expected = format!("one of {}", words.join(", "));
-            refused(&expected, &advice(node.text().unwrap_or_default(), words.iter().copied(), "choose one"))
+            refused(&expected, &meant(node.text().unwrap_or_default(), words))
         }
         Kind::NumberOr(_) if size(node) => Ok(node.clone()),
         Kind::NumberOr(objects) if node.entries().is_empty() => {
@@ -184,6 +184,32 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
         },
         _ => Ok(node.clone()),
     }
+}
+
+/// Words of other frameworks, and ours.
+const ELSEWHERE: [(&str, &str); 12] = [
+    ("relu", "rectified"),
+    ("leaky_relu", "leaky"),
+    ("sigmoid", "logistic"),
+    ("linear", "identity"),
+    ("linear", "fully_connected"),
+    ("dense", "fully_connected"),
+    ("conv2d", "convolution"),
+    ("max_pool", "pooling"),
+    ("sgd", "gradient_descent"),
+    ("mse", "sum_of_squares"),
+    ("nll", "softmax_cross_entropy"),
+    ("image_folder", "images"),
+];
+
+/// Which of these names somebody may have meant.
+fn meant(given: &str, names: &[&'static str]) -> String {
+    let given = given.to_lowercase();
+    let same = ELSEWHERE.iter().find(|(word, ours)| *word == given && names.contains(ours));
+    same.map_or_else(
+        || advice(&given, names.iter().copied(), "choose one"),
+        |(_, ours)| format!("did you mean `{ours}`?"),
+    )
 }
 
 fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Result<Node> {
@@ -206,7 +232,7 @@ fn one_of(node: &Node, objects: &'static [&'static Object], what: &str) -> Resul
     match objects.iter().find(|object| object.name == text) {
         Some(object) => complete(node, object),
         None => {
-            let advice = advice(text, names(), "choose one");
+            let advice = meant(text, &names().collect::<Vec<_>>());
             Err(word.place.error(what, format!("a `type` of {list}"), word.to_string(), advice))
         }
     }
@@ -274,6 +300,24 @@ mod tests {
             let error = read.and_then(|experiment| experiment.shapes(experiment.data()?.shape, 2));
             let message = error.expect_err(change).to_string();
             assert!(message.contains(&format!("write, for example, {advice}")), "{change}: {message}");
+        }
+    }
+
+    #[test]
+    fn words_of_other_frameworks_lead_to_ours() {
+        let text = "epochs: 1\nbatch_size: 2\ndata: iris\nmodel: {type: network, cost: sum_of_squares, \
+                    layers: [{type: fully_connected, outputs: 3}]}\n";
+        for (change, ours) in [
+            ("model.layers.0.activation=ReLU", "rectified"),
+            ("model.layers.0.activation=linear", "identity"),
+            ("model.layers.0.type=linear", "fully_connected"),
+            ("rule=sgd", "gradient_descent"),
+            ("model.cost=mse", "sum_of_squares"),
+            ("model.layers.0.activation=tahn", "tanh"),
+        ] {
+            let message =
+                Experiment::parse("x.yaml", text, &[change.to_string()]).expect_err(change).to_string();
+            assert!(message.contains(&format!("did you mean `{ours}`?")), "{change}: {message}");
         }
     }
 }
