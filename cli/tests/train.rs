@@ -226,7 +226,7 @@ fn many_processes_learn_the_same_weights() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(last_weights(&one) == last_weights(&out));
     let output = finish(unisono(["compare", &one, &out, "--within", "0"]));
-    assert!(output.status.success() && text(&output.stdout).trim_end().ends_with("equal"));
+    assert!(output.status.success() && text(&output.stdout).trim_end().ends_with("equal bit for bit"));
     let output = finish(unisono(["check", &file, "-n", "4", "--mode", "halo"]));
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));

@@ -117,7 +117,7 @@ fn a_run_does_not_go_back_and_finds_its_data_from_anywhere() {
     let summary = summary.expect("it trains");
     let fewer = folder.experiment(data, "network", &["epochs=1"]);
     let error = train(&fewer, &options(&out, true), &mut ()).expect_err("two are done").to_string();
-    assert!(error.contains("at least 2 epochs") && error.contains("received 1"), "{error}");
+    assert!(error.contains("at least `epochs: 2`") && error.contains("--set epochs=2"), "{error}");
     let again = Experiment::read(&out.join("experiment.yaml"), &[]).expect("it was saved");
     assert_eq!(predict(&again, &summary.checkpoint).expect("its data is found").len(), 6);
 }

@@ -96,6 +96,17 @@ impl Folder {
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
         let name = settings.display().to_string();
+        let before = Experiment::parse_with(&name, &old, &[], &experiment.extensions)?.epochs;
+        if experiment.epochs < before {
+            let (expected, received) = (format!("at least `epochs: {before}`, as before"), experiment.epochs);
+            let advice = format!("say --set epochs={before} again, or give another --out");
+            return Err(Error::usage(
+                format!("resume {name}"),
+                expected,
+                format!("`epochs: {received}`"),
+                advice,
+            ));
+        }
         let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
         let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
         if let Some((old, new)) = first_difference(&old, &new) {

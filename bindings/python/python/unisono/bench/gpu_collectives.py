@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import unisono as uni
@@ -18,7 +20,8 @@ def main() -> None:
     ours = torch.ones(SIZE // 4, device="cuda")
     theirs, target = torch.ones_like(ours), torch.empty_like(ours)
     pinned, source = (torch.empty(SIZE // 4, pin_memory=True) for _ in range(2))
-    side = torch.cuda.Stream()
+    stream: Any = torch.cuda.Stream
+    side = stream()
     distributed = join("nccl")
     speed = bandwidth()
 
