@@ -67,6 +67,8 @@ def current() -> int:
             "no library that makes arrays in CUDA memory is imported; import torch, cupy or jax"
         )
     if library.__name__ == "torch":
+        if not library.cuda.is_available():
+            raise Unsupported("PyTorch sees no CUDA device here; `unisono doctor` shows what is missing")
         return int(library.cuda.current_device())
     return int(library.cuda.Device().id) if library.__name__ == "cupy" else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -88,10 +89,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="parts whose names contain this")
     parser.add_argument("--detail", action="store_true", help="say besides where the time of a part goes")
     options = parser.parse_args()
+    if importlib.util.find_spec("torch") is None:
+        print(
+            "unisono: bench gpu needs PyTorch, which this Python does not have; install it", file=sys.stderr
+        )
+        return 1
     import torch
 
     if not torch.cuda.is_available():
-        print("unisono: bench gpu needs a CUDA device, and PyTorch sees none here", file=sys.stderr)
+        missing = "a CUDA device, and PyTorch sees none here; `unisono doctor` shows what is missing"
+        print(f"unisono: bench gpu needs {missing}", file=sys.stderr)
         return 1
     cuda: Any = torch.version.cuda
     card = f"{torch.cuda.get_device_name()}, {torch.cuda.device_count()} of them"

@@ -15,7 +15,9 @@ from unisono.tables.place import on_device, to_host
 
 def is_array(x: object) -> bool:
     """Whether something is an array already, of whichever library."""
-    return isinstance(x, np.ndarray) or hasattr(type(x), "__dlpack__")
+    if isinstance(x, np.ndarray) or hasattr(type(x), "__dlpack__"):
+        return True
+    return hasattr(x, "__cuda_array_interface__")
 
 
 def values(x: Any, dtype: str, operation: str, table: str) -> Any:

@@ -61,6 +61,12 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             timeout: Seconds until the call gives up.
             options: The updater's options.
         """
+        place: Any = options.pop("device", None)
+        if place not in (None, "cpu"):
+            raise UsageError(
+                f"KeyValueTable: expected a table in host memory, where all key-value tables live, received "
+                f"device={place!r}; leave `device` out, or number the keys and use a MatrixTable"
+            )
         native = make(
             "key_value",
             (dim, keys),
