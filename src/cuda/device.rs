@@ -168,6 +168,18 @@ impl Device {
         self.bytes
     }
 
+    /// Bytes of its memory that nobody uses now. Every process with a context on the device, this one too, has taken some.
+    pub fn free_memory(&self) -> Result<usize> {
+        let driver = self.context.driver;
+        let _entered = self.context.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two numbers, about the device whose context is current.
+        let code = unsafe { (driver.functions.memory_info)(&mut free, &mut total) };
+        let say = || format!("device {} does not say how much of its memory is free", self.ordinal);
+        driver.check(code, "CUDA memory", say)?;
+        Ok(free)
+    }
+
     /// A stream of our own, which waits for no other stream by itself. Callers order their work before ours on it.
     pub fn stream(&self) -> &Stream {
         &self.stream

@@ -44,6 +44,7 @@ functions! {
         event_destroy = "cuEventDestroy_v2"(Handle);
         memory_allocate = "cuMemAlloc_v2"(*mut u64, usize);
         memory_free = "cuMemFree_v2"(u64);
+        memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
         memory_range = "cuMemGetAddressRange_v2"(*mut u64, *mut usize, u64);
         memory_copy = "cuMemcpyAsync"(u64, u64, usize, Handle);
         memory_set = "cuMemsetD8Async"(u64, u8, usize, Handle);

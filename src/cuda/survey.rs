@@ -36,9 +36,9 @@ pub fn survey() -> Survey {
     let count = driver.as_ref().ok().and_then(|driver| device::count(driver).ok()).unwrap_or(0);
     let device = |ordinal| {
         let device = Device::get(ordinal)?;
-        let gigabytes = device.memory() as f64 / 1e9;
+        let memory = memory(device.free_memory()?, device.memory());
         let (major, minor) = (device.architecture() / 10, device.architecture() % 10);
-        Ok(format!("{}, {gigabytes:.1} GB, compute capability {major}.{minor}", device.name()))
+        Ok(format!("{}, {memory}, compute capability {major}.{minor}", device.name()))
     };
     let compiler = Compiler::get();
     Survey {
@@ -46,5 +46,22 @@ pub fn survey() -> Survey {
         devices: (0..count).map(device).collect(),
         compiler: compiler.map(|found| format!("{}, {}", found.version(), found.path.display())),
         nccl: NCCL.load().map(|loaded| loaded.path.display().to_string()),
+    }
+}
+
+/// How much of a device's memory is free, in words.
+fn memory(free: usize, all: usize) -> String {
+    let gibibytes = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
+    format!("{:.1} of {:.1} GiB free", gibibytes(free), gibibytes(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_in_gibibytes() {
+        assert_eq!(memory(13_207_024_435, 150_001_731_994), "12.3 of 139.7 GiB free");
+        assert_eq!(memory(0, 1 << 30), "0.0 of 1.0 GiB free");
     }
 }

@@ -59,6 +59,15 @@ fn without_a_device_there_is_one_clear_error_and_the_group_goes_on() {
 }
 
 #[test]
+fn a_device_says_how_much_of_its_memory_is_free() {
+    if has_device("free memory") {
+        let device = Device::get(0).unwrap();
+        // This process's context has taken some; other processes may come and go meanwhile.
+        assert!(device.free_memory().unwrap() < device.memory());
+    }
+}
+
+#[test]
 fn every_verb_has_the_hosts_bits_on_threads() {
     if has_device("every verb on threads") {
         for size in [1, 3] {
