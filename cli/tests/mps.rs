@@ -247,7 +247,7 @@ fn a_missing_program_is_an_error_before_any_rank() {
         .iter()
         .any(|folder| Path::new(folder).join("nvidia-cuda-mps-control").exists())
     {
-        return eprintln!("not tried: this machine has the program");
+        return eprintln!("left out: this machine has the program");
     }
     let mut command = unisono(["run", "--mps", "-n", "2", "--", "sh", "-c", "echo started"]);
     command.env("PATH", "/usr/bin:/bin").env_remove("CUDA_MPS_PIPE_DIRECTORY");
