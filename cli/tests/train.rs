@@ -213,6 +213,8 @@ fn many_processes_learn_the_same_weights() {
         let lines = text(&output.stderr);
         assert!(output.status.success(), "{name}: {lines}");
         // One rank speaks.
+        let split = |line: &&str| line.contains(" processes, mode ");
+        assert_eq!(lines.lines().filter(split).count(), 1, "{lines}");
         assert_eq!(lines.lines().filter(|line| line.starts_with("epoch 4 full")).count(), 1, "{lines}");
         assert_eq!(text(&output.stdout).trim(), out);
         assert!(last_weights(&one) == last_weights(&out), "{name}: other bits");

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use unisono_nn::{EpochMetrics, Experiment, Progress, Watch};
+use unisono_nn::{Arrangement, EpochMetrics, Experiment, Progress, Watch};
 
 pub(super) struct Bar {
+    /// How many processes there are.
+    processes: usize,
     bar: ProgressBar,
     /// A mean of recent losses, as single ones jump.
     loss: Option<f64>,
@@ -14,16 +16,24 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    pub(super) fn new() -> Bar {
+    pub(super) fn new(processes: usize) -> Bar {
         let bar = ProgressBar::with_draw_target(None, super::terminal::target());
         let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} batches  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bar { bar, loss: None, started: Instant::now(), samples: 0 }
+        Bar { processes, bar, loss: None, started: Instant::now(), samples: 0 }
     }
 }
 
 impl Watch for Bar {
     fn begin(&mut self, experiment: &Experiment, done: usize, epochs: usize) {
+        // A run that cannot be arranged has ended before.
+        if let Some(arranged) =
+            Arrangement::new(experiment, self.processes).ok().filter(|_| self.processes > 1)
+        {
+            let mode = format!("{:?}", arranged.mode).to_lowercase();
+            let (name, count, grid) = (&experiment.name, self.processes, arranged.grid);
+            eprintln!("{name}: {count} processes, mode {mode}, grid {grid}");
+        }
         if done > 0 {
             eprintln!("{}: continues after epoch {done} of {epochs}", experiment.name);
         }

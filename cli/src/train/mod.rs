@@ -160,7 +160,7 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     let shows = !options.quiet && world.rank() == 0;
     let result = match shows {
         false => unisono_nn::train_in_world(world, experiment, &settings, &mut ()),
-        true => unisono_nn::train_in_world(world, experiment, &settings, &mut bar::Bar::new()),
+        true => unisono_nn::train_in_world(world, experiment, &settings, &mut bar::Bar::new(world.size())),
     };
     match result {
         Ok(summary) => {
