@@ -108,7 +108,7 @@ pub(crate) enum Crossing {
     Overlapping,
 }
 
-/// A layer on a rank that has none of its outputs: it keeps weights that all ranks have, and learns from the others.
+/// A layer on a rank that has none of its outputs: it takes the errors of its inputs that others bring.
 pub(crate) struct Idle<T> {
     pub(crate) name: String,
     pub(crate) input: Shape,
