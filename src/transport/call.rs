@@ -18,6 +18,9 @@ pub(crate) struct Call<'a> {
     pub number: u64,
     /// The group's name, as errors show it.
     pub group: &'a str,
+    /// The ranks of the world without which the call cannot end well; those that it exchanges messages with need not be
+    /// named.
+    pub members: &'a [usize],
     /// When the call began.
     pub started: Instant,
     /// When it must have ended.

@@ -79,7 +79,7 @@ impl Transport for HostsTransport {
         let mut watch = Watch::new(call);
         while !self.poll(call, ticket)? {
             if pause.is_slow() && watch.is_due(call) {
-                self.remote.peers.check(call, self, ticket)?;
+                self.remote.peers.check(call, self, ticket, &mut watch)?;
             }
             pause.once();
         }

@@ -296,7 +296,7 @@ impl Group {
     pub(crate) fn message_call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
-        let call = self.describe(verb, number, Instant::now());
+        let call = Call { members: &[], ..self.describe(verb, number, Instant::now()) };
         let _underway = self.core.common.seat.as_ref().map(|seat| seat.place().stay.message());
         self.noted(verb, number, || body(&call))
     }
@@ -333,7 +333,7 @@ impl Group {
     /// A call that is not part of the group's order, on an object of its own name: only its deadline is the group's.
     pub(crate) fn call_on<'a>(&'a self, operation: &'static str, number: u64, object: &'a str) -> Call<'a> {
         let call = self.describe(Verb::Send, number, Instant::now());
-        Call { operation, group: object, ..call }
+        Call { operation, group: object, members: &[], ..call }
     }
 
     /// A handle whose waits ask no hook.
@@ -349,6 +349,7 @@ impl Group {
             operation: verb.name(),
             number,
             group: &self.core.name,
+            members: &self.core.members,
             started,
             deadline: started + self.options.timeout,
             interrupt: self.options.interrupt.as_deref(),

@@ -149,6 +149,7 @@ impl Shared {
             operation: "serve",
             number: 0,
             group: "tables",
+            members: &[],
             started,
             deadline: started + FAR_AWAY,
             interrupt: None,

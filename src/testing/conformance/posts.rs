@@ -17,6 +17,7 @@ fn call(group: &Group) -> Call<'_> {
         operation: "post",
         number: 1,
         group: group.name(),
+        members: &[],
         started,
         deadline: started + Duration::from_secs(60),
         interrupt: None,

@@ -326,6 +326,7 @@ mod tests {
             operation: "recv",
             number: 1,
             group: "world",
+            members: &[],
             started,
             deadline,
             interrupt: None,

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::wait::Watch;
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process;
 use crate::transport::{Call, Progress, Ticket};
@@ -108,16 +109,25 @@ impl Peers {
     }
 
     /// Fails if a call should stop waiting for this exchange: interrupted, a rank that it needs is gone, or too late.
-    pub fn check(&self, call: &Call, transport: &dyn Progress, ticket: &Ticket) -> Result<()> {
+    pub fn check(
+        &self,
+        call: &Call,
+        transport: &dyn Progress,
+        ticket: &Ticket,
+        watch: &mut Watch,
+    ) -> Result<()> {
         call.check_interrupt()?;
-        let lost =
-            || transport.awaited(ticket).into_iter().filter_map(|rank| self.lost(rank)).collect::<Vec<_>>();
+        let lost = |ranks: &[usize]| ranks.iter().filter_map(|&rank| self.lost(rank)).collect::<Vec<_>>();
         // What a lost rank had sent before may still arrive: look once more before giving up.
-        if !lost().is_empty() && !transport.poll(call, ticket)? {
-            let lost = lost();
+        if !lost(&transport.awaited(ticket)).is_empty() && !transport.poll(call, ticket)? {
+            let lost = lost(&transport.awaited(ticket));
             if !lost.is_empty() {
                 return Err(call.lost(lost));
             }
+        }
+        let members = lost(call.members);
+        if !members.is_empty() && watch.waited_without_a_member() && !transport.poll(call, ticket)? {
+            return Err(call.lost(members));
         }
         if call.remaining().is_zero() && !transport.poll(call, ticket)? {
             let awaited = transport.awaited(ticket);

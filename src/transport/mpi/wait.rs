@@ -16,6 +16,9 @@ const YIELDING_IDLE: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// How often a waiting call looks at its interrupt hook and at the health of its peers.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// How long the living may take to finish a call after one of its members has died. They cannot always say that they gave
+/// up: whoever lost a peer half-way through a transfer never enters MPI again.
+const WITHOUT_A_MEMBER: Duration = Duration::from_secs(2);
 
 /// Paces a loop that polls.
 pub(crate) struct Pause {
@@ -68,11 +71,13 @@ impl Pause {
 /// What a waiting call looks at besides its messages, now and then.
 pub(crate) struct Watch {
     next: Instant,
+    /// When a member of the call was first found dead.
+    bereft: Option<Instant>,
 }
 
 impl Watch {
     pub fn new(call: &Call) -> Watch {
-        Watch { next: call.started + CHECK_EVERY }
+        Watch { next: call.started + CHECK_EVERY, bereft: None }
     }
 
     /// True when it is time to check on interrupt hook, peers and deadline.
@@ -84,6 +89,11 @@ impl Watch {
         }
         due
     }
+
+    /// Told that a member of the call is dead: true when the living have had time to finish without it.
+    pub fn waited_without_a_member(&mut self) -> bool {
+        self.bereft.get_or_insert_with(Instant::now).elapsed() >= WITHOUT_A_MEMBER
+    }
 }
 
 impl MpiTransport {
@@ -93,7 +103,7 @@ impl MpiTransport {
         let mut watch = Watch::new(call);
         while !self.poll(call, ticket)? {
             if pause.is_slow() && watch.is_due(call) {
-                self.peers.check(call, self, ticket)?;
+                self.peers.check(call, self, ticket, &mut watch)?;
             }
             pause.once();
         }

@@ -25,6 +25,7 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
         operation: "get",
         number: 1,
         group: "tables",
+        members: &[],
         started,
         deadline: started + Duration::from_secs_f64(seconds),
         interrupt: None,

@@ -20,6 +20,7 @@ pub fn call<'a>(transport: &MpiTransport, seconds: f64) -> Call<'a> {
         operation: "test",
         number: 1,
         group: "world",
+        members: &[],
         started,
         deadline,
         interrupt: None,

@@ -7,7 +7,7 @@ use super::cases::{call, ring, slot, start};
 use crate::error::Error;
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport, library};
-use crate::transport::{Incoming, Outgoing, Slot, Transport};
+use crate::transport::{Call, Incoming, Outgoing, Slot, Transport};
 
 pub(super) fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(transport.peers.pid(1) as i32).expect("a process id");
@@ -42,7 +42,8 @@ pub fn killed_midway() {
         let mut bytes = vec![0; 30 << 20];
         loop {
             let began = Instant::now();
-            let (call, slot) = (call(&transport, 20.0), slot(1, Slot::COLLECTIVE, 30 << 20));
+            let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
+            let slot = slot(1, Slot::COLLECTIVE, 30 << 20);
             let kind = (DType::U8, ReduceOp::Sum);
             if let Err(error) = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
                 let again = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind);
@@ -51,6 +52,21 @@ pub fn killed_midway() {
             }
         }
     });
+}
+
+/// Rank 1 dies while rank 0 waits for it and rank 2 for rank 0, which never says that it gave up.
+pub fn killed_two_steps_away() {
+    let transport = start();
+    meet(&transport);
+    if transport.rank() == 1 {
+        signal_rank_1(&transport, rustix::process::Signal::KILL);
+    }
+    let began = Instant::now();
+    let from = if transport.rank() == 0 { 1 } else { 0 };
+    let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
+    let receives = &mut [Incoming { from, bytes: &mut [0] }];
+    let outcome = transport.exchange(&call, &slot(1, Slot::COLLECTIVE, 1), &[], receives);
+    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
 /// After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.

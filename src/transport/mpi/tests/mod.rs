@@ -23,6 +23,7 @@ fn rank_main() {
         Ok("messages") => cases::messages(),
         Ok("killed") => failures::killed(),
         Ok("killed midway") => failures::killed_midway(),
+        Ok("killed two steps away") => failures::killed_two_steps_away(),
         Ok("already started") => failures::already_started(),
         Ok("stopped") => failures::stopped(),
         Ok("wrong size") => failures::wrong_size(),
@@ -51,7 +52,7 @@ fn messages_arrive_on_1_to_4_ranks() {
 #[test]
 fn a_killed_rank_ends_the_job_or_is_named() {
     for installation in installations() {
-        for case in ["killed", "killed midway"] {
+        for case in ["killed", "killed midway", "killed two steps away"] {
             let notes = jobs::folder("notes");
             let end = Job::new(&installation, 3, case).notes(&notes).run();
             let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
