@@ -93,8 +93,11 @@ impl Pictures {
         match picture.shape == self.shape {
             true => Ok(picture.pixels),
             false => {
+                let operation = format!("load {}", path.display());
                 let expected = format!("a picture of {}, like the first", self.shape);
-                Err(damaged(path, expected, picture.shape))
+                let advice =
+                    "scale or cut all pictures to one size, and make all of them grey or all coloured";
+                Err(Error::usage(operation, expected, picture.shape.to_string(), advice))
             }
         }
     }
@@ -203,7 +206,7 @@ mod tests {
         std::fs::remove_dir_all(folder.join("test")).expect("it can be removed");
         std::fs::write(folder.join("train/dog/c.pgm"), b"P5 1 1 255\n\x00").expect("written");
         let error = open_set(&folder).and_then(|mut data| data.train.keep()).expect_err("another size");
-        assert!(error.to_string().contains("c.pgm"), "{error}");
+        assert!(error.to_string().contains("c.pgm") && error.to_string().contains("one size"), "{error}");
         std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
 }

@@ -185,6 +185,7 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
     if let Some(received) =
         wrong.or_else(|| stranger.map(|name| format!("`{name}`, which this model has not")))
     {
+        let advice = format!("{advice}, and samples of the shape that it learned from");
         return Err(Error::usage(what, "the weights of this model", received, advice));
     }
     let numbers = |name: &str| -> Vec<T> { tensors[name].values.iter().map(|value| T::of(*value)).collect() };
