@@ -37,6 +37,8 @@ class Callable:
     """The names of the inputs in the order in which calls pass them."""
     parameters: list[str]
     """The same names in the order of the callable's parameters."""
+    positional: list[str]
+    """What the callable gets by position; it gets everything else by name."""
 
     def build(self) -> Kernel:
         """Makes it ready to run in this process."""
@@ -75,7 +77,13 @@ class Kernel:
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
         """Runs it."""
-        return self.definition.callable(*arguments, **shareds)
+        leading, named = self.bind(arguments, shareds)
+        return self.definition.callable(*leading, **named)
+
+    def bind(self, arguments: list[Any], shareds: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What the callable gets by position, and what by name."""
+        definition = self.definition
+        return bind(definition.positional, definition.parameters, arguments, shareds)
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """Computes the outputs and changes shared arrays as the callable says."""
@@ -109,6 +117,14 @@ class Kernel:
 def kernel(definition: Callable) -> Kernel:
     """The callable in this process."""
     return Kernel(definition)
+
+
+def bind(
+    positional: Sequence[str], inputs: Sequence[str], arguments: Sequence[Any], shareds: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Parts inputs and shared arrays into what is passed by position and what by name."""
+    named = {**dict(zip(inputs, arguments, strict=True)), **shareds}
+    return [named.pop(name) for name in positional], named
 
 
 def _listed(result: Any) -> Sequence[Any]:
@@ -151,8 +167,8 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
     return list(inspect.signature(target).parameters.values())
 
 
-def input_names(function: Any, shareds: Collection[str]) -> list[str]:
-    """The names of a callable's inputs: its parameters but for shared arrays and optional ones."""
+def input_names(function: Any, shareds: Collection[str], wanted: Collection[str] = ()) -> list[str]:
+    """The names of a callable's inputs: all parameters but shared arrays, and optional ones not wanted."""
     names = []
     for parameter in _parameters(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -160,6 +176,23 @@ def input_names(function: Any, shareds: Collection[str]) -> list[str]:
                 f"function: expected a callable with named parameters, received *{parameter.name}; "
                 "wrap it in one that names its inputs"
             )
-        if parameter.name not in shareds and parameter.default is parameter.empty:
+        if parameter.name in shareds:
+            continue
+        if parameter.default is parameter.empty or parameter.name in wanted:
             names.append(parameter.name)
+    return names
+
+
+def positional_names(function: Any, inputs: Collection[str], shareds: Collection[str]) -> list[str]:
+    """The names of what a callable gets by position: inputs in front, and what cannot be named.
+
+    Decorators and hooks of modules may know nothing but positions. Behind a shared array, or an optional
+    parameter that stays as it is, there are names alone.
+    """
+    names = []
+    for parameter in _parameters(function):
+        is_nameless = parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in shareds
+        if parameter.kind is parameter.KEYWORD_ONLY or not (parameter.name in inputs or is_nameless):
+            break
+        names.append(parameter.name)
     return names

@@ -30,15 +30,16 @@ def function(
     """Makes a function that runs on all workers: each gets its part of the inputs.
 
     It takes a PyTensor graph, as lists of symbolic inputs and outputs, or a callable over NumPy arrays,
-    PyTorch tensors or JAX arrays. A callable's inputs are its parameters, in their order; its shared arrays
-    are passed by name.
+    PyTorch tensors or JAX arrays. A callable's inputs are its parameters, in their order, but for optional
+    ones; its shared arrays are passed by name.
 
     Args:
         inputs: The symbolic inputs that are scattered along their first axis, or a callable.
         outputs: For graphs None, a variable, a pair (variable, mode), or a list of those. For callables the
             mode of the output, or a list of modes. Modes are "avg", "sum", "prod", "min", "max", "gather",
             and None for the master's own value.
-        bcast_inputs: The symbolic inputs that every worker gets whole; for callables their names.
+        bcast_inputs: The symbolic inputs that every worker gets whole; for callables their names, and those
+            of optional parameters that are inputs too.
         updates: Changes of shared variables: for graphs (variable, expression) or (variable, expression,
             mode), for callables variables or (variable, mode). Each worker changes its own copy; the mode
             says how the changes of slices become one.
@@ -143,7 +144,7 @@ def _of_callable(
     if twice:
         raise ValueError(f"shareds: expected one shared array for each name, received two named {twice[0]!r}")
     parsed, is_single = output_modes.parse_modes(modes)
-    names = callables.input_names(target, [one.name for one in arrays])
+    names = callables.input_names(target, titles, broadcast)
     wrong = [one for one in broadcast if one not in names]
     if wrong:
         raise ValueError(f"bcast_inputs: expected names out of {names}, received {wrong[0]!r}")
@@ -151,7 +152,8 @@ def _of_callable(
     kind = framework or callables.framework_of(target, every)
     if kind not in callables.FRAMEWORKS:
         raise ValueError(f"framework: expected one of {', '.join(callables.FRAMEWORKS)}, received {kind!r}")
-    body = callables.Callable(target, kind, arrays, len(parsed), [*scattered, *broadcast], names)
+    positional = callables.positional_names(target, names, titles)
+    body = callables.Callable(target, kind, arrays, len(parsed), [*scattered, *broadcast], names, positional)
     title = name or getattr(target, "__name__", None) or type(target).__name__
     definition = Definition(title, body, parsed, pairs, list(sliceables), len(scattered), weighted)
     inputs = [Input(one) for one in [*scattered, *broadcast]]

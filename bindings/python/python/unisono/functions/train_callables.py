@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions.callables import check_names, input_names
+from unisono.functions.callables import bind, check_names, input_names, positional_names
 from unisono.functions.making import function
 from unisono.functions.rules import RULES, Rule
 from unisono.functions.shared import Shared, shared, updated
@@ -104,11 +104,15 @@ def _torch(
     held_as = getattr(torch, dtype.name)
     vector = shared(np.zeros(count + 1, dtype), "vector")
     state, rate = _state(rule, count, dtype), _rate(settings, dtype)
+    titles = [one.name for one in sliceables]
+    names = input_names(loss, titles)
+    positional = positional_names(loss, names, titles)
 
     def gradient(*rows: Any, **shareds: Any) -> Any:
         shareds.pop("vector")
         own = len(rows[0]) if rows else len(next(iter(shareds.values())))
-        value = loss(*rows, **shareds)
+        leading, named = bind(positional, names, rows, shareds)
+        value = loss(*leading, **named)
         found = torch.autograd.grad(value, tensors, allow_unused=True)
         if all(piece is None for piece in found):
             raise ValueError(
@@ -136,8 +140,7 @@ def _torch(
                 start += one.numel()
         return updated(**{one.name: value for one, value in zip(state, new, strict=True)})
 
-    names = input_names(loss, [one.name for one in sliceables])
-    _sign(gradient, names, [vector.name, *(one.name for one in sliceables)])
+    _sign(gradient, names, [vector.name, *titles])
     _sign(apply, [], [vector.name, rate.name, *(one.name for one in state)])
     first = function(
         gradient,
@@ -172,6 +175,9 @@ def _jax(
     vector = shared(np.zeros(sum(sizes) + 1, dtype), "vector")
     state, rate = _state(rule, sum(sizes), dtype), _rate(settings, dtype)
     keys = [one.name for one in trained]
+    titles = [*keys, *(one.name for one in sliceables)]
+    names = input_names(loss, titles)
+    positional = positional_names(loss, names, titles)
 
     def gradient(*rows: Any, **shareds: Any) -> Any:
         shareds.pop("vector")
@@ -179,7 +185,9 @@ def _jax(
         own = len(rows[0]) if rows else len(next(iter(shareds.values())))
 
         def of(values: list[Any]) -> Any:
-            return loss(*rows, **shareds, **dict(zip(keys, values, strict=True)))
+            given = {**shareds, **dict(zip(keys, values, strict=True))}
+            leading, named = bind(positional, names, rows, given)
+            return loss(*leading, **named)
 
         try:
             value, found = jax.value_and_grad(of)(values)
@@ -204,8 +212,7 @@ def _jax(
         }
         return updated(**changed, **{one.name: value for one, value in zip(state, new, strict=True)})
 
-    names = input_names(loss, [*keys, *(one.name for one in sliceables)])
-    _sign(gradient, names, [vector.name, *keys, *(one.name for one in sliceables)])
+    _sign(gradient, names, [vector.name, *titles])
     _sign(apply, [], [vector.name, rate.name, *keys, *(one.name for one in state)])
     first = function(
         gradient,

@@ -33,7 +33,8 @@ class JaxKernel(Kernel):
         """Runs the compiled form."""
         # The master may change inputs and variables as soon as this returns.
         ready: Any = jax.block_until_ready
-        outputs, values = ready(self._compiled(*arguments, **shareds))
+        leading, named = self.bind(arguments, shareds)
+        outputs, values = ready(self._compiled(*leading, **named))
         return Updated(outputs, values) if values else outputs
 
     def stored(self, value: Any) -> Any:
