@@ -18,11 +18,13 @@ from unisono.functions.data import Data
 from unisono.functions.moving import MOVES
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
+from unisono.functions.turns import in_turn
 from unisono.functions.variables import parts_of
 
 OPERATIONS = ("avg", "sum", "prod", "max", "min")
 
 
+@in_turn
 def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
     """Gives every worker the master's values.
 
@@ -61,6 +63,7 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
     _run(pool, "broadcast", numbers, places)
 
 
+@in_turn
 def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     """Gives every worker its part of the values' rows.
 
@@ -117,6 +120,7 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
     _run(pool, "scatter", numbers, [_lend(pool, array) for array in arrays], parts, None)
 
 
+@in_turn
 def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
     """The values of all ranks; the variables stay as they are.
 
@@ -135,6 +139,7 @@ def gather(shared_vars: Any, nd_up: int = 1, nccl: bool = True) -> Any:
     return _unwrap([_joined(arrays, nd_up) for arrays in gathered], is_single)
 
 
+@in_turn
 def all_gather(shared_vars: Any, nccl: bool = True) -> None:
     """Every rank's variable becomes the values of all ranks, one after the other on the first axis.
 
@@ -146,6 +151,7 @@ def all_gather(shared_vars: Any, nccl: bool = True) -> None:
     _run(pool, "all_gather", numbers)
 
 
+@in_turn
 def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool = True) -> Any:
     """Combines the values of all ranks at the master; the workers' stay as they are.
 
@@ -172,6 +178,7 @@ def reduce(shared_vars: Any, op: str = "avg", in_place: bool = True, nccl: bool 
     return _unwrap([found[number] for number in numbers], is_single)
 
 
+@in_turn
 def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
     """Combines the values of all ranks; every rank's variable gets the result.
 
@@ -204,6 +211,7 @@ def all_reduce(shared_vars: Any, op: str = "avg", nccl: bool = True) -> None:
         _run(pool, "broadcast", kept, places)
 
 
+@in_turn
 def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> None:
     """Changes one rank's variables.
 
@@ -230,6 +238,7 @@ def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> No
     _run(pool, "set_value", numbers, rank, places, rows)
 
 
+@in_turn
 def get_value(rank: int, shared_vars: Any) -> Any:
     """A copy of one rank's values.
 
@@ -245,6 +254,7 @@ def get_value(rank: int, shared_vars: Any) -> Any:
     return _unwrap(_run(pool, "get_value", numbers, rank), is_single)
 
 
+@in_turn
 def get_shapes(shared_vars: Any) -> Any:
     """The shape of every rank's variable.
 
@@ -258,6 +268,7 @@ def get_shapes(shared_vars: Any) -> Any:
     return _unwrap(_run(pool, "get_shapes", numbers), is_single)
 
 
+@in_turn
 def get_lengths(shared_vars: Any) -> Any:
     """How many rows every rank's variable has.
 

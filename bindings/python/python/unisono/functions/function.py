@@ -34,13 +34,10 @@ class Function:
     def __init__(
         self, pool: Pool, definition: Definition, inputs: list[Input], is_single: bool, shareds: list[Any]
     ) -> None:
-        evaluator = Evaluator(definition)
         self._pool, self._definition, self._inputs = pool, definition, inputs
         self._is_single = is_single
         self._shareds = shareds
-        for one in shareds:
-            pool.member.variables.note(one)
-        self._number = pool.register(definition, evaluator, shareds)
+        self._number = pool.register(definition, Evaluator(definition), shareds)
 
     def __repr__(self) -> str:
         return f"<unisono.functions.Function {self.name}>"
@@ -93,26 +90,31 @@ class Function:
         pool = active(f"function {self.name!r}")
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
-        pool.supply.check(self._number)
-        ordered = self._ordered(args, kwargs)
-        subset = self._subset(output_subset)
-        scattered = self._definition.scattered
-        if isinstance(num_slices, bool) or not isinstance(num_slices, (int, np.integer)) or num_slices < 1:
-            raise ValueError(f"num_slices: expected a whole number from 1 up, received {num_slices!r}")
-        if num_slices > 1 and not scattered and not self._definition.sliceables:
-            raise ValueError(
-                "num_slices: expected scattered inputs or sliceable variables to cut, received neither"
-            )
-        if batch_s is not None and not self._definition.sliceables:
-            raise TypeError("batch_s: expected a function with sliceable_shareds, received one without")
-        bounds, rows = self._assign(ordered[:scattered], batch)
-        selection: list[Any] | None = batches.parse_each(batch_s, pool.member.size)
-        if selection is not None and not isinstance(selection[0], tuple):
-            selection = _lend_rows(pool, selection)
-        inputs = [(one._place(), one.minibatch) for one in ordered]
-        details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
-        results = pool.run(Call(pool.member, *details), ("call", *details))
-        return results[0] if self._is_single and len(results) == 1 else results or None
+        with pool.turn:
+            pool.supply.check(self._number)
+            ordered = self._ordered(args, kwargs)
+            subset = self._subset(output_subset)
+            scattered = self._definition.scattered
+            if (
+                isinstance(num_slices, bool)
+                or not isinstance(num_slices, (int, np.integer))
+                or num_slices < 1
+            ):
+                raise ValueError(f"num_slices: expected a whole number from 1 up, received {num_slices!r}")
+            if num_slices > 1 and not scattered and not self._definition.sliceables:
+                raise ValueError(
+                    "num_slices: expected scattered inputs or sliceable variables to cut, received neither"
+                )
+            if batch_s is not None and not self._definition.sliceables:
+                raise TypeError("batch_s: expected a function with sliceable_shareds, received one without")
+            bounds, rows = self._assign(ordered[:scattered], batch)
+            selection: list[Any] | None = batches.parse_each(batch_s, pool.member.size)
+            if selection is not None and not isinstance(selection[0], tuple):
+                selection = _lend_rows(pool, selection)
+            inputs = [(one._place(), one.minibatch) for one in ordered]
+            details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
+            results = pool.run(Call(pool.member, *details), ("call", *details))
+            return results[0] if self._is_single and len(results) == 1 else results or None
 
     def as_theano(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it in the master alone, on arrays; its updates change the master's variables only.
@@ -124,12 +126,13 @@ class Function:
         Returns:
             The output, or a list of them.
         """
-        self._pool.supply.renew(self._number)
-        arrays = [np.asarray(one) for one in self._order(args, kwargs)]
-        evaluator = self._pool.member.functions[self._number]
-        held = evaluator.sliceables
-        results = evaluator.run(arrays, [one.raw() for one in held], 0, 1)
-        return results[0] if self._is_single else results or None
+        with self._pool.turn:
+            self._pool.supply.renew(self._number)
+            arrays = [np.asarray(one) for one in self._order(args, kwargs)]
+            evaluator = self._pool.member.functions[self._number]
+            held = evaluator.sliceables
+            results = evaluator.run(arrays, [one.raw() for one in held], 0, 1)
+            return results[0] if self._is_single else results or None
 
     alone = as_theano
     """Another name for `as_theano`."""

@@ -54,8 +54,9 @@ class Pool:
         self._job = _native.Job(size)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._watchers: list[threading.Thread] = []
-        self._lent = _Lent()
-        self._lock = threading.RLock()
+        self._lent: list[Any] = []
+        self.turn = threading.RLock()
+        """Whoever drives the workers has it, from looking what they need until they are done."""
         self._lost: BaseException | None = None
         self._pid = os.getpid()
         own = [{} if not devices else _with_device(devices, rank, size) for rank in range(size)]
@@ -101,16 +102,20 @@ class Pool:
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Takes a new function; workers get it before they need it."""
-        return self.supply.add(definition, evaluator, shareds)
+        with self.turn:
+            for one in shareds:
+                self.member.variables.note(one)
+            return self.supply.add(definition, evaluator, shareds)
 
     def distribute(self) -> None:
         """Sends the workers what they do not have."""
-        self.supply.distribute()
+        with self.turn:
+            self.supply.distribute()
 
     def lend(self, array: Any) -> Place:
-        """Copies an array to where workers can read it during the next command."""
+        """Copies an array to where workers can read it during the next command; for who has the turn."""
         place = self.member.lend(array)
-        self._lent.memory.append(self.member.kept.pop())
+        self._lent.append(self.member.kept.pop())
         return place, array.dtype.str, array.shape
 
     def run(self, task: Any, command: tuple[Any, ...]) -> Any:
@@ -122,7 +127,7 @@ class Pool:
             raise Inactive("anything in a forked child", "call only in the process that called fork()")
         message = pickle.dumps(command, 5)
         member = self.member
-        with self._lock:
+        with self.turn:
             self.check_usable()
             if not member.in_step:
                 advice = "call the inner one before, or compute it here"
@@ -140,7 +145,7 @@ class Pool:
                         explain(error, task.operation, member.link.timeout)
                 raise
             finally:
-                self._lent.memory.clear()
+                self._lent.clear()
 
     def check_usable(self) -> None:
         """Fails after a call that left the ranks at different places."""
@@ -185,13 +190,6 @@ class Pool:
 
 def _with_device(devices: list[str], rank: int, size: int) -> dict[str, str]:
     return {**assignment(devices, rank, size), device.VARIABLE: "1"}
-
-
-class _Lent(threading.local):
-    """Memory that a thread's next command lends to the workers."""
-
-    def __init__(self) -> None:
-        self.memory: list[Any] = []
 
 
 _pool: Pool | None = None

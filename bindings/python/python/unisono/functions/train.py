@@ -9,6 +9,7 @@ import numpy as np
 
 from unisono.functions.collectives import all_reduce, broadcast
 from unisono.functions.making import function
+from unisono.functions.pool import active
 from unisono.functions.rules import RULES
 
 
@@ -67,10 +68,11 @@ class TrainFunction:
         Returns:
             The loss before the step: the mean of all workers'.
         """
-        loss = self.gradient(*inputs, **options)
-        all_reduce(self.vector, self._operation)
-        self.apply()
-        return loss
+        with active(f"function {self.gradient.name!r}").turn:
+            loss = self.gradient(*inputs, **options)
+            all_reduce(self.vector, self._operation)
+            self.apply()
+            return loss
 
 
 def make_train_function(

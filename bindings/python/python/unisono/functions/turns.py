@@ -1,0 +1,23 @@
+"""Threads of the master drive the workers one after the other: an operation of several steps is one turn."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from unisono.functions.pool import active
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def in_turn(operation: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Makes an operation wait until no other thread drives the workers, and keep them until it is done."""
+
+    @functools.wraps(operation)
+    def whole(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with active(f"{operation.__name__}()").turn:
+            return operation(*args, **kwargs)
+
+    return whole

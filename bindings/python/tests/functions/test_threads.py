@@ -1,0 +1,102 @@
+"""Several threads of the master use the workers: each operation is done before the next begins."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from unisono import functions
+
+THREADS = 6
+DEADLINE = 60
+
+
+def together(work):
+    """Runs something in several threads that begin at once; raises what one of them raised."""
+    start, errors = threading.Barrier(THREADS), []
+
+    def run(number):
+        start.wait()
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+def multiply(factor):
+    return lambda x: (x * factor).sum()
+
+
+def test_first_calls(fork):
+    for _ in range(3):
+        fork(2)
+        x = functions.data(np.arange(10.0))
+        made = [functions.function(multiply(number), "sum") for number in range(THREADS)]
+
+        def work(number, made=made, x=x):
+            for _ in range(10):
+                assert made[number](x) == 45 * number
+                assert made[number](x, batch=[1, 4, 7]) == 12 * number
+
+        together(work)
+        functions.close()
+    fork(1)
+
+
+def test_functions_made_in_threads(fork):
+    fork(2)
+    x = functions.data(np.arange(10.0))
+
+    def work(number):
+        for factor in range(5):
+            weights = functions.shared(np.full(10, 1.0 + number), "weights")
+            f = functions.function(
+                lambda x, weights, k=factor: (k * x * weights[0]).sum(), "sum", shareds=[weights]
+            )
+            assert f(x) == 45 * factor * (number + 1)
+
+    together(work)
+
+
+def test_variables_moved_in_threads(fork):
+    fork(2)
+    held = [functions.shared(np.zeros(2), "held") for _ in range(THREADS)]
+    made = [functions.function(lambda held: held.sum(), "sum", shareds=[one]) for one in held]
+
+    def work(number):
+        for step in range(10):
+            functions.scatter(held[number], np.arange(4.0) + step)
+            functions.set_value(1, held[number], np.arange(5.0), batch=[4, 0])
+            assert functions.gather(held[number]).tolist() == [[step, step + 1], [4, 0]]
+            functions.broadcast(held[number], np.full(2, float(number)))
+            functions.all_reduce(held[number], "sum")
+            assert made[number]() == 8 * number
+
+    together(work)
+
+
+def test_training_steps_are_whole(fork):
+    torch = pytest.importorskip("torch")
+    fork(2)
+    weights = torch.nn.Parameter(torch.zeros(1))
+    step = functions.make_train_function(
+        lambda x: (weights * x).mean(), [weights], update_rule="sgd", learning_rate=1.0
+    )
+    inputs = [functions.data(np.full(4, float(number), "float32")) for number in range(THREADS)]
+
+    def work(number):
+        for _ in range(5):
+            step(inputs[number])
+
+    together(work)
+    expected = -5.0 * sum(range(THREADS))
+    assert functions.gather(weights).ravel().tolist() == [expected, expected]
