@@ -2,77 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
 import builtins
-import enum
 import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from unisono.functions.attributes import PLAIN_OBJECTS, data_of, definer, is_copied, slots_of
+from unisono.functions.places import Cell, Field, Name, Part, Place, content
 from unisono.functions.spaces import Gone, is_own, is_own_space
 from unisono.functions.words import read
 
 _EQUAL = (bool, int, float, complex, str, bytes)
-_PLAIN_OBJECTS = (argparse.Namespace, SimpleNamespace)
 _MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
 
 _MANY = 1000
 """Longer lists are data: no function is looked for in them. No more attributes are watched."""
 
+_FEW = 32
+"""In longer lists and dictionaries the attributes of objects are taken as they are."""
 
-class Name(NamedTuple):
-    """A name of a module that some code reads."""
 
-    space: dict[str, Any]
+class _Step(NamedTuple):
+    """Something to look at."""
+
+    thing: Any
+    is_watched: bool = True
+    """Whether attributes that are assigned later are wanted."""
+    kind: type | None = None
+    """The class whose method it is."""
+
+
+class _Method(NamedTuple):
+    """Something in a class that runs when code has a word for it."""
+
+    kind: type
     name: str
-
-    def value(self) -> Any:
-        """What it stands for."""
-        return self.space.get(self.name, Gone)
-
-
-class Cell(NamedTuple):
-    """A variable of an enclosing function."""
-
-    function: FunctionType
-    at: int
-    name: str
-
-    def value(self) -> Any:
-        """What it holds."""
-        assert self.function.__closure__ is not None
-        return content(self.function.__closure__[self.at])
-
-
-class Part(NamedTuple):
-    """A shared variable that lies in a class, or in the defaults of a function."""
-
-    owner: Any
-    name: str
-
-    def value(self) -> Any:
-        """What lies there."""
-        return vars(self.owner).get(self.name, Gone) if isinstance(self.owner, type) else self._default()
-
-    def _default(self) -> Any:
-        return getattr(self.owner, self.name)
-
-
-class Field(NamedTuple):
-    """An attribute of an object or a class of the user's."""
-
-    owner: Any
-    name: str
-
-    def value(self) -> Any:
-        """What it is."""
-        return vars(self.owner).get(self.name, Gone)
-
-
-Place = Name | Cell | Part | Field
+    function: Any
+    words: set[str]
 
 
 class Captures:
@@ -86,24 +55,33 @@ class Captures:
         self._reached: set[tuple[int, tuple[str, ...]]] = set()
         self._other: list[Cell | Part] = []
         self._fields: list[Field] = []
-        self._assigned: set[str] = set()
+        self._assigned: dict[str, set[type | None]] = {}
+        self._read: set[str] = set()
+        self._set: set[str] = set()
+        self._methods: list[_Method] = []
+        self._is_called = True
         self.modules: dict[str, ModuleType] = {}
         """The user's modules that code has by name: workers import them."""
-        self._waiting: list[tuple[Any, bool]] = [(root, True)]
-        while self._waiting:
+        self._waiting, self._contents = [_Step(root)], list[_Step]()
+        while self._waiting or self._wake():
             self._look_at(*self._waiting.pop())
         self.reaches_shared = any(is_shared(one) for one in self._seen.values())
         """Whether shared objects were met on the way."""
         # What a function assigns itself is each worker's own.
         names = [place for key, place in self._names.items() if key not in self._written]
-        fields = [place for place in self._fields if place.name not in self._assigned]
+        fields = [place for place in self._fields if not self._is_assigned(place)]
         self.places: list[Place] = [*names, *self._other, *fields]
         self.values: list[Any] = [place.value() for place in self.places]
         """What was found there."""
         self._watched = [
             (place.space if isinstance(place, Name) else vars(place.owner), place.name, value)
             for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, (Name, Field))
+            if isinstance(place, Name) or (isinstance(place, Field) and not place.is_slot)
+        ]
+        self._slots = [
+            (place, value)
+            for place, value in zip(self.places, self.values, strict=True)
+            if isinstance(place, Field) and place.is_slot
         ]
         self._cells = [
             (place.function.__closure__[place.at], value)  # type: ignore[index]
@@ -125,30 +103,46 @@ class Captures:
         for space, name, value in self._watched:
             if space.get(name, Gone) is not value and not same(space.get(name, Gone), value):
                 return True
+        if any(not same(place.value(), value) for place, value in self._slots):
+            return True
         return any(not same(content(cell), value) for cell, value in self._cells)
 
-    def _visit(self, thing: Any, watched: bool = True) -> None:
-        """Goes on to something; without `watched` its attributes are taken as they are."""
-        self._waiting.append((thing, watched))
+    def _wake(self) -> bool:
+        """Goes on to methods that code has words for, then to what lists hold, at last to all methods.
 
-    def _look_at(self, thing: Any, watched: bool) -> None:
+        Methods that nobody calls are sent as well. But they assign nothing.
+        """
+        woken = [one for one in self._methods if _runs(one)] if self._is_called else self._methods
+        if not woken and self._contents:
+            self._waiting, self._contents = self._contents, []
+        elif not woken:
+            woken, self._is_called = self._methods, False
+        numbers = {id(one) for one in woken}
+        self._methods = [one for one in self._methods if id(one) not in numbers]
+        self._waiting += [_Step(one.function, True, one.kind) for one in woken]
+        return bool(self._waiting)
+
+    def _visit(self, thing: Any, watched: bool = True, kind: type | None = None) -> None:
+        """Goes on to something; without `watched` its attributes are taken as they are."""
+        self._waiting.append(_Step(thing, watched, kind))
+
+    def _look_at(self, thing: Any, watched: bool, kind: type | None) -> None:
         if id(thing) in self._seen or thing is None:
             return
         self._seen[id(thing)] = thing
         if isinstance(thing, FunctionType):
-            self._function(thing)
+            self._function(thing, kind)
         elif isinstance(thing, MethodType):
-            self._each([thing.__func__, thing.__self__])
+            self._visit(thing.__func__, kind=definer(thing))
+            self._visit(thing.__self__)
         elif isinstance(thing, functools.partial):
             self._each([thing.func, *thing.args, *thing.keywords.values()])
         elif isinstance(thing, (staticmethod, classmethod)):
-            self._visit(thing.__func__)
+            self._visit(thing.__func__, kind=kind if isinstance(thing, classmethod) else None)
         elif isinstance(thing, property):
             self._visit(thing.fget)
-        elif isinstance(thing, (list, tuple)):
-            self._each(thing if len(thing) <= _MANY else [], watched=False)
-        elif isinstance(thing, dict):
-            self._each(thing.values() if len(thing) <= _MANY else [], watched=False)
+        elif isinstance(thing, (list, tuple, dict)):
+            self._container(thing, watched)
         elif isinstance(thing, type):
             self._class(thing)
         elif not isinstance(thing, ModuleType):
@@ -158,12 +152,23 @@ class Captures:
         for one in list(things):
             self._visit(one, watched)
 
-    def _function(self, function: FunctionType) -> None:
+    def _container(self, thing: Any, watched: bool) -> None:
+        contents = list(thing.values() if isinstance(thing, dict) else thing)
+        if len(contents) <= _MANY:
+            self._contents += [_Step(one, watched and len(contents) <= _FEW) for one in contents]
+        if is_own(type(thing).__module__):
+            self._instance(thing, watched)
+
+    def _function(self, function: FunctionType, kind: type | None) -> None:
         code, space = read(function.__code__), function.__globals__
         own = is_own_space(space)
         self._written.update((id(space), name) for name in code.writes)
-        if function.__name__ not in _MAKERS:
-            self._assigned.update(code.assigns)
+        if self._is_called and function.__name__ not in _MAKERS:
+            self._read.update(code.attributes)
+            self._set |= code.assigns | code.keeps
+            for owner, assigned in ((None, code.assigns), (kind, code.keeps)):
+                for name in assigned:
+                    self._assigned.setdefault(name, set()).add(owner)
         for name in code.reads:
             value = space.get(name, Gone)
             if value is Gone and hasattr(builtins, name):
@@ -179,7 +184,12 @@ class Captures:
             name = function.__code__.co_freevars[at]
             if is_sent and name not in code.rebinds:
                 self._other.append(Cell(function, at, name))
-            self._reach(content(cell), code.attributes)
+            value = content(cell)
+            if isinstance(value, FunctionType):
+                # A decorated method is a method too.
+                self._visit(value, kind=kind)
+            else:
+                self._reach(value, code.attributes)
         for name in ("__defaults__", "__kwdefaults__"):
             defaults = getattr(function, name) or ()
             values = list(defaults.values()) if isinstance(defaults, dict) else list(defaults)
@@ -208,32 +218,47 @@ class Captures:
         if not is_own(thing.__module__):
             return
         for name, value in list(vars(thing).items()):
-            if self._is_shared(value):
+            if isinstance(value, property):
+                self._methods.append(_Method(thing, name, value.fget, self._read))
+                self._methods.append(_Method(thing, name, value.fset, self._set))
+            elif hasattr(type(value), "__get__"):
+                self._methods.append(_Method(thing, name, value, self._read))
+            elif self._is_shared(value):
                 self._other.append(Part(thing, name))
             elif not name.startswith("__") or callable(value):
                 self._visit(value)
-        self._fields += [Field(thing, name) for name in _data_of(thing)]
+        self._fields += [Field(thing, name) for name in data_of(thing)]
         self._each(thing.__bases__)
 
     def _instance(self, thing: Any, watched: bool) -> None:
         self._visit(type(thing))
         held = getattr(thing, "__dict__", None)
         held = held if isinstance(held, dict) else {}
-        if is_own(type(thing).__module__) or isinstance(thing, _PLAIN_OBJECTS):
-            if watched and len(self._fields) <= _MANY and _is_copied(thing):
+        slots = [Field(thing, name, True) for name in slots_of(type(thing))]
+        if is_own(type(thing).__module__) or isinstance(thing, PLAIN_OBJECTS):
+            if watched and len(self._fields) <= _MANY and is_copied(thing):
                 hidden = "_modules" in held
                 names = [name for name in held if not (hidden and name[0] == "_")]
                 # An object may get an attribute of its own where it has its class's.
-                names += [
-                    name for one in type(thing).__mro__ if is_own(one.__module__) for name in _data_of(one)
+                own = [
+                    one
+                    for one in type(thing).__mro__
+                    if is_own(one.__module__) and hasattr(thing, "__dict__")
                 ]
-                self._fields += [Field(thing, name) for name in dict.fromkeys(names)]
-            self._each(held.values(), watched)
+                names += [name for one in own for name in data_of(one)]
+                self._fields += [*slots, *(Field(thing, name) for name in dict.fromkeys(names))]
+            self._each([*held.values(), *(one.value() for one in slots)], watched)
         # PyTorch's own modules may hold modules of the user's classes.
         modules = held.get("_modules")
         self._each(modules.values() if isinstance(modules, dict) else [])
         # So say compiled functions of JAX, and caches of functools.
         self._visit(inspect.getattr_static(thing, "__wrapped__", None) and thing.__wrapped__)
+
+    def _is_assigned(self, place: Field) -> bool:
+        """Whether code assigns this attribute, of anything or of objects of this class."""
+        owners = self._assigned.get(place.name, ())
+        kind = place.owner if isinstance(place.owner, type) else type(place.owner)
+        return any(owner is None or issubclass(kind, owner) for owner in owners)
 
 
 def same(now: Any, then: Any) -> bool:
@@ -241,27 +266,8 @@ def same(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) and isinstance(now, _EQUAL) and bool(now == then))
 
 
-def _data_of(kind: type) -> list[str]:
-    """The attributes of a class that are neither methods nor the machinery of classes."""
-    if issubclass(kind, enum.Enum):
-        return []
-    return [
-        name
-        for name, value in vars(kind).items()
-        if not name.startswith("_") and not hasattr(type(value), "__get__")
-    ]
-
-
-def _is_copied(thing: Any) -> bool:
-    """Whether workers get all attributes of an object: its class does not say itself what is sent."""
-    names = ("__reduce__", "__reduce_ex__", "__getstate__")
-    own = any(getattr(type(thing), name, None) is not getattr(object, name, None) for name in names)
-    return not own or isinstance(thing, _PLAIN_OBJECTS)
-
-
-def content(cell: CellType) -> Any:
-    """What a variable of an enclosing function holds."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return Gone
+def _runs(method: _Method) -> bool:
+    """Whether a method may run: code has a word for it, Python calls it by itself, or a library does."""
+    if method.name in method.words or method.name.startswith("__"):
+        return True
+    return any(hasattr(one, method.name) for one in method.kind.__mro__ if not is_own(one.__module__))

@@ -7,13 +7,13 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 from unisono.errors import Unsupported
-from unisono.functions.captures import Cell, Field, Name, Place
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
+from unisono.functions.places import Cell, Field, Name, Place
 from unisono.functions.spaces import Gone, Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 
@@ -129,6 +129,11 @@ def _put(owner: Any, key: Any, value: Any) -> None:
             setattr(owner, key, value)
         elif key in vars(owner):
             delattr(owner, key)
+    elif isinstance(getattr(type(owner), key, None), MemberDescriptorType):
+        if value is not Gone:
+            object.__setattr__(owner, key, value)
+        elif hasattr(owner, key):
+            object.__delattr__(owner, key)
     elif value is Gone:
         vars(owner).pop(key, None)
     else:
@@ -165,7 +170,7 @@ class Distribute:
         for number, thing in objects:
             member.variables.adopt(number, thing)
         for (owner, key), value in places:
-            if isinstance(owner, dict):
+            if type(owner) is dict:
                 member.spaces.give(owner, key, value)
             else:
                 _put(owner, key, value)

@@ -9,11 +9,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from unisono.errors import PeerLost, Timeout, Unsupported
-from unisono.functions.captures import Captures, Cell, Field, Name, Place, same
+from unisono.functions.captures import Captures, same
 from unisono.functions.distribution import Distribute, check, pack
 from unisono.functions.errors import Inactive
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
+from unisono.functions.places import Cell, Field, Name, Place
 from unisono.functions.spaces import Gone, Spaces
 from unisono.functions.variables import Settings, is_found
 
