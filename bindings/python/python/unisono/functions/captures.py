@@ -14,6 +14,7 @@ from unisono.functions.attributes import PLAIN_OBJECTS, data_of, definer, is_cop
 from unisono.functions.places import Cell, Field, Name, Part, Place, content
 from unisono.functions.spaces import Gone, is_own, is_own_space
 from unisono.functions.words import read
+from unisono.functions.wrappers import contents_of
 
 _EQUAL = (bool, int, float, complex, str, bytes)
 _MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
@@ -130,7 +131,11 @@ class Captures:
         if id(thing) in self._seen or thing is None:
             return
         self._seen[id(thing)] = thing
-        if isinstance(thing, FunctionType):
+        wrapped = contents_of(thing)
+        if wrapped is not None:
+            for one in wrapped:
+                self._visit(one, kind=kind)
+        elif isinstance(thing, FunctionType):
             self._function(thing, kind)
         elif isinstance(thing, MethodType):
             self._visit(thing.__func__, kind=definer(thing))
@@ -251,7 +256,7 @@ class Captures:
         # PyTorch's own modules may hold modules of the user's classes.
         modules = held.get("_modules")
         self._each(modules.values() if isinstance(modules, dict) else [])
-        # So say compiled functions of JAX, and caches of functools.
+        # So say compiled functions of JAX.
         self._visit(inspect.getattr_static(thing, "__wrapped__", None) and thing.__wrapped__)
 
     def _is_assigned(self, place: Field) -> bool:

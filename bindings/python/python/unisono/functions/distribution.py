@@ -16,6 +16,7 @@ from unisono.functions.member import Member
 from unisono.functions.places import Cell, Field, Name, Place
 from unisono.functions.spaces import Gone, Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
+from unisono.functions.wrappers import reduced as reduced_wrapper
 
 _DEEP = 50_000
 """Graphs are pickled by recursion."""
@@ -99,6 +100,11 @@ def _courier(
             if is_function and is_own_space(thing.__globals__):
                 # Functions of one module have one set of names in the workers too, whenever they are sent.
                 self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
+            wrapper = reduced_wrapper(thing)
+            if wrapper is not None:
+                # A cache that several functions use is one cache.
+                met.add(registry.adopt_new(thing))
+                return wrapper
             reduced = super().reducer_override(thing)
             closes = is_function and reduced is not NotImplemented and thing.__closure__
             if closes or id(thing) in owners:

@@ -17,6 +17,7 @@ from unisono.functions.member import Member
 from unisono.functions.places import Cell, Field, Name, Place
 from unisono.functions.spaces import Gone, Spaces
 from unisono.functions.variables import Settings, is_found
+from unisono.functions.wrappers import contents_of
 
 LOST = (PeerLost, Timeout)
 """After these there are no workers left to speak to."""
@@ -283,7 +284,12 @@ def _is_imported(place: Place, spaces: Spaces) -> bool:
 
 def _innermost(culprits: list[tuple[Place, Any, Exception]]) -> tuple[Place, Any, Exception]:
     """A value rather than the helper function that uses it."""
-    return next((one for one in culprits if not isinstance(one[1], (FunctionType, type))), culprits[0])
+    values = [
+        one
+        for one in culprits
+        if not isinstance(one[1], (FunctionType, type)) and contents_of(one[1]) is None
+    ]
+    return values[0] if values else culprits[0]
 
 
 def _kind(value: Any) -> str:
