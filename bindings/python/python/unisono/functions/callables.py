@@ -54,18 +54,18 @@ class Kernel:
 
     def __init__(self, definition: Callable) -> None:
         self.definition = definition
-        self._shareds = {one.name: one for one in definition.shareds}
+        self.shareds = {one.name: one for one in definition.shareds}
+        """The shared arrays that it gets, by name."""
         self._order = [definition.inputs.index(name) for name in definition.parameters]
 
     def argument(self, array: Any) -> Any:
         """What the callable gets for an input: all ranks see that memory, so nobody writes to it."""
-        view = array.view()
-        view.flags.writeable = False
-        return view
+        return _read_only(array)
 
     def value(self, shared: Shared) -> Any:
-        """What the callable gets for a shared array."""
-        return shared.value
+        """What the callable gets for a shared array: it changes by `updated`, not in place."""
+        held = shared.value
+        return _read_only(held) if isinstance(held, np.ndarray) else held
 
     def result(self, value: Any) -> Any:
         """The NumPy array of an output."""
@@ -87,16 +87,16 @@ class Kernel:
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """Computes the outputs and changes shared arrays as the callable says."""
-        shareds = {name: self.value(one) for name, one in self._shareds.items()}
+        shareds = {name: self.value(one) for name, one in self.shareds.items()}
         result = self.call([self.argument(arguments[at]) for at in self._order], shareds)
         changes: dict[str, Any] = {}
         if isinstance(result, Updated):
             result, changes = result.outputs, result.values
-        unknown = [name for name in changes if name not in self._shareds]
+        unknown = [name for name in changes if name not in self.shareds]
         if unknown:
             raise ValueError(
                 "updated: expected names of shared arrays "
-                f"({', '.join(self._shareds) or 'the function has none'}), "
+                f"({', '.join(self.shareds) or 'the function has none'}), "
                 f"received {unknown[0]!r}; name it in shareds"
             )
         outputs = [self.result(one) for one in _listed(result)]
@@ -106,11 +106,11 @@ class Kernel:
                 'declare one mode for each, such as outputs=["avg", "gather"]'
             )
         for name, value in changes.items():
-            axes, expected = np.ndim(value), np.ndim(self._shareds[name].value)
+            axes, expected = np.ndim(value), np.ndim(self.shareds[name].value)
             if axes != expected:
                 raise ValueError(f"updated: {name} expected {expected} axes, received {axes}")
         for name, value in changes.items():
-            self._shareds[name].value = self.stored(value)
+            self.shareds[name].value = self.stored(value)
         return outputs
 
 
@@ -125,6 +125,12 @@ def bind(
     """Parts inputs and shared arrays into what is passed by position and what by name."""
     named = {**dict(zip(inputs, arguments, strict=True)), **shareds}
     return [named.pop(name) for name in positional], named
+
+
+def _read_only(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _listed(result: Any) -> Sequence[Any]:

@@ -6,12 +6,11 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from unisono.functions import device
 from unisono.functions.batch import edges
 from unisono.functions.outputs import Accumulator
-from unisono.functions.variables import Variable, parts_of, wrap
+from unisono.functions.pending import PendingUpdate, PossibleUpdate
+from unisono.functions.variables import parts_of, wrap
 
 
 @dataclass
@@ -41,6 +40,9 @@ class Evaluator:
         # A variable that the call gives a new value keeps it.
         self._both = [id(one) in updated for one in definition.sliceables]
         self._updates = [(wrap(part), mode) for one, mode in definition.updates for part in parts_of(one)]
+        declared = updated | {id(one) for one in definition.sliceables}
+        arrays = getattr(self.kernel, "shareds", {}).values()
+        self._undeclared = [wrap(one) for one in arrays if id(one) not in declared]
 
     def run(self, arguments: list[Any], chosen: list[Any], rows: int, slices: int) -> list[Any]:
         """Computes the outputs of this worker's part and applies the updates.
@@ -72,7 +74,10 @@ class Evaluator:
     def _run_slices(self, arguments: list[Any], chosen: list[Any], rows: int, slices: int) -> list[Any]:
         scattered = self.definition.scattered
         accumulators: list[Any] = []
-        pending = [_PendingUpdate(variable, mode) for variable, mode in self._updates]
+        pending: list[PendingUpdate | PossibleUpdate] = [
+            *(PendingUpdate(variable, mode) for variable, mode in self._updates),
+            *(PossibleUpdate(variable) for variable in self._undeclared),
+        ]
         bounds = edges(0, rows, min(slices, rows))
         try:
             for low, high in itertools.pairwise(bounds):
@@ -102,33 +107,3 @@ class Evaluator:
     def _take(self, chosen: list[Any], rows: slice | None) -> None:
         for variable, part in zip(self.sliceables, chosen, strict=True):
             variable.put(part if rows is None else part[rows])
-
-
-class _PendingUpdate:
-    """One variable during slices: each starts from the original, and the results become one at the end."""
-
-    def __init__(self, variable: Variable, mode: str) -> None:
-        value = variable.raw()
-        # The state of a random stream is not a number: it runs on from slice to slice.
-        self._is_array = hasattr(value, "dtype")
-        self._original = np.array(variable.get()) if self._is_array else None
-        self._averages = mode == "avg" and self._is_array and np.dtype(variable.get().dtype).kind in "fc"
-        # Whole numbers have no average; counters are the same after every slice.
-        self._accumulator = Accumulator(mode if mode != "avg" or self._averages else None, False)
-        self._variable = variable
-
-    def begin(self) -> None:
-        if self._is_array:
-            self._variable.set(self._original)
-
-    def add(self) -> None:
-        if self._is_array:
-            self._accumulator.add(np.array(self._variable.get()), 1)
-
-    def undo(self) -> None:
-        if self._is_array:
-            self._variable.set(self._original)
-
-    def finish(self) -> None:
-        if self._is_array:
-            self._variable.set(self._accumulator.result())

@@ -1,0 +1,79 @@
+"""Calls that run slice by slice: what becomes of shared arrays, and of averages of small types."""
+
+import numpy as np
+import pytest
+
+from unisono import functions
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_every_slice_begins_with_the_value_before(pair, framework, declared):
+    pytest.importorskip(framework)
+    s, still = functions.shared(np.zeros(2), "s"), functions.shared(np.ones(2), "still")
+    f = functions.function(
+        lambda x, s, still: functions.updated(x.sum(), s=s + still * x.sum()),
+        "sum",
+        shareds=[s, still],
+        updates=[s] if declared else [],
+        framework=framework,
+    )
+    x = functions.data(np.arange(8.0))
+    held = still.value
+    assert f(x, num_slices=2) == 28
+    # Each of the two workers has two slices: (0, 1) and (2, 3), (4, 5) and (6, 7).
+    assert functions.gather(s).tolist() == [[3, 3], [11, 11]]
+    assert functions.gather(still).tolist() == [[1, 1], [1, 1]] and still.value is held
+
+
+def test_slices_that_change_nothing_count_too(pair):
+    s, counted = functions.shared(np.zeros(1), "s"), functions.shared(np.zeros(1, "int64"), "counted")
+
+    def last(x, s, counted):
+        if x[-1] < 3:
+            return x.sum()
+        return functions.updated(x.sum(), s=s + 4.0, counted=counted + 1)
+
+    f = functions.function(last, "sum", shareds=[s, counted])
+    f(functions.data(np.array([0.0, 1.0, 2.0, 3.0] * 2)), num_slices=4)
+    assert functions.gather(s).tolist() == [[1], [1]]
+    assert functions.gather(counted).tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_slice_that_fails_undoes_the_earlier_ones(pair, declared):
+    s = functions.shared(np.zeros(1), "s")
+
+    def fail(x, s):
+        if x[0] == 3:
+            raise ValueError("three")
+        return functions.updated(x.sum(), s=s + 1)
+
+    f = functions.function(fail, "sum", shareds=[s], updates=[s] if declared else [])
+    with pytest.raises((ValueError, functions.WorkerError), match="three"):
+        f(functions.data(np.array([1.0, 3.0] * 2)), num_slices=2)
+    assert functions.gather(s).tolist() == [[0], [0]]
+
+
+def test_shared_arrays_are_read_only(pair):
+    s, part = functions.shared(np.zeros(2), "s"), functions.shared(np.zeros(1), "part")
+
+    def change(x, s):
+        s += 1
+        return x.sum()
+
+    def empty(part):
+        part[...] = 0
+        return part.sum()
+
+    x = functions.data(np.ones(4))
+    with pytest.raises(ValueError, match="read-only"):
+        functions.function(change, "sum", shareds=[s])(x)
+    f = functions.function(empty, "sum", sliceable_shareds=[part])
+    functions.scatter(part, np.arange(4.0))
+    with pytest.raises(ValueError, match="read-only"):
+        f(batch_s=slice(0, 1))
+    assert functions.gather(s).tolist() == [[0, 0], [0, 0]]
+    assert functions.gather(part, nd_up=0).tolist() == [0, 1, 2, 3]
+    s.value += 1
+    assert s.get_value().tolist() == [1, 1], "the master's own copy can be written to"
