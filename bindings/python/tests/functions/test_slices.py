@@ -77,3 +77,31 @@ def test_shared_arrays_are_read_only(pair):
     assert functions.gather(part, nd_up=0).tolist() == [0, 1, 2, 3]
     s.value += 1
     assert s.get_value().tolist() == [1, 1], "the master's own copy can be written to"
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_averages_of_halves_that_have_large_sums(pair, weighted):
+    x = functions.data(np.ones(300_000, "float16"))
+    f = functions.function(lambda x: x.mean() * 40_000, "avg", weighted=weighted)
+    for slices in (1, 2, 3):
+        result = f(x, num_slices=slices)
+        assert result.dtype == np.float16 and result == 40_000, slices
+
+
+def test_averages_of_halves_on_a_device_that_have_large_sums():
+    torch = pytest.importorskip("torch")
+    from unisono.functions import device
+
+    total = device.Accumulator("avg", weighted=True)
+    for rows, value in [(100_000, 1.0), (300_000, 5.0)]:
+        total.add(torch.tensor([value], dtype=torch.float16), rows)
+    assert total.result().tolist() == [4]
+
+
+def test_outputs_of_types_that_numpy_has_not(pair):
+    torch = pytest.importorskip("torch")
+    x = functions.data(np.ones(4, "float32"))
+    f = functions.function(lambda x: x.sum().to(torch.bfloat16), "sum", framework="torch")
+    with pytest.raises(TypeError, match=r"a type that NumPy has, received torch.bfloat16; .*\.float\(\)"):
+        f(x)
+    assert functions.function(lambda x: x.sum(), "sum", framework="torch")(x) == 4

@@ -134,8 +134,11 @@ class Accumulator:
             return torch.cat(self._parts)
         stacked = torch.stack(self._parts)
         if self._mode == "avg":
-            weights = torch.tensor(self._weights, dtype=stacked.dtype, device=stacked.device)
-            return torch.tensordot(weights / weights.sum(), stacked, 1)
+            # Halves cannot hold how many rows there are, but each slice's part of them.
+            parts = [weight / sum(self._weights) for weight in self._weights]
+            return torch.tensordot(
+                torch.tensor(parts, dtype=stacked.dtype, device=stacked.device), stacked, 1
+            )
         folds: dict[str, Any] = {"sum": torch.sum, "prod": torch.prod, "min": torch.amin, "max": torch.amax}
         # Sums of whole numbers would become wider.
         return folds[self._mode](stacked, 0).to(stacked.dtype)

@@ -122,17 +122,22 @@ class Accumulator:
         self._mode, self._weighted = mode, weighted and mode == "avg"
         self._parts: list[Any] = []
         self._total: Any = None
+        self._type: Any = None
         self._weight = 0
 
     def add(self, value: Any, rows: int) -> None:
         """Takes the next slice's value."""
         if self._mode == "gather":
             self._parts.append(value)
-        elif self._mode is None or self._total is None:
-            self._total = value * value.dtype.type(rows) if self._weighted else value
-        else:
-            value = value * value.dtype.type(rows) if self._weighted else value
-            self._total = _FOLDS[self._mode](self._total, value)
+            return
+        self._type = value.dtype
+        if self._mode == "avg" and value.dtype == np.float16:
+            # Sums would go beyond what halves can hold, where their average does not.
+            value = np.asarray(value, np.float32)
+        if self._weighted:
+            value = value * value.dtype.type(rows)
+        is_first = self._mode is None or self._total is None
+        self._total = value if is_first else _FOLDS[str(self._mode)](self._total, value)
         self._weight += rows if self._weighted else 1
 
     def result(self) -> Any:
@@ -141,5 +146,5 @@ class Accumulator:
             return np.concatenate(self._parts)
         total = np.asarray(self._total)
         if self._mode == "avg" and self._weight > 0:
-            return np.asarray(total * total.dtype.type(1.0 / self._weight), dtype=total.dtype)
+            return np.asarray(total * total.dtype.type(1.0 / self._weight), dtype=self._type)
         return total

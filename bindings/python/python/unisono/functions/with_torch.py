@@ -55,16 +55,28 @@ class TorchKernel(Kernel):
         """A NumPy array over the same memory; what a worker with a device has computed there stays there."""
         if device.computes_there() and device.is_there(value):
             return value.detach()
-        return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        return _array(value)
 
     def stored(self, value: Any) -> Any:
         """A shared array's new value."""
-        return np.array(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
+        return np.array(_array(value))
 
 
 def kernel(definition: Callable) -> Kernel:
     """The callable in this process."""
     return TorchKernel(definition)
+
+
+def _array(value: Any) -> Any:
+    """A NumPy array over the same memory."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    try:
+        return value.detach().cpu().numpy()
+    except TypeError as error:
+        raise TypeError(
+            f"expected a tensor of a type that NumPy has, received {value.dtype}; convert it, as by .float()"
+        ) from error
 
 
 class _Copy:
@@ -75,7 +87,7 @@ class _Copy:
         self.name = getattr(tensor, "name", None) or "a tensor"
 
     def get(self) -> Any:
-        return self._tensor.detach().cpu().numpy()
+        return _array(self._tensor)
 
     def set(self, array: Any) -> None:
         with torch.no_grad():
