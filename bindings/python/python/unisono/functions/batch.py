@@ -94,10 +94,9 @@ def row_list(rows: Any, what: str) -> Any:
     """A list of rows as an array."""
     array = np.asarray(rows)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TypeError(
-            f"{what}: expected a number, a slice, or a list of whole numbers, received "
-            f"{array.dtype.name} with {array.ndim} axes"
-        )
+        received = f"{array.dtype.name} with {array.ndim} axes" if array.ndim else repr(rows)
+        numbers = "a whole number, " if what == "batch" else ""
+        raise TypeError(f"{what}: expected {numbers}a slice, or a list of whole numbers, received {received}")
     if array.size and array.min() < 0:
         raise ValueError(f"{what}: expected rows from 0 up, received {int(array.min())}")
     return array.astype(np.int64)

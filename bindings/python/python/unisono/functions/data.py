@@ -90,7 +90,8 @@ class Data:
 
         Args:
             input_data: The array.
-            force_cast: Whether any type may be converted, also where values change by it.
+            force_cast: Whether any type may be converted. Otherwise those may that NumPy converts where both
+                meet: whole numbers to float64, for instance, which rounds them beyond 2**53.
             oversize: How many times as much memory to take, from 1 to 2, if new memory is needed: room to
                 grow.
 
@@ -139,7 +140,7 @@ class Data:
             An array of this type.
 
         Raises:
-            TypeError: The type cannot hold all values of the input's type, or the number of axes differs.
+            TypeError: NumPy would take another type for both, or the number of axes differs.
         """
         array = input_data.data if isinstance(input_data, Data) else np.asarray(input_data)
         if array.dtype != self._dtype:
@@ -175,6 +176,11 @@ class Data:
         if size > self.alloc_size or self._memory is None:
             if not 1 <= oversize <= 2:
                 raise ValueError(f"oversize: expected a number from 1 to 2, received {oversize}")
+            if self._pool.is_closed:
+                raise RuntimeError(
+                    f"{self._called()}belongs to workers that were closed and can take no more memory; call "
+                    "functions.fork(), and make it again"
+                )
             self._pool.check_usable()
             count = int(size * oversize)
             link = self._pool.member.link

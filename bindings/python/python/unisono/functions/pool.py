@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import json
+import math
 import os
 import pickle
-import subprocess
 import sys
 import threading
-import time
 import warnings
 from typing import Any
 
@@ -24,16 +22,9 @@ from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
 from unisono.functions.member import Member
+from unisono.functions.processes import Processes
 from unisono.functions.supply import Supply
 from unisono.functions.worker import START_SECONDS
-
-_BOOT = (
-    "import json, sys; path, master, profile = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from unisono.functions.worker import main; main(master, profile)"
-)
-
-_FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
-"""What a surrounding job may have set, and workers must not obey."""
 
 _GRACE = 5.0
 """Seconds that workers get to end by themselves."""
@@ -52,53 +43,26 @@ class Pool:
         devices: list[str] | None,
     ) -> None:
         self._job = _native.Job(size)
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._watchers: list[threading.Thread] = []
+        self._processes = Processes(self._job, master, profile, threads)
         self._lent: list[Any] = []
         self.turn = threading.RLock()
         """Whoever drives the workers has it, from looking what they need until they are done."""
         self._lost: BaseException | None = None
+        self.is_closed = False
+        """Whether its workers have ended."""
         self._pid = os.getpid()
         own = [{} if not devices else _with_device(devices, rank, size) for rank in range(size)]
         try:
             for rank in range(size):
                 if rank != master:
-                    self._start(rank, master, profile, threads, own[rank])
+                    self._processes.start(rank, own[rank])
             os.environ.update(own[master])
             world = self._job.join(master, START_SECONDS)
-            self.member = Member(Link(world, timeout or FOREVER), master)
+            self.member = Member(Link(world, min(timeout or FOREVER, FOREVER)), master)
             self.supply = Supply(self.member, self._tell)
         except BaseException:
-            self._end_processes(0)
+            self._processes.end(0)
             raise
-
-    def _start(self, rank: int, master: int, profile: bool, threads: int | None, own: dict[str, str]) -> None:
-        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
-        else:
-            # Workers that each use all cores only get in each other's way.
-            environment.setdefault("OMP_NUM_THREADS", "1")
-        environment.update(self._job.environment(rank))
-        environment.update(own)
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps([sys.path, master, profile])],
-            env=environment,
-            # Its end tells the worker that the master is gone.
-            stdin=subprocess.PIPE,
-            stdout=2,
-            # Ctrl-C in a terminal is for the master.
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        watcher = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
-        self._watchers.append(watcher)
-        watcher.start()
-
-    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Lets nobody wait for a worker that died before it had joined."""
-        process.wait()
-        self._job.rank_ended(rank)
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Takes a new function; workers get it before they need it."""
@@ -158,6 +122,7 @@ class Pool:
         """Ends the workers."""
         if os.getpid() != self._pid:
             return
+        self.is_closed = True
         grace = 0.0
         if self.member.in_step:
             try:
@@ -167,25 +132,10 @@ class Pool:
             except Error:
                 # Somebody was lost, or is stuck: there is nothing left to say.
                 pass
-        self._end_processes(grace)
+        self._processes.end(grace)
         os.environ.pop(device.VARIABLE, None)
         self.supply.end()
         self.member.link.world.shutdown()
-
-    def _end_processes(self, grace: float) -> None:
-        deadline = time.monotonic() + grace
-        for process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            # Closed before, it would have told a worker that is still tidying up to end at once.
-            assert process.stdin is not None
-            process.stdin.close()
-        for watcher in self._watchers:
-            # Until it ends it holds the job's memory.
-            watcher.join()
 
 
 def _with_device(devices: list[str], rank: int, size: int) -> dict[str, str]:
@@ -225,7 +175,7 @@ def fork(
     Raises:
         RuntimeError: There are workers already, or no device where one was wanted.
         TypeError: The number of workers is not a whole number.
-        ValueError: There would be no worker, or no such rank.
+        ValueError: There would be no worker, no such rank, no thread, or no time.
 
     Example:
         >>> from unisono import functions
@@ -234,7 +184,7 @@ def fork(
         >>> functions.close()
     """
     global _pool
-    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer))):
+    if n is not None and not _is_whole(n):
         raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
@@ -246,6 +196,10 @@ def fork(
         raise ValueError(f"fork: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
         raise ValueError(f"fork: expected a master_rank from 0 to {size - 1}, received {master_rank}")
+    if threads is not None and (not _is_whole(threads) or threads < 1):
+        raise ValueError(f"fork: expected a whole number of threads from 1 up, received {threads!r}")
+    if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
+        raise ValueError(f"fork: expected a timeout of more than 0 seconds, received {timeout!r}")
     if not sys.executable:
         raise RuntimeError("fork: expected a Python interpreter in sys.executable, received none")
     _pool = Pool(size, master_rank, profile_workers, threads, timeout, devices)
@@ -310,6 +264,16 @@ def distribute() -> None:
         unisono.functions.WorkerError: A worker cannot take a function. All others can be used.
     """
     active("distribute()").distribute()
+
+
+def _is_whole(value: object) -> bool:
+    """Whether this is a whole number."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    """Whether this is a number."""
+    return _is_whole(value) or isinstance(value, (float, np.floating))
 
 
 def _at_exit() -> None:

@@ -1,0 +1,74 @@
+"""The processes of workers: how each is started, watched and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from unisono import _native
+
+_BOOT = (
+    "import json, sys; path, master, profile = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from unisono.functions.worker import main; main(master, profile)"
+)
+
+_FOREIGN = ("UNISONO_TRANSPORT", "UNISONO_HOSTS", "UNISONO_ROLE")
+"""What a surrounding job may have set, and workers must not obey."""
+
+
+class Processes:
+    """The processes of all workers but the master."""
+
+    def __init__(self, job: _native.Job, master: int, profile: bool, threads: int | None) -> None:
+        self._job, self._master, self._profile, self._threads = job, master, profile, threads
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchers: list[threading.Thread] = []
+
+    def start(self, rank: int, own: dict[str, str]) -> None:
+        """Starts the worker of a rank, with what its environment has of its own."""
+        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        if self._threads is not None:
+            environment["OMP_NUM_THREADS"] = str(self._threads)
+        else:
+            # Workers that each use all cores only get in each other's way.
+            environment.setdefault("OMP_NUM_THREADS", "1")
+        environment.update(self._job.environment(rank))
+        environment.update(own)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps([sys.path, self._master, self._profile])],
+            env=environment,
+            # Its end tells the worker that the master is gone.
+            stdin=subprocess.PIPE,
+            stdout=2,
+            # Ctrl-C in a terminal is for the master.
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        watcher = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
+
+    def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Lets nobody wait for a worker that died before it had joined."""
+        process.wait()
+        self._job.rank_ended(rank)
+
+    def end(self, grace: float) -> None:
+        """Waits so many seconds for them to end, and then ends them."""
+        deadline = time.monotonic() + grace
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            # Closed before, it would have told a worker that is still tidying up to end at once.
+            assert process.stdin is not None
+            process.stdin.close()
+        for watcher in self._watchers:
+            # Until it ends it holds the job's memory.
+            watcher.join()
