@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use unisono::halo::{Grid, Partition};
-use unisono::{Group, ReduceOp, Result};
+use unisono::{Group, Kind, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
 use super::failure::Failure;
@@ -72,7 +72,8 @@ impl Company {
         whole
     }
 
-    /// Ends everywhere where it ended with an error somewhere. All ranks call it.
+    /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one
+    /// that waited for others in vain only where there is no such rank.
     pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
         let group = &self.world.group;
         let mut kinds = vec![0_i32; group.size()];
@@ -81,10 +82,12 @@ impl Company {
             // What went wrong here is rather the cause than that the others cannot be reached.
             return Err(result.err().unwrap_or(broken).into());
         }
-        let Some(first) = kinds.iter().position(|kind| *kind != 0) else { return Ok(result?) };
+        let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
+        let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
+        let Some(speaker) = cause else { return Ok(result?) };
         match result {
-            Err(error) if first == group.rank() => Err(error.into()),
-            _ => Err(Failure::elsewhere(first, kind_of(kinds[first]))),
+            Err(error) if speaker == group.rank() => Err(error.into()),
+            _ => Err(Failure::elsewhere(speaker, kind_of(kinds[speaker]))),
         }
     }
 
@@ -128,8 +131,43 @@ fn each_gradient<T: Number>(
     }
 }
 
-fn kind_of(number: i32) -> unisono::Kind {
-    use unisono::Kind;
+/// What sort of cause an error is; `Internal` for all that are none.
+fn kind_of(number: i32) -> Kind {
     let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
     kinds.into_iter().find(|kind| *kind as i32 == number).unwrap_or(Kind::Internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono::Error;
+    use unisono::testing::spawn;
+
+    fn company(group: &Group) -> Company {
+        let text = "{epochs: 1, batch_size: 9, data: iris, model: {type: network, cost: sum_of_squares, \
+                    layers: [{type: fully_connected, outputs: 3}]}}";
+        let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
+        Company::new(group, &experiment).expect("ranks are arranged")
+    }
+
+    #[test]
+    fn who_found_the_cause_speaks() {
+        let usage = || Error::usage("read", "a file", "none", "write it");
+        for (errors, speaker) in [
+            ([Some(Error::internal("wait", "nobody came")), None, Some(usage())], 2),
+            ([None, Some(Error::internal("wait", "nobody came")), None], 1),
+            ([None, Some(usage()), Some(usage())], 1),
+        ] {
+            let failures = spawn(3, |group| {
+                let own = errors[group.rank()].clone().map_or(Ok(()), Err);
+                company(&group).agree(own).expect_err("one failed")
+            });
+            for (rank, failure) in failures.iter().enumerate() {
+                assert_eq!(failure.own, rank == speaker, "{rank}: {}", failure.error);
+                let expected = errors[speaker].as_ref().expect("it failed").kind();
+                assert_eq!(failure.error.kind(), expected, "{rank}: {}", failure.error);
+            }
+        }
+        assert!(spawn(3, |group| company(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
+    }
 }
