@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use unisono::error::Lost;
 use unisono::halo::{Grid, Partition};
-use unisono::{Group, Kind, ReduceOp, Result};
+use unisono::{Error, Group, Kind, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
 use super::failure::Failure;
@@ -91,6 +92,42 @@ impl Company {
         }
     }
 
+    /// Sums what one rank of each team counted over all teams; fails everywhere where a rank could not read its samples.
+    /// All ranks call it after the batch of this number.
+    pub(crate) fn add_up<const N: usize>(
+        &self,
+        counted: [f64; N],
+        read: Result<()>,
+        batch: u64,
+    ) -> Result<[f64; N]> {
+        // The ranks of a team have the same samples.
+        let speaks = self.team.group.rank() == 0;
+        let mut sums: Vec<f64> = counted.iter().map(|count| if speaks { *count } else { 0.0 }).collect();
+        sums.push(f64::from(u8::from(read.is_err())));
+        Sums::<f64>::add(&self.world, &mut sums);
+        if sums[N] > 0.0 {
+            let all = Sums::<f64>::gather_whole(&self.world, &[i64::from(read.is_err())]);
+            read?;
+            self.faults.check()?;
+            return Err(self.unread(&all, batch));
+        }
+        self.faults.check()?;
+        Ok(std::array::from_fn(|index| sums[index]))
+    }
+
+    /// What a rank says of others that could not read their samples; these say why.
+    fn unread(&self, failed: &[i64], batch: u64) -> Error {
+        let ranks = (0..failed.len()).filter(|rank| failed[*rank] != 0);
+        let how = "it could not read its samples";
+        Error::PeerLost {
+            rank: self.world.group.rank(),
+            operation: "batch".into(),
+            number: batch,
+            group: self.world.group.name().into(),
+            lost: ranks.map(|rank| Lost { rank, pid: None, how: how.into() }).collect(),
+        }
+    }
+
     /// Makes the gradients of layers from `lowest` on those of the whole batch. Small ones travel together in `all`, whose
     /// memory the next batch uses again.
     pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
@@ -140,7 +177,6 @@ fn kind_of(number: i32) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono::Error;
     use unisono::testing::spawn;
 
     fn company(group: &Group) -> Company {

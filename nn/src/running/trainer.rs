@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use unisono::{Group, Result};
+use unisono::{Error, Group, Result};
 
 use super::samples::{load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
@@ -24,6 +24,8 @@ pub struct Trainer<T: Number> {
     pub(super) steps: u64,
     pub(super) inputs: Vec<T>,
     pub(super) targets: Vec<T>,
+    /// Why this rank could not read its samples, until all ranks hear of it.
+    pub(super) unread: Option<Error>,
     /// Where gradients are summed over the ranks.
     pub(super) gradients: Vec<T>,
     /// The places of a sample that are this rank's, where it has not all of them.
@@ -90,6 +92,7 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            unread: None,
             gradients: Vec::new(),
             part,
             company,
@@ -148,13 +151,38 @@ impl<T: Number> Trainer<T> {
         self.company.as_ref().map_or(Ok(()), |company| company.faults.check())
     }
 
+    /// Sums what ranks counted over all of them; fails on all where one could not read its samples. All ranks call it.
+    pub(super) fn add_up<const N: usize>(&mut self, counted: [f64; N]) -> Result<[f64; N]> {
+        let read = self.unread.take().map_or(Ok(()), Err);
+        match &self.company {
+            Some(company) => company.add_up(counted, read, self.steps),
+            None => read.map(|()| counted),
+        }
+    }
+
+    /// Fills the buffers with a batch. Where it cannot be read, this rank goes on with zeros: others wait for it in the calls
+    /// of this batch, and hear of it in `add_up`.
+    pub(super) fn fill_or_note(&mut self, split: &Split, chosen: &[usize]) {
+        if self.unread.is_none() {
+            self.unread = self.fill(split, chosen).map_err(|error| self.experiment.blame_data(error)).err();
+        }
+        if self.unread.is_some() {
+            self.make_room(chosen.len());
+            self.inputs.fill(T::ZERO);
+            self.targets.fill(T::ZERO);
+        }
+    }
+
+    fn make_room(&mut self, samples: usize) {
+        self.inputs.resize(samples * self.network.input().size(), T::ZERO);
+        self.targets.resize(samples * self.network.output().size(), T::ZERO);
+    }
+
     /// Fills the buffers with a batch.
     pub(super) fn fill(&mut self, split: &Split, chosen: &[usize]) -> Result<()> {
         let (width, outputs) = (self.network.input().size(), self.network.output().size());
-        let copies_input = self.experiment.model == ModelKind::Autoencoder;
-        self.inputs.resize(chosen.len() * width, T::ZERO);
-        self.targets.resize(chosen.len() * outputs, T::ZERO);
-        if copies_input {
+        self.make_room(chosen.len());
+        if self.experiment.model == ModelKind::Autoencoder {
             split.fill(chosen, &mut self.targets, &mut [])?;
             match &self.part {
                 None => self.inputs.copy_from_slice(&self.targets),
