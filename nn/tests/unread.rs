@@ -172,3 +172,29 @@ fn no_weight_changes_in_a_batch_that_could_not_be_read() {
         assert!(after.lock().expect("nobody panics").iter().all(|after| *after == expected));
     }
 }
+
+#[test]
+fn who_has_no_samples_at_the_beginning_ends_all_that_begin_together() {
+    let begin = |group: Group, rank: usize| {
+        let group = group.with_timeout(Duration::from_secs(20));
+        let reads = if group.rank() == rank { [0; 2] } else { [usize::MAX; 2] };
+        (experiment(TEXT, "distributed=data", reads), group)
+    };
+    for rank in 0..2 {
+        let failures = spawn(2, |group| {
+            let (experiment, group) = begin(group, rank);
+            unisono_nn::check(&group, &experiment).expect_err("a rank has no samples")
+        });
+        assert!(failures[rank].own && failures[rank].error.kind() == Kind::Io, "{}", failures[rank].error);
+        let other = &failures[1 - rank];
+        assert!(!other.own && other.error.to_string().contains(&format!("rank {rank}")), "{}", other.error);
+        let errors = spawn(2, |group| {
+            let (mut experiment, group) = begin(group, rank);
+            // One rank alone lacks the file.
+            experiment.initial_weights = (group.rank() == rank).then(|| "none.npz".into());
+            Trainer::<f32>::on(&group, &experiment).err().expect("a rank has no first weights").to_string()
+        });
+        assert!(errors[rank].contains("none.npz"), "{}", errors[rank]);
+        assert!(errors[1 - rank].contains(&format!("rank {rank}")), "{}", errors[1 - rank]);
+    }
+}

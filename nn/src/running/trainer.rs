@@ -42,9 +42,10 @@ impl<T: Number> Trainer<T> {
         Trainer::among(experiment, None)
     }
 
-    /// The same with all ranks of a group, which call it together.
+    /// The same with all ranks of a group, which call it together. It fails on all where it fails on one.
     pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
-        Trainer::among(experiment, Some(Arc::new(Company::new(group, experiment)?)))
+        let company = Arc::new(Company::new(group, experiment)?);
+        Ok(company.agree(Trainer::among(experiment, Some(company.clone())))?)
     }
 
     /// The same for one rank of several, where there are several.
