@@ -156,9 +156,11 @@ fn with_way_out(mut error: Error, out: &Path) -> Error {
 }
 
 /// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
-/// Without any, the run stands at its beginning.
-fn resume_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
-    let [older @ .., newest] = saved else { return Ok(Progressed { epochs: 0, steps: 0 }) };
+/// Without any, the run stands at its beginning, with its first weights.
+fn begin_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
+    let [older @ .., newest] = saved else {
+        return trainer.take_first_weights().map(|()| Progressed { epochs: 0, steps: 0 });
+    };
     checkpoint::load(trainer, newest).map_err(|mut error| {
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
         if let (Some(whole), Error::Usage { advice, .. }) = (whole, &mut error) {
@@ -176,18 +178,18 @@ fn prepare<T: Number>(
     company: Option<Arc<Company>>,
 ) -> Result<(Trainer<T>, usize)> {
     let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
-    let mut done = 0;
+    let saved = if resume { folder.resumable(experiment)? } else { Vec::new() };
+    let Progressed { epochs, steps } = begin_from(&mut trainer, &saved)?;
+    if epochs > trainer.epochs() {
+        let expected = format!("at least {epochs} epochs, as many as are done");
+        let advice = "say as many or more, or give another --out";
+        return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
+    }
     if resume {
-        let Progressed { epochs, steps } = resume_from(&mut trainer, &folder.resumable(experiment)?)?;
-        if epochs > trainer.epochs() {
-            let expected = format!("at least {epochs} epochs, as many as are done");
-            let advice = "say as many or more, or give another --out";
-            return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
-        }
-        (done, trainer.steps) = (epochs, steps);
         folder.take_up(epochs, steps)?;
     }
-    Ok((trainer, done))
+    trainer.steps = steps;
+    Ok((trainer, epochs))
 }
 
 fn train_in<T: Number>(

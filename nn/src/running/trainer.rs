@@ -39,16 +39,20 @@ pub struct Trainer<T: Number> {
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
-        Trainer::among(experiment, None)
+        let mut trainer = Trainer::among(experiment, None)?;
+        trainer.take_first_weights()?;
+        Ok(trainer)
     }
 
     /// The same with all ranks of a group, which call it together. It fails on all where it fails on one.
     pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
         let company = Arc::new(Company::new(group, experiment)?);
-        Ok(company.agree(Trainer::among(experiment, Some(company.clone())))?)
+        let begun = Trainer::among(experiment, Some(company.clone()))
+            .and_then(|mut trainer| trainer.take_first_weights().map(|()| trainer));
+        Ok(company.agree(begun)?)
     }
 
-    /// The same for one rank of several, where there are several.
+    /// The same for one rank of several, where there are several, with weights that were drawn.
     pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
@@ -84,7 +88,7 @@ impl<T: Number> Trainer<T> {
         }
         data.keep().map_err(|error| experiment.blame_data(error))?;
         let phases = experiment.phases();
-        let mut trainer = Trainer {
+        Ok(Trainer {
             network,
             pretraining,
             data: Arc::new(data),
@@ -98,12 +102,15 @@ impl<T: Number> Trainer<T> {
             part,
             company,
             shared: None,
-        };
-        if let Some(path) = &experiment.initial_weights {
-            let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
-            super::first_weights::load(&mut trainer, path).map_err(|error| place.locate(error))?;
-        }
-        Ok(trainer)
+        })
+    }
+
+    /// Takes the first weights from a file, where the experiment names one and no checkpoint replaces them.
+    pub(super) fn take_first_weights(&mut self) -> Result<()> {
+        let Some(path) = self.experiment.initial_weights.clone() else { return Ok(()) };
+        let resolved = &self.experiment.resolved;
+        let place = resolved.get("initial_weights").unwrap_or(resolved).place.clone();
+        super::first_weights::load(self, &path).map_err(|error| place.locate(error))
     }
 
     /// Looks for damage in this rank's share of the samples.
