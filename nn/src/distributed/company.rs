@@ -1,6 +1,7 @@
 //! All ranks of a run, and this one's place among them.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use unisono::error::Lost;
 use unisono::halo::{Grid, Partition};
@@ -76,20 +77,13 @@ impl Company {
     /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one
     /// that waited for others in vain only where there is no such rank.
     pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
-        let group = &self.world.group;
-        let mut kinds = vec![0_i32; group.size()];
-        let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
-        if let Err(broken) = group.all_gather(&[own], &mut kinds) {
-            // What went wrong here is rather the cause than that the others cannot be reached.
-            return Err(result.err().unwrap_or(broken).into());
-        }
-        let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
-        let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
-        let Some(speaker) = cause else { return Ok(result?) };
-        match result {
-            Err(error) if speaker == group.rank() => Err(error.into()),
-            _ => Err(Failure::elsewhere(speaker, kind_of(kinds[speaker]))),
-        }
+        agree(&self.world.group, result)
+    }
+
+    /// The same after work of one rank that may take long: the others wait without a deadline, as long as it lives. They
+    /// must not leave before: where MPI is the transport, that would end the job.
+    pub(crate) fn agree_at_length<R>(&self, result: Result<R>) -> Result<R, Failure> {
+        agree(&self.world.group.with_timeout(Duration::MAX), result)
     }
 
     /// Sums what one rank of each team counted over all teams; fails everywhere where a rank could not read its samples.
@@ -168,6 +162,22 @@ fn each_gradient<T: Number>(
     }
 }
 
+fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
+    let mut kinds = vec![0_i32; group.size()];
+    let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
+    if let Err(broken) = group.all_gather(&[own], &mut kinds) {
+        // What went wrong here is rather the cause than that the others cannot be reached.
+        return Err(result.err().unwrap_or(broken).into());
+    }
+    let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
+    let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
+    let Some(speaker) = cause else { return Ok(result?) };
+    match result {
+        Err(error) if speaker == group.rank() => Err(error.into()),
+        _ => Err(Failure::elsewhere(speaker, kind_of(kinds[speaker]))),
+    }
+}
+
 /// What sort of cause an error is; `Internal` for all that are none.
 fn kind_of(number: i32) -> Kind {
     let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
@@ -205,5 +215,18 @@ mod tests {
             }
         }
         assert!(spawn(3, |group| company(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
+    }
+
+    #[test]
+    fn ranks_wait_for_the_long_work_of_one() {
+        let results = spawn(2, |group| {
+            let mut company = company(&group);
+            company.world.group = group.with_timeout(Duration::from_millis(50));
+            if group.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            company.agree_at_length(Ok(()))
+        });
+        assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
     }
 }

@@ -21,6 +21,7 @@ mod spot;
 mod stimulus;
 mod tensors;
 mod test;
+mod trace;
 mod train;
 mod trainer;
 

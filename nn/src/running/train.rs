@@ -12,11 +12,11 @@ use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
 use super::samples::load_data;
+use super::trace;
 use super::trainer::Trainer;
 use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
-use crate::timeline::Timeline;
 
 /// Where a run goes and whether it continues.
 #[derive(Debug, Clone)]
@@ -136,17 +136,6 @@ fn agree<R>(company: Option<&Company>, result: Result<R>) -> Result<R, Failure> 
     }
 }
 
-/// Refuses a trace that could not be written at the end.
-fn must_take_trace(options: &TrainOptions) -> Result<()> {
-    let Some(path) = &options.trace else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() && !path.is_dir() {
-        return Ok(());
-    }
-    let received = path.display().to_string();
-    Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
-}
-
 /// Says where to go on after a run that must not be resumed: its folder would refuse other settings.
 fn with_way_out(mut error: Error, out: &Path) -> Error {
     if let Error::Usage { advice, .. } = &mut error {
@@ -204,7 +193,7 @@ fn train_in<T: Number>(
     let leads = all.is_none_or(Company::leads);
     let mut folder = Folder::new(&options.out);
     let claimed = match leads {
-        true => must_take_trace(options).and_then(|()| folder.claim(options.resume)),
+        true => trace::must_take(options.trace.as_deref()).and_then(|()| folder.claim(options.resume)),
         false => Ok(()),
     };
     agree(all, claimed)?;
@@ -241,11 +230,15 @@ fn train_in<T: Number>(
         agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
     }
     let traced = match (&options.trace, &timeline) {
-        (Some(path), Some(timeline)) => write_trace(path, timeline, all),
+        (Some(path), Some(timeline)) => trace::write(path, timeline, all),
         _ => Ok(()),
     };
     agree(all, traced)?;
-    agree(all, finish(&mut trainer, &mut folder, experiment, &saved, leads))?;
+    let finished = finish(&mut trainer, &mut folder, experiment, &saved, leads);
+    match all {
+        Some(company) => company.agree_at_length(finished)?,
+        None => finished?,
+    }
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
 
@@ -287,13 +280,4 @@ fn finish<T: Number>(
     let mut whole: Trainer<T> = Trainer::over(experiment, None, load_data(experiment)?)?;
     checkpoint::load(&mut whole, saved)?;
     results::write(experiment, &mut whole, folder)
-}
-
-/// The spans of all ranks, on the rank that leads.
-fn write_trace(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
-    let text = match company {
-        Some(company) => timeline.gather(&company.world.group)?,
-        None => Some(timeline.trace()),
-    };
-    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
 }
