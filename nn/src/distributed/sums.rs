@@ -48,4 +48,8 @@ impl<T: Number> Sums<T> for Over {
         self.faults.guard(|| self.group.all_gather(values, &mut all));
         all
     }
+
+    fn sound(&self) -> bool {
+        self.faults.check().is_ok()
+    }
 }

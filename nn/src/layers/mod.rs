@@ -87,6 +87,10 @@ pub trait Sums<T>: Sync {
     fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T>;
     /// The same for whole numbers, of which each rank has as many.
     fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
+    /// Whether all calls so far were made: after one that was not, numbers are no sums.
+    fn sound(&self) -> bool {
+        true
+    }
 }
 
 /// A part of an image, and the same with what lies around it.

@@ -116,3 +116,49 @@ impl<T: Number> Trainer<T> {
         Ok(loss)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use unisono::Error;
+    use unisono::testing::spawn;
+
+    const SPARSE: &str = "
+epochs: 1
+batch_size: 4
+data: {type: uniform_random, train: 4, test: 2, shape: [1, 8, 8], classes: 2}
+model:
+  type: sparse_autoencoder
+  cost: cross_entropy
+  pretrain_epochs: 1
+  pretrain_rate: 0.1
+  sparsity: 0.1
+  layers:
+    - {type: local, maps: 2, kernel: 3, weights: {type: uniform, low: -1, high: 1}}
+    - {type: pooling, pool: l2, kernel: 2, stride: 1}
+    - {type: contrast, kernel: 3}
+    - {type: fully_connected, outputs: 2, bias: false, activation: logistic}
+";
+
+    #[test]
+    fn pretraining_changes_no_weight_after_a_call_that_failed() {
+        let experiment = Experiment::parse("x.yaml", SPARSE, &[]).expect("it is right");
+        for fails in [false, true] {
+            spawn(2, |group| {
+                let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment).expect("it can be spread");
+                let (data, company) = (trainer.data.clone(), trainer.company.clone().expect("there are two"));
+                let own = company.own(4);
+                trainer.fill(&data.train, &own.clone().collect::<Vec<_>>()).expect("all is in memory");
+                if fails {
+                    company.faults.guard(|| Err(Error::internal("test", "a broken call")));
+                }
+                let before = trainer.network.layers()[0].weights()[0].values.clone();
+                let pass = pass(Some(&company), &experiment, 0, &own, true);
+                let pretraining = trainer.pretraining.as_mut().expect("the model has it");
+                pretraining.learn(&mut trainer.network, &pass, &trainer.inputs, (0, 0, 4));
+                assert_eq!(trainer.network.layers()[0].weights()[0].values == before, fails);
+            });
+        }
+    }
+}
