@@ -49,6 +49,12 @@ impl<T: Number> Sums<T> for Over {
         all
     }
 
+    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
+        let mut all = vec![T::ZERO; received.iter().sum()];
+        self.faults.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
+        all
+    }
+
     fn sound(&self) -> bool {
         self.faults.check().is_ok()
     }
