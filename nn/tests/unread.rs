@@ -114,7 +114,9 @@ fn one_rank_that_cannot_read_ends_all_and_says_why() {
                         let reads = if group.rank() + 1 == size { reads } else { [usize::MAX; 2] };
                         let text = format!("deterministic: {exact}\n{text}");
                         let experiment = experiment(&text, &change, reads);
-                        train_on(&group, &experiment, &options(&folder), &mut ())
+                        let result = train_on(&group, &experiment, &options(&folder), &mut ());
+                        group.barrier().expect("nobody has waited in vain");
+                        result
                     });
                     assert_one_voice(&format!("{what} {grid} {exact} {reads:?}"), results);
                 }
@@ -176,14 +178,17 @@ fn no_weight_changes_in_a_batch_that_could_not_be_read() {
 #[test]
 fn who_has_no_samples_at_the_beginning_ends_all_that_begin_together() {
     let begin = |group: Group, rank: usize| {
+        let fails = group.rank() == rank;
         let group = group.with_timeout(Duration::from_secs(20));
-        let reads = if group.rank() == rank { [0; 2] } else { [usize::MAX; 2] };
+        let reads = if fails { [0; 2] } else { [usize::MAX; 2] };
         (experiment(TEXT, "distributed=data", reads), group)
     };
     for rank in 0..2 {
         let failures = spawn(2, |group| {
             let (experiment, group) = begin(group, rank);
-            unisono_nn::check(&group, &experiment).expect_err("a rank has no samples")
+            let failure = unisono_nn::check(&group, &experiment).expect_err("a rank has no samples");
+            group.barrier().expect("nobody has waited in vain");
+            failure
         });
         assert!(failures[rank].own && failures[rank].error.kind() == Kind::Io, "{}", failures[rank].error);
         let other = &failures[1 - rank];
