@@ -277,7 +277,7 @@ fn finish<T: Number>(
     if !leads {
         return Ok(());
     }
-    folder.write(&experiment.name)?;
+    folder.end(&experiment.name)?;
     if !trainer.is_divided() {
         return results::write(experiment, trainer, folder);
     }
