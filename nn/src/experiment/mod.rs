@@ -20,3 +20,4 @@ pub use node::{Node, Place, Value as NodeValue};
 pub use reference::reference;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};
+pub(crate) use yaml::flow;

@@ -12,11 +12,9 @@ use super::files::{
     CHECKPOINTS, append, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole,
 };
 use super::metrics::{EpochMetrics, HEADER};
+use super::settings::must_continue;
 use crate::data::{Picture, encode_png};
-use crate::experiment::{Experiment, Extensions};
-
-/// Settings that may differ when a run goes on.
-const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
+use crate::experiment::Experiment;
 
 /// How often the picture of the losses is drawn while a run goes on: all of it is drawn anew each time.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
@@ -32,27 +30,6 @@ pub(super) struct Folder {
     events: Option<Events>,
     /// Keeps other processes out.
     lock: Option<File>,
-}
-
-/// The settings that must stay the same, as text.
-fn fixed(text: &str, file: &str, extensions: &Extensions) -> Result<String> {
-    let mut experiment = Experiment::parse_with(file, text, &[], extensions)?;
-    if let crate::experiment::NodeValue::Map(entries) = &mut experiment.resolved.value {
-        entries.retain(|(key, _)| !MAY_CHANGE.contains(&key.as_str()));
-    }
-    Ok(experiment.resolved_text())
-}
-
-/// The first lines that differ; one text may have more of them.
-fn first_difference<'a>(one: &'a str, other: &'a str) -> Option<(Option<&'a str>, Option<&'a str>)> {
-    let (mut one, mut other) = (one.lines(), other.lines());
-    loop {
-        match (one.next(), other.next()) {
-            (None, None) => return None,
-            (one, other) if one != other => return Some((one, other)),
-            _ => {}
-        }
-    }
 }
 
 impl Folder {
@@ -102,29 +79,7 @@ impl Folder {
         let settings = self.settings();
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
-        let name = settings.display().to_string();
-        let before = Experiment::parse_with(&name, &old, &[], &experiment.extensions)?.epochs;
-        if experiment.epochs < before {
-            let (expected, received) = (format!("at least `epochs: {before}`, as before"), experiment.epochs);
-            let advice = format!("say --set epochs={before} again, or give another --out");
-            return Err(Error::usage(
-                format!("resume {name}"),
-                expected,
-                format!("`epochs: {received}`"),
-                advice,
-            ));
-        }
-        let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
-        let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
-        if let Some((old, new)) = first_difference(&old, &new) {
-            let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
-            return Err(Error::usage(
-                format!("resume {name}"),
-                old.map_or("no more settings".into(), |line| format!("`{}`", line.trim())),
-                new.map_or("no such setting".into(), |line| format!("`{}`", line.trim())),
-                advice,
-            ));
-        }
+        must_continue(&settings.display().to_string(), &old, experiment)?;
         Ok(saved(&self.checkpoints()))
     }
 
