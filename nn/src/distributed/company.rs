@@ -60,16 +60,20 @@ impl Company {
         Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
     }
 
-    /// All of a weight of which each rank of a team has a part, on the rank that leads.
-    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Vec<T> {
+    /// All of a weight of which each rank of a team has a part, on the rank that leads. The others take part in it, and get
+    /// nothing.
+    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+        // All teams have the same weights: one of them will do.
+        if self.data.group.rank() != 0 {
+            return None;
+        }
         // Nothing but a negative zero leaves every number as it is when it is added.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
-        let (team, data) = (&self.team.group, &self.data.group);
-        if data.rank() == 0 && team.size() > 1 {
-            self.faults.guard(|| team.reduce(&mut whole, ReduceOp::Sum, 0));
+        if self.team.group.size() > 1 {
+            self.faults.guard(|| self.team.group.reduce(&mut whole, ReduceOp::Sum, 0));
         }
-        whole
+        self.leads().then_some(whole)
     }
 
     /// Ends everywhere where it ended with an error somewhere. All ranks call it.
