@@ -11,6 +11,7 @@ use super::faults::Faults;
 use super::sums::Over;
 use crate::experiment::Experiment;
 use crate::layers::Sums;
+use crate::memory;
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::{Cut, Spread};
@@ -28,6 +29,8 @@ pub(crate) struct Company {
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
     pub(crate) faults: Faults,
+    /// How many of the ranks are on this machine, as far as it says which one it is.
+    pub(crate) neighbours: usize,
 }
 
 impl Company {
@@ -40,9 +43,14 @@ impl Company {
         let split = |color: usize| -> Result<Over> {
             Ok(over(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
         };
+        let machine = memory::machine();
+        let mut machines = vec![0; group.size()];
+        group.all_gather(&[machine.unwrap_or(0)], &mut machines)?;
+        let neighbours = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
         Ok(Company {
             team: split(team)?,
             data: split(inside)?,
+            neighbours,
             world: over(group.clone()),
             grid: arrangement.team,
             mode: arrangement.mode,
