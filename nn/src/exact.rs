@@ -59,10 +59,18 @@ impl Exact {
         }
     }
 
-    /// The sums over the ranks of a group, each rounded once.
-    pub(crate) fn total<T: Number>(mut self, over: &dyn Sums<T>, totals: &mut [T]) {
-        self.pieces.iter_mut().for_each(|pieces| over.add(pieces));
-        self.round(totals);
+    /// The same sums over all ranks of a group, and with them that of a whole number.
+    pub(crate) fn over<T: Number>(mut self, over: &dyn Sums<T>, count: f64) -> (Exact, f64) {
+        let mut all = self.pieces.concat();
+        all.push(count);
+        over.add(&mut all);
+        let mut rest = &all[..];
+        for pieces in &mut self.pieces {
+            let (sums, others) = rest.split_at(pieces.len());
+            pieces.copy_from_slice(sums);
+            rest = others;
+        }
+        (self, rest[0])
     }
 
     /// The sums, each rounded once.
@@ -88,7 +96,7 @@ pub(crate) fn sum<T: Number>(
     let terms: Vec<f64> = terms.collect();
     let mut sums = Exact::new(pass, 1, [largest(&terms), 1.0]);
     terms.iter().for_each(|term| sums.add(0, *term));
-    sums.pieces.iter_mut().for_each(|pieces| over.add(pieces));
+    let (sums, _) = sums.over(over, 0.0);
     sums.pieces.iter().rev().map(|pieces| pieces[0]).sum()
 }
 

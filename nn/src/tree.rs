@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use unisono::halo::Partition;
+
 use crate::layers::Sums;
 use crate::number::Number;
 use crate::product::Onto;
@@ -18,6 +20,9 @@ const GROUP: usize = 4;
 /// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size, and of terms of
 /// groups that others have the beginning or the end of.
 const MOST: usize = 2 * (2 * 32 + 2 * GROUP);
+
+/// Sums of terms that are no longer than this are formed by every rank: one message less.
+const SHORT: usize = 2048;
 
 /// Partial sums of terms that are vectors of one length.
 #[derive(Debug, Clone)]
@@ -88,27 +93,46 @@ impl<T: Number> Tree<T> {
 
     /// The sum of the terms of all ranks.
     pub(crate) fn total_over(self, over: &dyn Sums<T>) -> Vec<T> {
-        let (_, ranks) = over.place();
+        let (rank, ranks) = over.place();
         if ranks == 1 {
             return self.total();
         }
-        let (mut terms, sums) = self.flat();
+        let mut terms = self.terms();
         // A rank has at most two partial sums of each size.
         terms.resize(MOST, 0);
         let terms = over.gather_whole(&terms);
         let count = |terms: &[i64]| terms.chunks_exact(2).filter(|terms| terms[0] < terms[1]).count();
-        let counts: Vec<usize> = terms.chunks_exact(MOST).map(|terms| count(terms) * self.length).collect();
-        Tree::of_flat(self.length, &terms, &over.gather(&sums, &counts)).total()
+        let counts = terms.chunks_exact(MOST).map(count);
+        if self.length <= SHORT {
+            let counts: Vec<usize> = counts.map(|count| count * self.length).collect();
+            let sums = over.gather(&self.slices(0..self.length), &counts);
+            return Tree::of_flat(self.length, &terms, &sums).total();
+        }
+        // Each rank adds up a slice for all.
+        let slices = Partition::balanced(self.length, ranks);
+        let own = slices.range(rank).len();
+        let sent: Vec<usize> = slices.sizes().iter().map(|size| size * self.parts.len()).collect();
+        let received: Vec<usize> = counts.map(|count| count * own).collect();
+        let parts: Vec<T> = (0..ranks).flat_map(|to| self.slices(slices.range(to))).collect();
+        drop(self);
+        let total = Tree::of_flat(own, &terms, &over.exchange(&parts, &sent, &received)).total();
+        over.gather(&total, &slices.sizes())
     }
 
-    /// The partial sums as plain numbers: which terms each is of, and all of them one after the other.
-    pub(crate) fn flat(&self) -> (Vec<i64>, Vec<T>) {
-        let terms = self.parts.iter().flat_map(|(terms, _)| [terms.start as i64, terms.end as i64]);
-        (terms.collect(), self.parts.iter().flat_map(|(_, sum)| sum.iter().copied()).collect())
+    /// Which terms the partial sums are of.
+    fn terms(&self) -> Vec<i64> {
+        self.parts.iter().flat_map(|(terms, _)| [terms.start as i64, terms.end as i64]).collect()
+    }
+
+    /// A slice of each partial sum, one after the other.
+    fn slices(&self, range: Range<usize>) -> Vec<T> {
+        let mut slices = Vec::with_capacity(self.parts.len() * range.len());
+        self.parts.iter().for_each(|(_, sum)| slices.extend_from_slice(&sum[range.clone()]));
+        slices
     }
 
     /// The tree of everybody's partial sums, in any order.
-    pub(crate) fn of_flat(length: usize, terms: &[i64], sums: &[T]) -> Tree<T> {
+    fn of_flat(length: usize, terms: &[i64], sums: &[T]) -> Tree<T> {
         let terms = terms.chunks_exact(2).map(|terms| terms[0] as usize..terms[1] as usize);
         let terms = terms.filter(|terms| !terms.is_empty());
         let sum = |index: usize| sums[index * length..(index + 1) * length].to_vec();
@@ -158,9 +182,12 @@ mod tests {
             assert_eq!(in_place(0..count).total(), whole);
             for ranks in [1, 2, 3, 6, 9, 200] {
                 let cut = |rank: usize| rank * count / ranks;
-                let parts = (0..ranks).rev().map(|rank| part(cut(rank)..cut(rank + 1)).flat());
+                let parts = (0..ranks).rev().map(|rank| part(cut(rank)..cut(rank + 1)));
                 let (mut terms, mut sums) = (Vec::new(), Vec::new());
-                parts.for_each(|(more, added)| (terms.extend(more), sums.extend(added)).0);
+                for part in parts {
+                    terms.extend(part.terms());
+                    sums.extend(part.slices(0..3));
+                }
                 let merged = Tree::of_flat(3, &terms, &sums);
                 assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");
                 let mut appended = part(0..cut(1));

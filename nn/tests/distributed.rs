@@ -250,7 +250,7 @@ fn inputs_split_between_ranks_give_the_same_network() {
 
 #[test]
 fn sparse_autoencoders_pretrain_and_learn_the_same() {
-    let grids = ["h=2,w=2", "h=2,w=3", "h=4,w=4", "data=2,h=1,w=2", "data=3"];
+    let grids = ["h=2,w=2", "h=2,w=3", "h=4,w=4", "data=2,h=1,w=2", "data=3", "v=3", "data=2,v=2"];
     compare("sparse", SPARSE, &[], &grids, 1e-10);
     compare("untied", SPARSE, &["model.tied_weights=false", "epochs=1"], &["h=2,w=2"], 1e-10);
 }
@@ -386,6 +386,13 @@ fn runs_have_the_same_bits_on_every_grid() {
         "bits-sparse",
         SPARSE,
         &["precision=f32"],
-        &["h=2,w=2", "h=3,w=3", "data=2,h=3,w=1", "h=9,w=1"],
+        &["h=2,w=2", "h=3,w=3", "data=2,h=3,w=1", "h=9,w=1", "v=3", "data=2,v=2"],
+    );
+    // Filters so long that each rank adds up a slice of them.
+    assert_bits(
+        "bits-long",
+        AUTOENCODER,
+        &["precision=f32", "model.layers.0.maps=240", "epochs=1"],
+        &["data=3", "h=2,w=3", "data=2,h=2,w=1"],
     );
 }

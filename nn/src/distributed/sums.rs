@@ -48,4 +48,10 @@ impl<T: Number> Sums<T> for Over {
         self.faults.guard(|| self.group.all_gather(values, &mut all));
         all
     }
+
+    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
+        let mut all = vec![T::ZERO; received.iter().sum()];
+        self.faults.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
+        all
+    }
 }

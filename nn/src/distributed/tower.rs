@@ -89,7 +89,7 @@ impl<T: Number> Layer<T> for Tower<T> {
 
     fn filtering(&mut self) -> Option<Filtering<'_, T>> {
         let halo = self.halos.as_ref().map(|halos| halos as &dyn Halo<T>);
-        Some(Filtering { halo, ..self.inner.filtering()? })
+        Some(Filtering { halo, sums: Some(&self.sums), ..self.inner.filtering()? })
     }
 
     fn after_update(&mut self) {
@@ -146,6 +146,6 @@ impl<T: Number> Layer<T> for Idle<T> {
     }
 
     fn filtering(&mut self) -> Option<Filtering<'_, T>> {
-        self.filters.then_some(Filtering { filter: None, halo: None })
+        self.filters.then_some(Filtering { filter: None, halo: None, sums: None })
     }
 }

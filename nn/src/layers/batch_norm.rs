@@ -73,11 +73,9 @@ impl<T: Number> BatchNorm<T> {
         let terms: Vec<T> = (0..length).map(|index| each(index / area % maps, index)).collect();
         let mut sums = Exact::new(pass, maps, [largest(&terms), 1.0]);
         terms.iter().enumerate().for_each(|(index, term)| sums.add(index / area % maps, term.double()));
-        let mut totals = vec![T::ZERO; maps];
-        sums.total(pass.sums, &mut totals);
-        let mut count = [(pass.batch * self.shape.area()) as f64];
-        pass.sums.add(&mut count);
-        totals.push(T::of(count[0]));
+        let (sums, count) = sums.over(pass.sums, (pass.batch * self.shape.area()) as f64);
+        let mut totals = vec![T::of(count); maps + 1];
+        sums.round(&mut totals[..maps]);
         totals
     }
 

@@ -1,7 +1,7 @@
 //! Local filtering: like convolution, but each place has filters of its own.
 
 use super::columns::Columns;
-use super::{Facts, Halo, Layer, Pass, Reach};
+use super::{Facts, Halo, Layer, Pass, Reach, Sums};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
 use crate::product::{Form, Onto, multiply};
@@ -28,6 +28,8 @@ pub struct Filtering<'a, T> {
     pub(crate) filter: Option<&'a mut LocalFilter<T>>,
     /// What a distributed run needs around its part.
     pub(crate) halo: Option<&'a dyn Halo<T>>,
+    /// Sums over all ranks that have other parts or other samples; none where ranks differ in their samples alone.
+    pub(crate) sums: Option<&'a dyn Sums<T>>,
 }
 
 impl<T: Number> Filtering<'_, T> {
@@ -254,6 +256,6 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
     }
 
     fn filtering(&mut self) -> Option<Filtering<'_, T>> {
-        Some(Filtering { filter: Some(self), halo: None })
+        Some(Filtering { filter: Some(self), halo: None, sums: None })
     }
 }

@@ -87,6 +87,8 @@ pub trait Sums<T>: Sync {
     fn gather(&self, values: &[T], counts: &[usize]) -> Vec<T>;
     /// The same for whole numbers, of which each rank has as many.
     fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
+    /// Sends so many numbers to each rank, one after the other; what so many from each sent to this one.
+    fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T>;
 }
 
 /// A part of an image, and the same with what lies around it.
@@ -117,6 +119,10 @@ impl<T: Number> Sums<T> for Alone {
     }
 
     fn gather_whole(&self, values: &[i64]) -> Vec<i64> {
+        values.to_vec()
+    }
+
+    fn exchange(&self, values: &[T], _: &[usize], _: &[usize]) -> Vec<T> {
         values.to_vec()
     }
 }

@@ -69,6 +69,7 @@ impl<T: Number> Pretraining<T> {
         };
         let mut filtered = vec![T::ZERO; pass.batch * filter.output().size()];
         let mut filtering = filter.filtering().expect("a group begins with local filtering");
+        let costs = filtering.sums.unwrap_or(pass.gradients);
         let mut decoder = self.decoders.get_mut(group);
         let fprop = |filtering: &mut Filtering<'_, T>, seen: &[T], outputs: &mut [T]| {
             if let Some(filter) = &mut filtering.filter {
@@ -96,7 +97,7 @@ impl<T: Number> Pretraining<T> {
             filtering.reconstruct(pass, &filtered, &mut error);
         });
         error.iter_mut().zip(&inputs).for_each(|(error, input)| *error -= *input);
-        let squares = exact::sum(pass, pass.all, error.iter().map(|error| error.double().powi(2)));
+        let squares = exact::sum(pass, costs, error.iter().map(|error| error.double().powi(2)));
         error.iter_mut().for_each(|error| *error *= share);
 
         // The error of the filtered numbers, from the reconstruction and from the sparsity.
@@ -112,7 +113,7 @@ impl<T: Number> Pretraining<T> {
         filtered_error.iter_mut().zip(&sparse_error).for_each(|(error, sparse)| *error += *sparse);
         learn(&mut filtering, &seen, &filtered_error, &self.rule);
 
-        let units = exact::sum(pass, pass.all, pooled.iter().map(|unit| unit.double()));
+        let units = exact::sum(pass, costs, pooled.iter().map(|unit| unit.double()));
         PretrainCost { reconstruction: 0.5 * squares, sparsity: self.sparsity * units }
     }
 }
