@@ -86,7 +86,7 @@ fn what_one_run_has_alone_is_named_from_either_side() {
     told(&renamed, ["epoch 1 of full after batch 2", "epoch 1 of last after batch 2"]);
     for (number, (change, words)) in [
         ("test_every=2", ["test_loss of epoch 1", "nothing more"]),
-        ("epochs=3", ["epoch-000002.safetensors", "epoch 3 of full"]),
+        ("epochs=3", ["nothing more", "epoch 3 of full after batch 6"]),
         ("rule={type: gradient_descent}", ["`output/bias.velocity` of shape [2]", "nothing more"]),
         ("rule={type: adam}", ["`output/bias.velocity` of shape [2]", "`output/bias.average` of shape [2]"]),
         ("model.layers.0.bias=false", ["`output/bias` of shape [2]", "nothing more"]),
@@ -97,6 +97,15 @@ fn what_one_run_has_alone_is_named_from_either_side() {
     {
         told(&run(&folder.0.join(number.to_string()), &[change]), words);
     }
+}
+
+#[test]
+fn checkpoints_of_other_epochs_are_told_apart() {
+    let folder = Folder::new("newest");
+    let [one, other] = ["one", "other"].map(|name| run(&folder.0.join(name), &[]));
+    std::fs::remove_file(other.join("checkpoints/epoch-000002.safetensors")).expect("it was saved");
+    let error = compare(&one, &other, 1e9).expect_err("an older checkpoint is left").to_string();
+    assert!(error.contains("epoch-000002") && error.contains("epoch-000001"), "{error}");
 }
 
 #[test]

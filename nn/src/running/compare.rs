@@ -66,21 +66,20 @@ impl Run {
         })
     }
 
-    /// What must be the same before numbers can be compared, in words: epochs, batches, and which figures there are.
-    fn contents(&self, with_batches: bool) -> Vec<String> {
-        let mut contents = Vec::new();
+    /// What must be the same before numbers can be compared, in words: epochs with their figures, batches, tensors, and how
+    /// far the last checkpoint is.
+    fn contents(&self, with_batches: bool) -> [Vec<String>; 4] {
+        let mut epochs = Vec::new();
         for row in &self.rows {
-            contents.push(format!("epoch {} of {} after batch {}", row.epoch, row.phase, row.steps));
+            epochs.push(format!("epoch {} of {} after batch {}", row.epoch, row.phase, row.steps));
             let figures = row.results().into_iter().filter(|(_, value)| value.is_some());
-            contents.extend(figures.map(|(name, _)| format!("{name} of epoch {}", row.epoch)));
+            epochs.extend(figures.map(|(name, _)| format!("{name} of epoch {}", row.epoch)));
         }
-        contents.push(self.newest.clone());
-        for row in self.batches.iter().flat_map(|all| all.chunk_by(|one, next| next.0 == one.0 + 1)) {
-            contents
-                .extend(with_batches.then(|| format!("batches {} to {}", row[0].0, row[row.len() - 1].0)));
-        }
-        contents.extend(self.tensors().map(|(name, tensor)| format!("`{name}` of shape {:?}", tensor.shape)));
-        contents
+        let batches = self.batches.iter().filter(|_| with_batches).flatten().collect::<Vec<_>>();
+        let batches = batches.chunk_by(|one, next| next.0 == one.0 + 1);
+        let batches = batches.map(|row| format!("batches {} to {}", row[0].0, row[row.len() - 1].0));
+        let tensors = self.tensors().map(|(name, tensor)| format!("`{name}` of shape {:?}", tensor.shape));
+        [epochs, batches.collect(), tensors.collect(), vec![self.newest.clone()]]
     }
 
     /// What each worker of a shared table remembers is its own.
@@ -111,7 +110,8 @@ fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a 
 pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>> {
     let (single, many) = (Run::read(one)?, Run::read(other)?);
     let both = single.batches.as_ref().zip(many.batches.as_ref());
-    if let Some(found) = difference(&single.contents(both.is_some()), &many.contents(both.is_some())) {
+    let [contents, others] = [&single, &many].map(|run| run.contents(both.is_some()));
+    if let Some(found) = contents.iter().zip(&others).find_map(|(one, other)| difference(one, other)) {
         let what = format!("compare {} and {}", one.display(), other.display());
         let [expected, received] = found.map(|entry| entry.map_or("nothing more".into(), String::clone));
         return Err(Error::usage(what, expected, received, "compare two runs of the same experiment"));
