@@ -13,6 +13,7 @@ use super::faults::Faults;
 use super::sums::Over;
 use crate::experiment::Experiment;
 use crate::layers::Sums;
+use crate::memory;
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::{Cut, Spread};
@@ -30,6 +31,8 @@ pub(crate) struct Company {
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
     pub(crate) faults: Faults,
+    /// How many of the ranks are on this machine, as far as it says which one it is.
+    pub(crate) neighbours: usize,
 }
 
 impl Company {
@@ -42,9 +45,14 @@ impl Company {
         let split = |color: usize| -> Result<Over> {
             Ok(over(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
         };
+        let machine = memory::machine();
+        let mut machines = vec![0; group.size()];
+        group.all_gather(&[machine.unwrap_or(0)], &mut machines)?;
+        let neighbours = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
         Ok(Company {
             team: split(team)?,
             data: split(inside)?,
+            neighbours,
             world: over(group.clone()),
             grid: arrangement.team,
             mode: arrangement.mode,
@@ -62,16 +70,20 @@ impl Company {
         Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
     }
 
-    /// All of a weight of which each rank of a team has a part, on the rank that leads.
-    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Vec<T> {
+    /// All of a weight of which each rank of a team has a part, on the rank that leads. The others take part in it, and get
+    /// nothing.
+    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+        // All teams have the same weights: one of them will do.
+        if self.data.group.rank() != 0 {
+            return None;
+        }
         // Nothing but a negative zero leaves every number as it is when it is added.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
-        let (team, data) = (&self.team.group, &self.data.group);
-        if data.rank() == 0 && team.size() > 1 {
-            self.faults.guard(|| team.reduce(&mut whole, ReduceOp::Sum, 0));
+        if self.team.group.size() > 1 {
+            self.faults.guard(|| self.team.group.reduce(&mut whole, ReduceOp::Sum, 0));
         }
-        whole
+        self.leads().then_some(whole)
     }
 
     /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one

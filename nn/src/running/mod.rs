@@ -16,6 +16,7 @@ mod metrics;
 mod predict;
 mod results;
 mod samples;
+mod settings;
 mod sheet;
 mod spot;
 mod stimulus;

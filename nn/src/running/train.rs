@@ -222,12 +222,12 @@ fn train_in<T: Number>(
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
             saved = folder.checkpoint(epoch + 1);
             let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
-            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
+            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
         }
     }
     if trainer.epochs() == 0 {
         let progress = Progressed { epochs: 0, steps: 0 };
-        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
+        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
     }
     let traced = match (&options.trace, &timeline) {
         (Some(path), Some(timeline)) => trace::write(path, timeline, all),
@@ -249,10 +249,8 @@ fn save<T: Number>(
     experiment: &Experiment,
     path: &Path,
     progress: Progressed,
-    leads: bool,
 ) -> Result<()> {
-    let bytes = checkpoint::pack_all(trainer, progress)?;
-    if leads {
+    if let Some(bytes) = checkpoint::pack_all(trainer, progress)? {
         // The tables first: a checkpoint whose rows are missing could not be taken up.
         folder.write(&experiment.name)?;
         write_whole(path, &bytes)?;
@@ -272,7 +270,7 @@ fn finish<T: Number>(
     if !leads {
         return Ok(());
     }
-    folder.write(&experiment.name)?;
+    folder.end(&experiment.name)?;
     if !trainer.is_divided() {
         return results::write(experiment, trainer, folder);
     }

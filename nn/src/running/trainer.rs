@@ -8,9 +8,10 @@ use unisono::{Error, Group, Result};
 use super::samples::{load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
-use crate::experiment::{Experiment, ModelKind};
+use crate::experiment::{Experiment, ModelKind, Share};
 use crate::models::{Network, Phases, Pretraining};
 use crate::number::Number;
+use crate::shape::Shape;
 use crate::timeline::Timeline;
 
 /// A model, its data, and how far it has come.
@@ -36,6 +37,19 @@ pub struct Trainer<T: Number> {
     pub(super) shared: Option<Shared<T>>,
 }
 
+/// What each rank has of a run, at the least.
+fn share<'a>(experiment: &Experiment, company: Option<&'a Company>, data: &DataSet) -> Share<'a> {
+    let batch = experiment.batch_size.min(data.train.count);
+    match company {
+        Some(company) => Share {
+            ranks: company.neighbours,
+            samples: batch / company.data.group.size(),
+            part: Box::new(|shape| company.least(shape)),
+        },
+        None => Share { ranks: 1, samples: batch, part: Box::new(Shape::size) },
+    }
+}
+
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
@@ -56,12 +70,24 @@ impl<T: Number> Trainer<T> {
     pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
+        let parts = company.as_ref().map_or(1, |company| company.parts());
+        let shapes = experiment.shapes_in_parts(data.shape, data.outputs, parts)?;
+        experiment.must_have_room(&shapes, &share(experiment, company.as_deref(), &data))?;
+        Trainer::checked(experiment, company, data)
+    }
+
+    /// The same for data that was found.
+    pub(super) fn checked(
+        experiment: &Experiment,
+        company: Option<Arc<Company>>,
+        data: DataSet,
+    ) -> Result<Trainer<T>> {
         let trainer = Trainer::over(experiment, company, data)?;
         trainer.check_data()?;
         Ok(trainer)
     }
 
-    /// The same for data that was found, perhaps without targets.
+    /// The same for data that nobody has looked through, perhaps without targets.
     pub(super) fn over(
         experiment: &Experiment,
         company: Option<Arc<Company>>,
@@ -205,5 +231,78 @@ impl<T: Number> Trainer<T> {
             split.fill(chosen, &mut self.inputs, &mut self.targets)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "
+        epochs: 1
+        batch_size: 9
+        precision: f64
+        data: {type: uniform_random, train: 12, test: 4, shape: [2, 7, 5], classes: 3}
+        rule: {type: momentum, rate: 0.01}
+        model:
+          type: network
+          cost: sum_of_squares
+          layers:
+            - {type: convolution, maps: 3, kernel: 3, padding: 1, bias: false, activation: tanh}
+            - {type: local, maps: 2, kernel: 2, rule: {type: adam}}
+            - {type: pooling, kernel: 2, stride: 1}
+            - {type: fully_connected, outputs: 5, bias: false, activation: tanh, rule: {type: gradient_descent}}
+            - {type: dropout}
+            - {type: fully_connected, outputs: 3, bias: false}";
+
+    /// The bytes that a run of one rank needs at the least, and those that it has after a step.
+    fn bytes(trainer: &mut Trainer<f64>, experiment: &Experiment) -> (usize, usize) {
+        trainer.step().expect("it learns");
+        let data = load_data(experiment).expect("it is there");
+        let company = trainer.company.clone();
+        let shapes = experiment.shapes(data.shape, data.outputs).expect("they fit");
+        let share = Share { ranks: 1, ..share(experiment, company.as_deref(), &data) };
+        let outputs: Vec<usize> = (0..trainer.network.layers().len())
+            .map(|layer| trainer.network.outputs_of(layer).len())
+            .collect();
+        let mut numbers =
+            trainer.inputs.len() + outputs.iter().sum::<usize>() + 2 * outputs.iter().max().unwrap_or(&0);
+        for weight in trainer.network.layers().iter_mut().flat_map(|layer| layer.weights()) {
+            numbers += weight.values.len() * (2 + weight.state.len());
+        }
+        (experiment.needed(&shapes, &share).0, numbers * size_of::<f64>())
+    }
+
+    #[test]
+    fn a_run_takes_at_least_what_it_is_said_to_need() {
+        let experiment =
+            |changes: &[String]| Experiment::parse("x.yaml", SMALL, changes).expect("it is right");
+        let alone = experiment(&[]);
+        let (least, taken) = bytes(&mut Trainer::new(&alone).expect("it is built"), &alone);
+        assert_eq!(least, taken, "in one process, all of this is known");
+        let pretrained = experiment(&["epochs=0".into()]);
+        let (none, _) = bytes(&mut Trainer::new(&pretrained).expect("it is built"), &pretrained);
+        assert!(none > 0 && none < least / 2, "without epochs there are weights alone");
+        for (ranks, spread) in [
+            (4, "data"),
+            (4, "table"),
+            (3, "vector"),
+            (4, "halo"),
+            (6, "halo"),
+            (6, "{type: halo, grid: 'data=3,w=2'}"),
+            (4, "{type: vector, grid: 'data=2,v=2'}"),
+        ] {
+            for exact in [true, false].into_iter().filter(|exact| spread != "table" || !exact) {
+                let experiment =
+                    experiment(&[format!("distributed={spread}"), format!("deterministic={exact}")]);
+                unisono::testing::spawn(ranks, |group| {
+                    let mut trainer = Trainer::on(&group, &experiment).expect("it is built");
+                    assert_eq!(trainer.company.as_ref().map(|company| company.neighbours), Some(ranks));
+                    let (needed, taken) = bytes(&mut trainer, &experiment);
+                    assert!(needed <= taken, "{spread} on {ranks}: {needed} bytes, but {taken} will do");
+                    assert!(needed > least / ranks / 4, "{spread} on {ranks}: {needed} of {least} bytes");
+                });
+            }
+        }
     }
 }
