@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ class Pool:
         self._job = _native.Job(size)
         self._processes = Processes(self._job, master, profile, threads)
         self._lent: list[Any] = []
-        self.turn = threading.RLock()
-        """Whoever drives the workers has it, from looking what they need until they are done."""
+        self._turn = threading.RLock()
         self._lost: BaseException | None = None
         self.is_closed = False
         """Whether its workers have ended."""
@@ -63,6 +63,13 @@ class Pool:
         except BaseException:
             self._processes.end(0)
             raise
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """Whoever drives the workers has it, from looking what they need until they are done."""
+        if os.getpid() != self._pid:
+            raise Inactive("anything in a forked child", "call only in the process that called fork()")
+        return self._turn
 
     def register(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
         """Takes a new function; workers get it before they need it."""
@@ -87,8 +94,6 @@ class Pool:
         return self._tell(task, command)
 
     def _tell(self, task: Any, command: tuple[Any, ...]) -> Any:
-        if os.getpid() != self._pid:
-            raise Inactive("anything in a forked child", "call only in the process that called fork()")
         message = pickle.dumps(command, 5)
         member = self.member
         with self.turn:
