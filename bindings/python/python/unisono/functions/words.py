@@ -62,7 +62,7 @@ def _target(steps: list[dis.Instruction], at: int) -> Any:
         ]
         before = reads[-1] - 2 if reads else before
     step = steps[before]
-    if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+    if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")):
         return None
     # Some steps load two variables.
     return step.argval[-1] if isinstance(step.argval, tuple) else step.argval
