@@ -57,6 +57,7 @@ impl Wish {
             let expected = format!("at most {MOST_ROWS} rows");
             return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
+        options.init.check(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
         cuda::check(self.kind, options)
     }

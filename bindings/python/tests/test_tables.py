@@ -227,6 +227,12 @@ WRONG = [
     (lambda: uni.ArrayTable(3, init=np.zeros(3)), "float32, the table's type.*float64"),
     (lambda: uni.ArrayTable(3, "int32", init=0.5), "a whole number"),
     (lambda: uni.ArrayTable(3, "int32", init=[0.5, 1, 2]), "numbers of type int32"),
+    (lambda: uni.ArrayTable(3, "int32", init=2**31), "from -2147483648 to 2147483647.*2147483648; choose"),
+    (lambda: uni.ArrayTable(3, "int32", init=1e12), "from -2147483648 to 2147483647.*1000000000000"),
+    (lambda: uni.ArrayTable(3, "int64", init=-(2**63) - 1), "-9223372036854775809"),
+    (lambda: uni.ArrayTable(3, "int64", init=10**400), "as int64 holds them"),
+    (lambda: uni.ArrayTable(3, init=10**400), "that float32 holds"),
+    (lambda: uni.ArrayTable(1, "int32", init=[2**40]), "received 1099511627776; make them smaller"),
     (lambda: uni.ArrayTable(3, init="zeros"), "numbers of type float32"),
     (lambda: uni.ArrayTable(3, init=uni.uniform(1, 0)), "low up to high"),
     (lambda: uni.ArrayTable(3, init=uni.normal(0, -1)), "0 or more"),
@@ -314,6 +320,20 @@ def test_integers_are_not_made_from_fractions():
         table.add([0.5, 1])
     table.add([2**53 + 1, -1])
     assert table.get().tolist() == [2**53 + 1, -1]
+
+
+def test_whole_numbers_arrive_as_they_are_or_not_at_all():
+    for exact in (2**53 + 1, -(2**63), np.int64(2**63 - 1)):
+        assert uni.ArrayTable(2, "int64", init=exact).get().tolist() == [exact, exact]
+    assert uni.ArrayTable(1, "int32", init=2.0).get().tolist() == [2]
+    table = uni.ArrayTable(2, "int32")
+    for wrong in ([2**40, 1], [-(2**31) - 1, 0], np.array([2**33, 1]).tolist()):
+        with pytest.raises(uni.UsageError, match="from -2147483648 to 2147483647, as int32 holds them"):
+            table.add(wrong)
+    with pytest.raises(uni.UsageError, match="received 9223372036854775808"):
+        uni.ArrayTable(1, "int64").add([2**63])
+    table.add([-(2**31), 2**31 - 1])
+    assert table.get().tolist() == [-(2**31), 2**31 - 1]
 
 
 def test_after_shutdown():

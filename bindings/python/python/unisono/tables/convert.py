@@ -50,7 +50,23 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
             f"{array.dtype}; "
             "convert them first"
         )
+    if target.kind == "i":
+        _check_range(array, target, operation, f"numbers for {table}", "make them smaller, or choose another type")
     return array.astype(target)
+
+
+def _check_range(array: Any, target: np.dtype[Any], operation: str, what: str, advice: str) -> None:
+    """Refuses whole numbers that a conversion would change."""
+    if array.size == 0 or np.can_cast(array.dtype, target):
+        return
+    bounds = np.iinfo(target)
+    least, most = int(array.min()), int(array.max())
+    if least < bounds.min or most > bounds.max:
+        wrong = least if least < bounds.min else most
+        raise UsageError(
+            f"{operation}: expected {what} from {bounds.min} to {bounds.max}, as {target} holds them, "
+            f"received {wrong}; {advice}"
+        )
 
 
 def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
@@ -77,10 +93,12 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
+        received = "others, or such of more than 64 bits" if array.dtype == object else array.dtype
         raise UsageError(
-            f"{operation}: expected {what} that are integers, received {array.dtype}; "
+            f"{operation}: expected {what} that are integers, received {received}; "
             "pass an integer, a list of them or an int64 array"
         )
+    _check_range(array, np.dtype(np.int64), operation, what, "number them otherwise")
     return array.astype(np.int64, copy=False)
 
 
@@ -91,7 +109,7 @@ def _as_int64(rows: Any) -> Any:
     return rows.long() if hasattr(rows, "long") else rows.astype("int64")
 
 
-def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, float, float, int]]:
+def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[str, float, float, int]]:
     """Splits what a user says of a table's first values.
 
     Args:
@@ -100,7 +118,8 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, flo
         table: The table, for the error.
 
     Returns:
-        The array or None, and the rule by which servers fill their parts without one.
+        The array or None, and the rule by which servers fill their parts without one: for a table of whole
+        numbers the number itself, which a float would round.
     """
     nothing = ("zero", 0.0, 0.0, 0)
     if init is None:
@@ -110,12 +129,31 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, flo
     if isinstance(init, Normal):
         return None, ("normal", init.mean, init.deviation, init.seed)
     if isinstance(init, numbers.Real) and not isinstance(init, bool):
-        if not dtype.startswith(("float", "bfloat")) and not float(init).is_integer():
+        if dtype.startswith("int"):
+            return None, _whole(init, dtype, table)
+        try:
+            return None, ("constant", float(init), 0.0, 0)
+        except OverflowError as error:
             raise UsageError(
-                f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
-            )
-        return None, ("constant", float(init), 0.0, 0)
+                f"table: expected a number that {dtype} holds for {table}, received a larger one; "
+                "look at how it was computed"
+            ) from error
     return values(to_host(init) if on_device(init) else init, dtype, "table", table), nothing
+
+
+def _whole(init: Any, dtype: str, table: str) -> int:
+    """A first value for a table of whole numbers."""
+    if not isinstance(init, numbers.Integral) and not float(init).is_integer():
+        raise UsageError(
+            f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
+        )
+    bounds, whole = np.iinfo(dtype), int(init)
+    if not bounds.min <= whole <= bounds.max:
+        raise UsageError(
+            f"table: expected a first value from {bounds.min} to {bounds.max}, as {dtype} holds them, for "
+            f"{table}, received {whole}; choose another type"
+        )
+    return whole
 
 
 def consistency(wanted: Any) -> str:

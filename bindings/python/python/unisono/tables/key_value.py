@@ -139,8 +139,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, bytes if self.keys_type == "bytes" else (int, np.integer)):
             return False
-        keys = [key] if self.keys_type == "bytes" else np.array([key], dtype=np.int64)
-        return self._native.contains(keys, None)[0]
+        keys = [key if isinstance(key, bytes) else int(key)]
+        return self._native.contains(self._keys(keys, "contains"), None)[0]
 
     def __len__(self) -> int:
         return len(self._native)
