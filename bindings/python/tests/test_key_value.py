@@ -46,6 +46,22 @@ def test_keys_of_more_bits_are_refused():
     assert list(table) == [7, 2**63 - 1] and np.uint8(7) in table
 
 
+def test_shapes():
+    table = uni.KeyValueTable(2)
+    calls = [
+        lambda: table.add([1, 2, 3], np.ones((2, 3), dtype="float32")),
+        lambda: table.get([1, 2, 3], np.ones((2, 3), dtype="float32")),
+        lambda: table.get_async([1, 2, 3], np.ones((2, 3), dtype="float32")).wait(),
+    ]
+    for call in calls:
+        with pytest.raises(uni.UsageError, match=r"shape \(3, 2\), .* received one of shape \(2, 3\)"):
+            call()
+    assert len(table) == 0
+    table.add([1, 2, 3], np.ones(6, dtype="float32"))
+    table.add(1, np.ones((1, 2), dtype="float32"))
+    assert table.get([1, 2]).tolist() == [[2, 2], [1, 1]]
+
+
 def test_bytes_as_keys():
     table = uni.KeyValueTable(1, "int64", keys="bytes")
     words = b"to be or not to be".split()

@@ -131,6 +131,18 @@ def test_inputs_need_not_be_contiguous():
     table.add(delta[:2], rows=np.arange(6)[:4:2])
 
 
+def test_flat_arrays_and_axes_of_length_one_fit():
+    table = uni.MatrixTable(3, 2)
+    table.add(np.arange(6, dtype="float32"))
+    table.add(np.ones((1, 2), dtype="float32"), rows=0)
+    table.add(np.ones((2, 1, 2), dtype="float32"), rows=[1, 2])
+    assert table.get().tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert table.get([0, 1], np.zeros((1, 4), dtype="float32")).tolist() == [[1, 2, 3, 4]]
+    single = uni.ArrayTable(1)
+    single.add(3)
+    assert single.get().tolist() == [3]
+
+
 def test_options_reach_the_updater():
     table = uni.ArrayTable(2, updater="rmsprop", learning_rate=0.5, rho=0.0, epsilon=1e-8)
     table.add([1, 4])
@@ -195,6 +207,8 @@ def test_sparse_tables_bring_what_changed():
     np.testing.assert_array_equal(table.get(1), [3, 3])
     with pytest.raises(uni.UsageError, match="a buffer below 2"):
         table.get_changed(first, buffer=2)
+    with pytest.raises(uni.UsageError, match=r"shape \(5, 2\).*\(2, 5\)"):
+        table.get_changed(first.reshape(2, 5))
 
 
 WRONG = [
@@ -225,6 +239,12 @@ WRONG = [
     (lambda: uni.ArrayTable(3, compression="zip"), "topk"),
     (lambda: uni.ArrayTable(3, init=np.zeros(4, dtype="float32")), "bytes of initial values"),
     (lambda: uni.ArrayTable(3, init=np.zeros(3)), "float32, the table's type.*float64"),
+    (
+        lambda: uni.MatrixTable(2, 3, init=np.zeros((3, 2), dtype="float32"), name="w"),
+        r'shape \(2, 3\), or a flat one of 6 elements, for table "w", received one of shape \(3, 2\)',
+    ),
+    (lambda: uni.ArrayTable(6, init=np.zeros((3, 2), dtype="float32")), r"shape \(6,\).*shape \(3, 2\)"),
+    (lambda: uni.ArrayTable(3, init=np.ma.masked_array(np.zeros(3, "float32"))), "without a mask"),
     (lambda: uni.ArrayTable(3, "int32", init=0.5), "a whole number"),
     (lambda: uni.ArrayTable(3, "int32", init=[0.5, 1, 2]), "numbers of type int32"),
     (lambda: uni.ArrayTable(3, "int32", init=2**31), "from -2147483648 to 2147483647.*2147483648; choose"),
@@ -261,6 +281,13 @@ WRONG_CALLS = [
     (lambda table: table.add(np.ones((3, 3), "float32")), "6 elements"),
     (lambda table: table.add(np.ones((3, 2), "float32"), rows=[1, 2]), "4 elements"),
     (lambda table: table.add([1, 2]), "6 elements"),
+    (lambda table: table.add(np.ones((2, 3), "float32")), r"shape \(3, 2\).*\(2, 3\); .*transposed"),
+    (lambda table: table.add([[1, 1, 1], [1, 1, 1]]), r"shape \(3, 2\).*\(2, 3\)"),
+    (lambda table: table.add(np.ones((2, 3), "float32"), rows=[[1], [2], [2]]), r"shape \(3, 1, 2\)"),
+    (lambda table: table.get(out=np.zeros((2, 3), "float32")), r"shape \(3, 2\).*\(2, 3\)"),
+    (lambda table: table.get_async(out=np.zeros((2, 3), "float32")).wait(), r"shape \(3, 2\)"),
+    (lambda table: table.add(np.ma.masked_array(np.ones((3, 2), "float32"))), "without a mask"),
+    (lambda table: table.get(np.ma.masked_array([1, 2])), "without a mask"),
     (lambda table: table.add([[1], [2, 3]]), "ragged"),
     (lambda table: table.add("text"), "numbers of type float32"),
     (lambda table: table.add(None), "numbers of type float32"),

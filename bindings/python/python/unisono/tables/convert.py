@@ -36,6 +36,7 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
         UsageError: The numbers do not fit the type, such as fractions into an integer table.
     """
     if is_array(x):
+        _refuse_masked(x, operation)
         return x
     target = np.dtype(bfloat16() if dtype == "bfloat16" else dtype)
     try:
@@ -83,6 +84,7 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     Raises:
         UsageError: They are no integers.
     """
+    _refuse_masked(rows, operation)
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
         return rows
     if on_device(rows):
@@ -100,6 +102,15 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
         )
     _check_range(array, np.dtype(np.int64), operation, what, "number them otherwise")
     return array.astype(np.int64, copy=False)
+
+
+def _refuse_masked(x: Any, operation: str) -> None:
+    """Refuses NumPy's masked arrays: what is under their mask would count like the rest."""
+    if type(x) is not np.ndarray and isinstance(x, np.ndarray) and hasattr(x, "mask"):
+        raise UsageError(
+            f"{operation}: expected an array without a mask, received a masked one; "
+            "say what counts in its place: x.filled(0)"
+        )
 
 
 def _as_int64(rows: Any) -> Any:

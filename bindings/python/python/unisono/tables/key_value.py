@@ -128,7 +128,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
         Args:
             keys: As for `get`; a key that stands there twice is changed twice.
-            delta: One row of values for each key; free to be used again when the call returns.
+            delta: One row of values for each key, or all of them flat; free to be used again when the call
+                returns.
             wait: Whether to return only when the change is made; see `Table.add`.
             timeout: Seconds until the call gives up.
             options: Options for the updater; by default those of the table.
