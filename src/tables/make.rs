@@ -15,7 +15,7 @@ use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::Rule;
 use super::views::Views;
-use super::{AddOptions, Consistency, Init, Table, TableOptions, Tables};
+use super::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
@@ -110,6 +110,15 @@ impl Plan {
             .map_err(|error| error.about_table(&making.name));
         let (add, rule) = making.together(checked)?;
         let &Wish { kind, rows, cols, dtype, .. } = wish;
+        let mut more = format!(", {} workers, {} servers{more}", tables.workers(), tables.servers());
+        let usual = rule.defaults();
+        for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
+            more.push_str(&format!(", {name} {value}"));
+        }
+        more.push_str(if options.reject_nan { ", refuses NaN" } else { "" });
+        if options.compression != Compression::None {
+            more.push_str(&format!(", compressed to {}", options.compression));
+        }
         let description = Description {
             name: making.name.clone(),
             kind,
@@ -118,7 +127,7 @@ impl Plan {
             cols,
             updater: rule.name().to_string(),
             consistency: options.consistency,
-            more: format!(", {} workers, {} servers{more}", tables.workers(), tables.servers()),
+            more,
         };
         Ok(Plan { description, rule, add })
     }

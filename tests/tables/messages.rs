@@ -3,10 +3,12 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono::tables::{AddOptions, ArrayTable, Consistency, TableOptions, Tables, UpdaterChoice};
+use unisono::tables::{
+    AddOptions, ArrayTable, Compression, Consistency, TableOptions, Tables, UpdaterChoice,
+};
 use unisono::{Kind, Result, World};
 
-use crate::with_tables;
+use crate::{on_all_paths, with_tables};
 
 const SOON: Duration = Duration::from_millis(300);
 const LATE: Duration = Duration::from_secs(60);
@@ -125,5 +127,32 @@ fn options_that_the_updater_does_not_use_are_refused_by_name() {
         let table = table.table();
         says(table.check_option("momentun"), &["did you mean `momentum`?", "\"w\""]);
         tables.barrier().unwrap();
+    });
+}
+
+#[test]
+fn options_of_the_table_are_compared() {
+    on_all_paths(2, |world, tables| {
+        let adam = |learning_rate| TableOptions {
+            updater: UpdaterChoice::named("adam").unwrap(),
+            add: AddOptions { learning_rate, ..AddOptions::default() },
+            ..named("weights")
+        };
+        let plain = || adam(None);
+        let others = [
+            (adam(Some(0.5)), "learning_rate 0.5"),
+            (TableOptions { reject_nan: true, ..plain() }, "refuses NaN"),
+            (TableOptions { compression: Compression::TopK(0.25), ..plain() }, "compressed to topk:0.25"),
+        ];
+        for (other, words) in others {
+            let options = if world.rank() == 1 { other } else { plain() };
+            let error = create(tables, options).map(drop).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            assert!(error.to_string().contains(words), "{words}: {error}");
+        }
+        // What the updater takes anyway may be said or not.
+        let table = create(tables, adam((world.rank() == 1).then_some(0.001))).unwrap();
+        tables.barrier().unwrap();
+        drop(table);
     });
 }
