@@ -156,3 +156,52 @@ fn options_of_the_table_are_compared() {
         drop(table);
     });
 }
+
+#[test]
+fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
+    let file = std::env::temp_dir().join(format!("unisono-{}-a-file", std::process::id()));
+    std::fs::write(&file, "no folder").unwrap();
+    let inside = file.join("checkpoint").to_str().unwrap().to_string();
+    on_all_paths(3, |world, tables| {
+        let expect = |result: Result<()>, kind: Kind, word: &str| {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+            error.to_string()
+        };
+        let table = create(tables, named("weights")).unwrap();
+        let text = expect(tables.save(&inside), Kind::Io, "a-file");
+        // Of each host the first rank writes.
+        assert!(world.local_rank() == 0 || text.contains("on rank "), "{text}");
+        expect(tables.load(&inside), Kind::Io, "a-file");
+        if !cfg!(feature = "cloud") {
+            expect(tables.save("s3://bucket/checkpoint"), Kind::Unsupported, "cloud");
+        }
+        let text = expect(create(tables, named("weights")).map(drop), Kind::Usage, "a new name");
+        assert!(text.contains(&format!("rank {}", world.rank())), "{text}");
+        let short = ArrayTable::create(tables, 3, Some(&[1.0f32]), named("short")).map(drop);
+        let text = expect(short, Kind::Usage, "initial values");
+        assert!(world.rank() == 0 || text.contains("on rank 0"), "{text}");
+        // What only the last rank refuses.
+        let backup = if world.rank() == 2 { 3 } else { 1 };
+        let rounds = TableOptions { consistency: Consistency::Bsp { backup }, ..named("rounds") };
+        let text = expect(create(tables, rounds).map(drop), Kind::Usage, "fewer backup workers");
+        assert!(world.rank() == 2 || text.contains("on rank 2"), "{text}");
+        tables.barrier().unwrap();
+        drop(table);
+    });
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn ranks_save_to_one_place_and_load_from_it() {
+    with_tables(2, |world, tables| {
+        let mine = format!("memory://place-{}", world.rank());
+        for result in [tables.save(&mine), tables.load(&mine)] {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            let text = error.to_string();
+            assert!(["place-0", "place-1"].iter().all(|place| text.contains(place)), "{text}");
+        }
+    });
+}
