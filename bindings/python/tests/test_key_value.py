@@ -62,6 +62,13 @@ def test_shapes():
     assert table.get([1, 2]).tolist() == [[2, 2], [1, 1]]
 
 
+def test_keys_that_are_no_bytes_are_refused():
+    table = uni.KeyValueTable(1, keys="bytes")
+    for wrong, kind in ((5, "int"), ([5], "int"), (None, "NoneType"), ("text", "str")):
+        with pytest.raises(uni.UsageError, match=f"keys that are bytes, received {kind}"):
+            table.get(wrong)
+
+
 def test_bytes_as_keys():
     table = uni.KeyValueTable(1, "int64", keys="bytes")
     words = b"to be or not to be".split()

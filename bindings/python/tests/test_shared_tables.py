@@ -103,6 +103,13 @@ def test_what_one_rank_cannot_save_is_the_same_error_on_all(run_ranks):
         assert rank == 0 or "on rank 0" in seen["message"], seen
 
 
+def test_nobody_is_sent_back_into_a_job_that_it_has_left(run_ranks):
+    notes = run_ranks(2, "table_trouble.py", "shutdown").check().notes
+    for rank in range(2):
+        message = json.loads(notes[rank])["message"]
+        assert "only when all work is done" in message and "init()" not in message, message
+
+
 def test_forked_children_leave_tables_alone(run_ranks):
     run_ranks(2, "table_trouble.py", "fork").check()
 

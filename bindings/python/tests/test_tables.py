@@ -207,12 +207,21 @@ def test_sparse_tables_bring_what_changed():
     np.testing.assert_array_equal(table.get(1), [3, 3])
     with pytest.raises(uni.UsageError, match="a buffer below 2"):
         table.get_changed(first, buffer=2)
+    with pytest.raises(uni.UsageError, match=r"a buffer from 0 to .*received -1"):
+        table.get_changed(first, buffer=-1)
     with pytest.raises(uni.UsageError, match=r"shape \(5, 2\).*\(2, 5\)"):
         table.get_changed(first.reshape(2, 5))
 
 
 WRONG = [
     (lambda: uni.ArrayTable(0), "at least one element"),
+    (lambda: uni.ArrayTable(-1), "a size from 0 to .*received -1; look"),
+    (lambda: uni.MatrixTable(2**64, 1), "rows from 0"),
+    (lambda: uni.SparseMatrixTable(3, -2), "columns from 0 to .*received -2"),
+    (lambda: uni.KeyValueTable(-1), "values for each key from 0"),
+    (lambda: uni.ArrayTable(3, updater=None), "expected text as updater, received None"),
+    (lambda: uni.ArrayTable(3, name=5), "expected text as name, received 5"),
+    (lambda: uni.ArrayTable(3, compression=None), "expected text as compression"),
     (lambda: uni.ArrayTable(3, "int8"), "float32, float64"),
     (lambda: uni.ArrayTable(3, "complex64"), "float32, float64"),
     (lambda: uni.ArrayTable(3, updater="adagard"), "did you mean `adagrad`"),

@@ -167,6 +167,28 @@ def _whole(init: Any, dtype: str, table: str) -> int:
     return whole
 
 
+def count(number: Any, operation: str, what: str) -> Any:
+    """A size or a number of something for the native module, which counts in 64 bits from 0.
+
+    Args:
+        number: What the caller passed.
+        operation: The call, for the error.
+        what: What it is, for the error.
+
+    Returns:
+        The same.
+
+    Raises:
+        UsageError: It is negative, or has more bits.
+    """
+    if isinstance(number, numbers.Integral) and not 0 <= int(number) < 2**63:
+        raise UsageError(
+            f"{operation}: expected {what} from 0 to {2**63 - 1}, received {number}; "
+            "look at how it was computed"
+        )
+    return number
+
+
 def consistency(wanted: Any) -> str:
     """The consistency as text.
 
