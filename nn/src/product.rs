@@ -47,7 +47,7 @@ impl Form {
 
 /// Whether a product replaces what is in its place, or adds to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Onto {
     Replace,
     Add,
 }
@@ -72,7 +72,7 @@ pub(crate) fn is_added_at_once(terms: usize) -> bool {
 /// # Panics
 /// When the sizes do not fit together or a matrix is larger than its slice.
 pub(crate) fn multiply<T: Number>(
-    into: Into,
+    into: Onto,
     (result, to): (&mut [T], Form),
     (left, left_form): (&[T], Form),
     (right, right_form): (&[T], Form),
@@ -103,7 +103,7 @@ pub(crate) fn multiply<T: Number>(
 
 /// A product with one row or one column, for which the `gemm` crate has other ways: with a second one it takes the same.
 fn multiply_vector<T: Number>(
-    into: Into,
+    into: Onto,
     (result, to): (&mut [T], Form),
     (left, left_form): (&[T], Form),
     (right, right_form): (&[T], Form),
@@ -137,7 +137,7 @@ fn multiply_vector<T: Number>(
 
 /// A product in runs of terms.
 fn runs<T: Number>(
-    mut into: Into,
+    mut into: Onto,
     (result, to): (&mut [T], Form),
     (left, left_form): (&[T], Form),
     (right, right_form): (&[T], Form),
@@ -147,7 +147,7 @@ fn runs<T: Number>(
         let count = RUN.min(terms - first);
         let left = &left[(first * left_form.column_stride).min(left.len())..];
         let right = &right[(first * right_form.row_stride).min(right.len())..];
-        let add = into == Into::Add;
+        let add = into == Onto::Add;
         // SAFETY: all three extents lie inside their slices (checked by the caller), and so do those of a run of terms; the
         // result is borrowed alone, and T is f32 or f64, which are the only implementors of Number and which gemm knows.
         unsafe {
@@ -173,7 +173,7 @@ fn runs<T: Number>(
                 gemm::Parallelism::None,
             );
         }
-        into = Into::Add;
+        into = Onto::Add;
     }
 }
 
@@ -196,13 +196,13 @@ mod tests {
             let mut result = vec![1.0; m * n];
             let (left_form, right_form) = (Form::new(m, k), Form::new(k, n));
             let to = (&mut result[..], Form::new(m, n));
-            multiply(Into::Replace, to, (&left, left_form), (&right, right_form));
+            multiply(Onto::Replace, to, (&left, left_form), (&right, right_form));
             assert_eq!(result, expected);
             // (right' · left')' is the same product.
             let mut turned = vec![1.0; m * n];
             let to = (&mut turned[..], Form::new(m, n).transposed());
             let (left_form, right_form) = (left_form.transposed(), right_form.transposed());
-            multiply(Into::Add, to, (&right, right_form), (&left, left_form));
+            multiply(Onto::Add, to, (&right, right_form), (&left, left_form));
             assert_eq!(turned, expected.iter().map(|value| value + 1.0).collect::<Vec<_>>());
         }
     }
@@ -215,13 +215,13 @@ mod tests {
         };
         for terms in (1..40).chain([511, 512]).filter(|terms| is_added_at_once(*terms)) {
             let (left, right, start) = (numbers(1, 5 * terms), numbers(2, terms * 19), numbers(3, 5 * 19));
-            let product = |into: Into, result: &mut [f32]| {
+            let product = |into: Onto, result: &mut [f32]| {
                 let forms = [Form::new(5, terms), Form::new(terms, 19)];
                 multiply(into, (result, Form::new(5, 19)), (&left, forms[0]), (&right, forms[1]));
             };
             let (mut added, mut formed) = (start.clone(), start.clone());
-            product(Into::Add, &mut added);
-            product(Into::Replace, &mut formed);
+            product(Onto::Add, &mut added);
+            product(Onto::Replace, &mut formed);
             let sums: Vec<f32> = start.iter().zip(&formed).map(|(start, formed)| start + formed).collect();
             assert_eq!(added, sums, "{terms} terms");
         }
@@ -245,7 +245,7 @@ mod tests {
             let mut whole = start.clone();
             let forms = [Form::new(rows, terms), Form::new(terms, columns)];
             multiply(
-                Into::Add,
+                Onto::Add,
                 (&mut whole, Form::new(rows, columns)),
                 (&left, forms[0]),
                 (&right, forms[1]),
@@ -271,7 +271,7 @@ mod tests {
                         if layout & 4 != 0 {
                             (part, form) = (turn(&part, m, n), Form::new(n, m).transposed());
                         }
-                        multiply(Into::Add, (&mut part, form), left, right);
+                        multiply(Onto::Add, (&mut part, form), left, right);
                         if layout & 4 != 0 {
                             part = turn(&part, n, m);
                         }
@@ -295,7 +295,7 @@ mod tests {
     #[should_panic(expected = "fits its slice")]
     fn a_result_that_is_too_small_is_refused() {
         multiply(
-            Into::Replace,
+            Onto::Replace,
             (&mut [0.0_f32; 3], Form::new(2, 2)),
             (&[0.0; 4], Form::new(2, 2)),
             (&[0.0; 4], Form::new(2, 2)),

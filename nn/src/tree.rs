@@ -11,7 +11,7 @@ use unisono::halo::Partition;
 
 use crate::layers::Sums;
 use crate::number::Number;
-use crate::product::Into;
+use crate::product::Onto;
 
 /// So many terms are added up one after the other. Where a term is a product, it is added in its place, which spares a pass
 /// over all numbers.
@@ -52,11 +52,11 @@ impl<T: Number> Tree<T> {
     }
 
     /// The same for a term that `work` forms. If it may be added at once, it goes to its place among those before it.
-    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(Into, &mut [T])) {
+    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(Onto, &mut [T])) {
         let before = self.parts.pop_if(|(terms, _)| at_once && continues(terms, number));
         let (terms, into, mut sum) = match before {
-            Some((before, sum)) => (before.start..number + 1, Into::Add, sum),
-            None => (number..number + 1, Into::Replace, self.room()),
+            Some((before, sum)) => (before.start..number + 1, Onto::Add, sum),
+            None => (number..number + 1, Onto::Replace, self.room()),
         };
         work(into, &mut sum);
         self.add(terms, sum);
@@ -169,8 +169,8 @@ mod tests {
             let mut tree = Tree::new(3);
             for number in terms {
                 tree.push_with(number, number % 7 > 0, |into, sum| match into {
-                    Into::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
-                    Into::Replace => sum.copy_from_slice(&term(number)),
+                    Onto::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
+                    Onto::Replace => sum.copy_from_slice(&term(number)),
                 });
             }
             tree

@@ -3,12 +3,12 @@
 mod folder;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use unisono::testing::spawn;
-use unisono_nn::{Experiment, Summary, TrainOptions, train, train_on};
+use unisono_nn::{Experiment, Summary, TrainOptions, Watch, predict, train, train_on};
 
 use folder::Folder;
 
@@ -298,6 +298,35 @@ fn a_run_goes_on_with_another_grid() {
             assert_same(grid, &one, &resumed, 1e-10);
         }
     }
+}
+
+/// Takes a file away when a run has begun.
+struct Remover(PathBuf);
+
+impl Watch for Remover {
+    fn begin(&mut self, _: &Experiment, _: usize, _: usize) {
+        std::fs::remove_file(&self.0).expect("it is there until the run begins");
+    }
+}
+
+#[test]
+fn first_weights_are_not_needed_where_a_checkpoint_replaces_them() {
+    let folder = Folder::new("first");
+    let (file, out) = (folder.0.join("first.safetensors"), folder.0.join("run"));
+    let drawn = single(AUTOENCODER, &["epochs=0".into()], &folder.0.join("drawn"));
+    std::fs::copy(&drawn.checkpoint, &file).expect("it was saved");
+    let setting = format!("initial_weights={}", file.display());
+    let grid = "distributed={type: halo, grid: 'h=2,w=1'}".to_string();
+    let experiment = Experiment::parse("x.yaml", AUTOENCODER, &[setting.clone(), grid]).expect("it is right");
+    let results =
+        spawn(2, |group| train_on(&group, &experiment, &options(&out, false), &mut Remover(file.clone())));
+    for result in results {
+        result.unwrap_or_else(|failure| panic!("{}", failure.error));
+    }
+    assert!(!file.exists() && out.join("reconstructions.png").exists());
+    let longer = spread(AUTOENCODER, &[setting, "epochs=3".into()], "h=2,w=1", &out, true);
+    assert_eq!(longer.metrics.len(), 3);
+    assert_eq!(predict(&experiment, &longer.checkpoint).expect("the checkpoint has all weights").len(), 3);
 }
 
 #[test]

@@ -153,6 +153,83 @@ fn one_process_at_a_time_writes_a_folder() {
     assert!(left.iter().all(|name| !name.ends_with(".part")), "{left:?}");
 }
 
+/// Keeps the file of batches under a second name when the run begins, and what both names have later.
+struct Linker {
+    out: PathBuf,
+    seen: Vec<[String; 2]>,
+}
+
+impl Watch for Linker {
+    fn epoch(&mut self, row: &EpochMetrics) {
+        let (file, link) = (self.out.join("batches.csv"), self.out.join("link.csv"));
+        if row.epoch == 1 {
+            std::fs::hard_link(&file, &link).expect("the run has begun its tables");
+        }
+        self.seen.push([file, link].map(|path| std::fs::read_to_string(path).expect("it is there")));
+    }
+}
+
+#[test]
+fn tables_grow_line_by_line() {
+    let folder = Folder::new("grow");
+    let out = folder.0.join("run");
+    let mut linker = Linker { out: out.clone(), seen: Vec::new() };
+    let options = TrainOptions { out: out.clone(), resume: false, trace: None };
+    train(&experiment(&["epochs=4"]), &options, &mut linker).expect("it trains");
+    // An epoch has two batches, which are written after it was told; a file that is written anew is another file.
+    for (epoch, [file, link]) in linker.seen.iter().enumerate() {
+        assert_eq!(file, link, "after epoch {epoch}");
+        assert_eq!(file.lines().count(), 1 + 2 * epoch);
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_while_it_wrote_ends_with_the_same_files() {
+    let folder = Folder::new("half");
+    let whole = folder.0.join("whole");
+    run(&experiment(&["name=same", "epochs=4", "keep=9"]), &whole, false).expect("it trains");
+    // Times are another run's; all else must be the same.
+    let untimed = |out: &Path| -> Vec<String> {
+        let read = |name: &str| std::fs::read_to_string(out.join(name)).expect("it was written");
+        let rows: Vec<EpochMetrics> =
+            read("metrics.jsonl").lines().map(|line| serde_json::from_str(line).expect("whole")).collect();
+        let rows = rows.into_iter().map(|row| {
+            format!(
+                "{:?}",
+                EpochMetrics { seconds: 0.0, samples_per_second: 0.0, communication: None, ..row }
+            )
+        });
+        let csv = read("metrics.csv");
+        let csv = csv.lines().map(|line| line.split(',').take(8).collect::<Vec<_>>().join(","));
+        rows.chain(csv).chain([read("batches.csv"), read("loss.svg"), read("experiment.yaml")]).collect()
+    };
+    let expected = untimed(&whole);
+    let settings = ["name=same", "epochs=4", "keep=9"];
+    let (killed, part) = (folder.0.join("killed"), folder.0.join("part"));
+    run(&experiment(&settings), &killed, false).expect("it trains");
+    for epoch in [3, 4] {
+        let path = killed.join(format!("checkpoints/epoch-{epoch:06}.safetensors"));
+        std::fs::remove_file(path).expect("it was saved");
+    }
+    // The lines of two epochs and the header, where there is one, are whole before their checkpoint is written.
+    for (name, kept) in [("metrics.csv", 3), ("metrics.jsonl", 2), ("batches.csv", 5)] {
+        let text = std::fs::read_to_string(killed.join(name)).expect("it was written");
+        let kept: usize = text.split_inclusive('\n').take(kept).map(str::len).sum();
+        for length in (kept..=text.len()).step_by(7).chain([kept + 1, text.len() - 1]) {
+            let _ = std::fs::remove_dir_all(&part);
+            std::fs::create_dir_all(part.join("checkpoints")).expect("a folder can be made");
+            let saved =
+                names(&killed.join("checkpoints")).into_iter().map(|name| format!("checkpoints/{name}"));
+            for name in names(&killed).into_iter().filter(|name| name != "checkpoints").chain(saved) {
+                std::fs::copy(killed.join(&name), part.join(&name)).expect("it can be copied");
+            }
+            std::fs::write(part.join(name), &text[..length]).expect("it can be written");
+            run(&experiment(&settings), &part, true).expect("it goes on");
+            assert_eq!(untimed(&part), expected, "{name} was cut after {length} bytes");
+        }
+    }
+}
+
 /// A safetensors file of single precision.
 fn weights(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     let bytes: Vec<Vec<u8>> = tensors

@@ -223,6 +223,18 @@ fn what_no_machine_holds_is_refused_before_it_is_asked_for() {
         let message = refused(&parse(change).expect("each number alone is right"), &out);
         assert!(message.contains(words) && !out.exists(), "{change}: {message}");
     }
+    // Each layer fits for one sample; what a batch needs, or all layers together, does not. A batch is no larger than the data.
+    let wide = "model.layers.0={type: convolution, name: wide, maps: 3000000, kernel: 1, bias: false}";
+    let many = "data={type: uniform_random, train: 100000, test: 1, shape: [1, 2, 2], classes: 3}";
+    for spread in ["distributed=data", "distributed=halo"] {
+        let changes = [wide, many, "batch_size=100000", spread].map(String::from);
+        let experiment = Experiment::parse("large.yaml", text, &changes).expect("each number alone is right");
+        let message = refused(&experiment, &out);
+        let words = ["`wide`", "bytes of this machine's memory", "make the batch"];
+        assert!(words.iter().all(|word| message.contains(word)) && !out.exists(), "{message}");
+    }
+    train(&parse("batch_size=2147483648").expect("it is right"), &options(&out, false), &mut ())
+        .expect("nine samples fit");
     // As many epochs as a file may ask for are counted, not listed.
     assert_eq!(parse("epochs=2147483648").expect("it is right").phases().epochs(), 1 << 31);
 }

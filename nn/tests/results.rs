@@ -2,9 +2,17 @@
 
 mod folder;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use unisono_nn::{Experiment, Shape, Summary, TrainOptions, decode_png, train};
+use unisono::testing::spawn;
+use unisono_nn::{
+    DataSet, EpochMetrics, Experiment, Extensions, Inputs, Shape, Split, Store, Stored, Summary, Targets,
+    TrainOptions, Watch, decode_png, train, train_on,
+};
 
 use folder::Folder;
 
@@ -116,4 +124,47 @@ fn a_trace_has_every_layer_in_every_batch() {
         (4, 4, 0)
     );
     assert_eq!((count("decoder bprop"), count("decoder fprop")), (4, 8));
+}
+
+/// Samples that are slow to read once, when somebody says so.
+#[derive(Debug, Clone)]
+struct Slow(Arc<AtomicBool>);
+
+impl Store for Slow {
+    fn read(&self, sample: usize, places: &[Range<usize>], values: &mut [f64]) -> unisono::Result<()> {
+        if self.0.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_secs(6));
+        }
+        let places = places.iter().cloned().flatten();
+        values.iter_mut().zip(places).for_each(|(value, place)| *value = ((sample + place) % 5) as f64 / 5.0);
+        Ok(())
+    }
+}
+
+impl Watch for Slow {
+    fn epoch(&mut self, _: &EpochMetrics) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn all_ranks_wait_for_the_pictures_that_one_draws_longer_than_for_a_call() {
+    let folder = Folder::new("slow");
+    let options = TrainOptions { out: folder.0.join("run"), resume: false, trace: None };
+    let results = spawn(2, |group| {
+        let slow = Slow(Arc::default());
+        let (mut watch, mut extensions) = (slow.clone(), Extensions::default());
+        extensions.add_data("slow", move |_: &unisono_nn::Node, _| {
+            let inputs = Inputs::Stored(Stored::new(slow.clone(), 6, 3 * 32 * 32));
+            let train = Split { count: 6, inputs, targets: Targets::Unknown };
+            Ok(DataSet { shape: Shape::new(3, 32, 32), outputs: 0, train, test: Split::empty() })
+        });
+        let changes = ["epochs=1".to_string(), "data={type: own, kind: slow}".into()];
+        let experiment = Experiment::parse_with("x.yaml", CODER, &changes, &extensions).expect("it is right");
+        train_on(&group.with_timeout(Duration::from_secs(4)), &experiment, &options, &mut watch)
+    });
+    for result in results {
+        result.unwrap_or_else(|failure| panic!("{}", failure.error));
+    }
+    picture(&options.out, "reconstructions.png");
 }

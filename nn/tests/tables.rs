@@ -5,7 +5,7 @@ mod folder;
 use std::path::Path;
 
 use unisono::testing::{spawn, spawn_worlds};
-use unisono_nn::{Experiment, Summary, TrainOptions, predict, train, train_in_world, train_on};
+use unisono_nn::{Experiment, Summary, TrainOptions, compare, predict, train, train_in_world, train_on};
 
 use folder::Folder;
 
@@ -78,6 +78,10 @@ fn rounds_are_what_one_process_does() {
         assert_same(&shared, &alone, &experiment);
         let summed = together(workers, &data, &folder.0.join(format!("data{workers}")), false);
         assert_same(&shared, &summed, &experiment);
+        // Each worker knows the costs of its own samples of a batch, and what its rule remembers is its own.
+        let rows = compare(&shared.out, &summed.out, 1e-8).expect("they have the same epochs and weights");
+        assert!(rows.iter().all(|row| row.passes() && !row.what.starts_with("batches")), "{rows:?}");
+        assert!(rows.iter().any(|row| row.what == "epochs: test_error"), "{rows:?}");
     }
 }
 

@@ -187,6 +187,9 @@ impl<'a> Making<'a> {
         };
         // Also the barrier behind which all ranks have dropped what they wanted to drop before.
         agree(&tables.group, &self.purpose(), mine)?;
+        if tables.inner.has_far_ranks() {
+            self.purpose().during(|| tables.inner.list.let_dropped_go(&tables.group))?;
+        }
         let joining = &tables.inner.joining;
         let make = || match find(tables, &description.name) {
             Some((_, other)) => {

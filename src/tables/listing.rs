@@ -11,13 +11,6 @@ use super::{Consistency, custom, key_value};
 use crate::error::{Error, Result};
 use crate::world::Group;
 
-/// A table in the world's list; being there does not keep it.
-enum Listed {
-    Table(Weak<Core>),
-    KeyValue(Weak<key_value::Core>),
-    Custom(Weak<custom::Core>),
-}
-
 /// A table that is in use.
 #[derive(Clone)]
 pub(super) enum Open {
@@ -26,25 +19,7 @@ pub(super) enum Open {
     Custom(Arc<custom::Core>),
 }
 
-impl Listed {
-    fn open(&self) -> Option<Open> {
-        match self {
-            Listed::Table(table) => table.upgrade().map(Open::Table),
-            Listed::KeyValue(table) => table.upgrade().map(Open::KeyValue),
-            Listed::Custom(table) => table.upgrade().map(Open::Custom),
-        }
-    }
-}
-
 impl Open {
-    fn listed(&self) -> Listed {
-        match self {
-            Open::Table(table) => Listed::Table(Arc::downgrade(table)),
-            Open::KeyValue(table) => Listed::KeyValue(Arc::downgrade(table)),
-            Open::Custom(table) => Listed::Custom(Arc::downgrade(table)),
-        }
-    }
-
     /// The table as checkpoints see it.
     pub fn saved(&self) -> &dyn Saved {
         match self {
@@ -67,46 +42,93 @@ impl Deref for Open {
     }
 }
 
-/// The list itself. Workers on other hosts may ask for a table as long as they have handles of it; so where there are other
-/// hosts, a table is kept until all of this rank's handles are gone.
+/// What all handles of a table share on this rank, those of calls in the background too. With the last of them the rank is
+/// done with the table, though it may keep it for other hosts.
+pub(super) struct InUse(Open);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let InUse(table) = self;
+        let list = &table.inner.list;
+        if table.inner.has_far_ranks() && table.inner.is_here() && list.group.check_open("tables").is_ok() {
+            // Nobody is left who could be told of an error.
+            let _ = table.finish(&list.group);
+            list.dropped().push(table.number);
+        }
+    }
+}
+
+/// The list itself. Where there are other hosts, the rank that answers for this one keeps every table until all ranks have
+/// dropped theirs.
 pub(super) struct List {
-    all: Mutex<Vec<Listed>>,
+    /// Being here does not keep a table in use.
+    all: Mutex<Vec<Weak<InUse>>>,
     kept: Mutex<Vec<Open>>,
+    /// The numbers of tables that this rank has dropped, and some other one perhaps not.
+    dropped: Mutex<Vec<u32>>,
     /// Whether any table ever had a bound on how far workers may drift apart.
     pub has_bounds: AtomicBool,
     pub group: Group,
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl List {
     pub fn new(group: &Group) -> List {
-        let group = group.without_interrupt();
-        List { all: Mutex::default(), kept: Mutex::default(), has_bounds: AtomicBool::new(false), group }
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Listed>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        let (all, kept, dropped) = (Mutex::default(), Mutex::default(), Mutex::default());
+        List { all, kept, dropped, has_bounds: AtomicBool::new(false), group: group.without_interrupt() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<Open>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.kept)
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, Vec<u32>> {
+        locked(&self.dropped)
     }
 
     /// The tables that are in use, in the order in which they were made.
     pub fn open(&self) -> Vec<Open> {
-        self.all().iter().filter_map(Listed::open).collect()
+        let used: Vec<Arc<InUse>> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
+        used.iter().map(|used| used.0.clone()).collect()
     }
 
-    /// Lists a table; keeps it too if workers on other hosts may ask for it.
-    pub fn add(&self, table: Open, keep: bool) {
+    /// Lists a table; keeps it too if ranks on other hosts may ask this one for it.
+    pub fn add(&self, table: Open, keep: bool) -> Arc<InUse> {
         if matches!(table.description.consistency, Consistency::Ssp { .. }) {
             self.has_bounds.store(true, Ordering::Release);
         }
-        let mut all = self.all();
-        all.retain(|other| other.open().is_some());
-        all.push(table.listed());
         if keep {
-            self.kept().push(table);
+            self.kept().push(table.clone());
         }
+        let used = Arc::new(InUse(table));
+        let mut all = locked(&self.all);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&used));
+        used
+    }
+
+    /// Lets go of the tables that all ranks have dropped. All ranks call it.
+    pub fn let_dropped_go(&self, group: &Group) -> Result<()> {
+        let own: Vec<i64> = self.dropped().iter().map(|number| i64::from(*number)).collect();
+        let mut counts = vec![0_i64; group.size()];
+        group.all_gather(&[own.len() as i64], &mut counts)?;
+        if counts.contains(&0) {
+            return Ok(());
+        }
+        let counts: Vec<usize> = counts.into_iter().map(|count| count as usize).collect();
+        let mut all = vec![0_i64; counts.iter().sum()];
+        group.all_gather_varied(&own, &mut all, &counts)?;
+        let by_all = |number: &u32| {
+            all.iter().filter(|dropped| **dropped == i64::from(*number)).count() == group.size()
+        };
+        self.dropped().retain(|number| !by_all(number));
+        let gone: Vec<Open> = self.kept().extract_if(.., |table| by_all(&table.number)).collect();
+        drop(gone);
+        // Whoever makes a table of the same name looks for this one.
+        group.barrier()
     }
 
     /// Keeps nothing any more.
@@ -127,5 +149,74 @@ impl List {
                 "keep tables until all workers are done",
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Open;
+    use crate::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
+    use crate::testing::spawn_placed;
+
+    fn make(tables: &Tables, name: &str, consistency: Consistency) -> ArrayTable<f32> {
+        let options = TableOptions { name: Some(name.into()), consistency, ..TableOptions::default() };
+        ArrayTable::create(tables, 10, None, options).unwrap()
+    }
+
+    #[test]
+    fn between_hosts_a_table_stays_until_all_have_dropped_it() {
+        spawn_placed(&[0, 0, 1, 2], |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let mut held = Some(make(&tables, "held", Consistency::Async));
+            for turn in 0..5 {
+                let table = make(&tables, "again", Consistency::Async);
+                // Under way when the table is dropped.
+                table.add(&[1.0; 10]).unwrap();
+                let mut values = [0.0; 10];
+                table.get(&mut values).unwrap();
+                assert!(values[9] >= 1.0);
+                drop(table);
+                if turn == world.rank() {
+                    held = None;
+                }
+                if let Some(held) = &held {
+                    held.add(&[1.0; 10]).unwrap();
+                    held.get(&mut values).unwrap();
+                }
+                let name = |table: &Open| table.description.name.clone();
+                let kept: Vec<String> = tables.inner.list.kept().iter().map(name).collect();
+                // Rank 3 is the last that has it; ranks know of it when the next table is made.
+                let expected: &[&str] = match (world.rank(), turn) {
+                    (1, _) => &[],
+                    (_, 4) => &["again"],
+                    _ => &["held", "again"],
+                };
+                assert_eq!(kept, expected, "turn {turn}");
+            }
+            tables.close().unwrap();
+        });
+    }
+
+    #[test]
+    fn between_hosts_nobody_waits_for_a_worker_that_dropped_its_table() {
+        spawn_placed(&[0, 1], |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let tables = tables.with_timeout(Duration::from_secs(60));
+            for quitter in 0..2 {
+                let rounds = make(&tables, "rounds", Consistency::Bsp { backup: 0 });
+                let mut values = [0.0; 10];
+                rounds.add(&[1.0; 10]).unwrap();
+                rounds.get(&mut values).unwrap();
+                assert_eq!(values, [2.0; 10]);
+                if world.rank() != quitter {
+                    rounds.add(&[1.0; 10]).unwrap();
+                    rounds.get(&mut values).unwrap();
+                    assert_eq!(values, [3.0; 10]);
+                }
+            }
+            tables.close().unwrap();
+        });
     }
 }

@@ -207,8 +207,8 @@ impl Table {
             device: options.device,
         });
         // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
-        tables.inner.enlist(Open::Table(core.clone()));
-        let table = Table { core, group: tables.group.clone(), _end: Some(tables.end.clone()) };
+        let used = tables.inner.enlist(Open::Table(core.clone()));
+        let table = Table { core, group: tables.group.clone(), used, _end: Some(tables.end.clone()) };
         if making.is_new() {
             table.first_values(tables, master, &options.init)?;
         }

@@ -13,19 +13,19 @@ use crate::transport::Call;
 
 impl Store for List {
     fn ready(&self, request: &Request) -> Result<bool> {
-        let table = self.find(request.table)?;
+        let Some(table) = self.asked(request)? else { return Ok(true) };
         Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
     }
 
     fn check(&self, request: &Request) -> Result<()> {
-        let table = self.find(request.table)?;
+        let Some(table) = self.asked(request)? else { return Ok(()) };
         let workers = table.waits_for(table.caller(request)?, request.verb);
         let call = table.call(&self.group, "a request from another host");
         if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
     }
 
     fn run(&self, request: &Request) -> Result<Vec<u8>> {
-        let table = self.find(request.table)?;
+        let Some(table) = self.asked(request)? else { return Ok(Vec::new()) };
         let worker = table.caller(request)?;
         let call = table.call(&self.group, "a request from another host");
         match (request.verb, &table) {
@@ -36,6 +36,21 @@ impl Store for List {
             (_, Open::Table(table)) => table.serve(&call, worker, request),
             (_, Open::KeyValue(table)) => table.serve(&call, worker, request),
             (_, Open::Custom(table)) => table.serve(&call, worker, request),
+        }
+    }
+}
+
+impl List {
+    /// The table of a request; none where all ranks have dropped it, and the request only tells something.
+    fn asked(&self, request: &Request) -> Result<Option<Open>> {
+        let tells = match request.verb {
+            Verb::Add | Verb::KeyAdd | custom::ADD => true,
+            Verb::Tick | Verb::Finish | Verb::EnterCall | Verb::LeaveCall => true,
+            _ => false,
+        };
+        match self.find(request.table) {
+            Err(_) if tells => Ok(None),
+            found => found.map(Some),
         }
     }
 }

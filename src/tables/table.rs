@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::description::TableKind;
+use super::listing::InUse;
 use super::make::Wish;
 use super::tables::End;
 use super::{AddOptions, Consistency, TableOptions, Tables};
@@ -29,6 +30,7 @@ pub enum Rows<'a> {
 pub struct Table {
     pub(super) core: Arc<Core>,
     pub(super) group: Group,
+    pub(super) used: Arc<InUse>,
     /// The world's tables end with the last of these; work in the background does not count.
     pub(super) _end: Option<Arc<End>>,
 }
@@ -317,7 +319,8 @@ impl Table {
 
     /// Work in the background is not interrupted by the caller's hook.
     pub(super) fn in_background(&self) -> Table {
-        Table { core: self.core.clone(), group: self.group.without_interrupt(), _end: None }
+        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
+        Table { core, group, used, _end: None }
     }
 
     /// Checks a call before anything happens; returns the caller's worker id.

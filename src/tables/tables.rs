@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::cuda::Parked;
 use super::founding::{self, Purpose};
 use super::joining::Joining;
-use super::listing::{List, Open};
+use super::listing::{InUse, List, Open};
 use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
@@ -273,9 +273,10 @@ impl Inner {
         self.list.group.core.common.origin.is_here()
     }
 
-    /// Notes a table that this rank has made.
-    pub fn enlist(&self, table: Open) {
-        self.list.add(table, self.has_far_ranks());
+    /// Notes a table that this rank has made; it is in use as long as the result.
+    pub fn enlist(&self, table: Open) -> Arc<InUse> {
+        let serves = self.host_server(self.hosts[self.rank]) == Some(self.rank);
+        self.list.add(table, serves && self.has_far_ranks())
     }
 
     /// Whether workers and servers are on several hosts.

@@ -30,12 +30,15 @@ pub(super) fn show(found: &[Comparison], title: &str) -> i32 {
 }
 
 fn table(found: &[Comparison], title: &str) -> String {
-    let width = found.iter().map(|row| row.layer.chars().count()).max().unwrap_or(0).max(5);
-    let mut text = format!("{:<width$}  {:<20} {:>12} {:>12}\n", "layer", "numbers", "difference", "largest");
+    let longest = |word: fn(&Comparison) -> &str| found.iter().map(|row| word(row).chars().count()).max();
+    let width = longest(|row| &row.layer).unwrap_or(0).max(5);
+    let what = longest(|row| &row.what).unwrap_or(0).max(20);
+    let mut text =
+        format!("{:<width$}  {:<what$} {:>12} {:>12}\n", "layer", "numbers", "difference", "largest");
     for row in found {
         let word = if row.passes() { "" } else { "  DIFFERENT" };
-        let line =
-            format!("{:<width$}  {:<20} {:>12.1e} {:>12.1e}", row.layer, row.what, row.difference, row.scale);
+        let (difference, scale) = (row.difference, row.scale);
+        let line = format!("{:<width$}  {:<what$} {difference:>12.1e} {scale:>12.1e}", row.layer, row.what);
         text += &format!("{line}{word}\n");
     }
     let worst = found.iter().map(Comparison::relative).fold(0.0_f64, f64::max);

@@ -96,9 +96,10 @@ impl Opened {
     }
 
     pub(super) fn failed(&self, error: std::io::Error) -> Error {
+        let advice = "put the whole file back; it must stay as it is while a run reads it";
         match self.packed {
             true => damaged(&self.path, "whole gzip data", error),
-            false => Error::io("load data", self.path.display().to_string(), error, ADVICE),
+            false => Error::io("load data", self.path.display().to_string(), error, advice),
         }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn build<T: Number>(
     shape: Shape,
     targets: usize,
 ) -> Result<Built<T>> {
-    let shapes = experiment.shapes(shape, targets)?;
+    let shapes = experiment.shapes_in_parts(shape, targets, company.parts())?;
     let is_own = |spec: &&LayerSpec| matches!(spec.kind, LayerKind::Own(_));
     if let Some(own) = experiment.layers.iter().find(is_own).filter(|_| experiment.deterministic) {
         let what = format!("layer `{}`", own.name);

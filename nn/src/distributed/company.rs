@@ -1,9 +1,11 @@
 //! All ranks of a run, and this one's place among them.
 
 use std::ops::Range;
+use std::time::Duration;
 
+use unisono::error::Lost;
 use unisono::halo::{Grid, Partition};
-use unisono::{Group, ReduceOp, Result};
+use unisono::{Error, Group, Kind, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
 use super::failure::Failure;
@@ -11,6 +13,7 @@ use super::faults::Faults;
 use super::sums::Over;
 use crate::experiment::Experiment;
 use crate::layers::Sums;
+use crate::memory;
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::{Cut, Spread};
@@ -28,6 +31,8 @@ pub(crate) struct Company {
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
     pub(crate) faults: Faults,
+    /// How many of the ranks are on this machine, as far as it says which one it is.
+    pub(crate) neighbours: usize,
 }
 
 impl Company {
@@ -40,9 +45,14 @@ impl Company {
         let split = |color: usize| -> Result<Over> {
             Ok(over(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
         };
+        let machine = memory::machine();
+        let mut machines = vec![0; group.size()];
+        group.all_gather(&[machine.unwrap_or(0)], &mut machines)?;
+        let neighbours = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
         Ok(Company {
             team: split(team)?,
             data: split(inside)?,
+            neighbours,
             world: over(group.clone()),
             grid: arrangement.team,
             mode: arrangement.mode,
@@ -60,31 +70,67 @@ impl Company {
         Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
     }
 
-    /// All of a weight of which each rank of a team has a part, on the rank that leads.
-    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Vec<T> {
+    /// All of a weight of which each rank of a team has a part, on the rank that leads. The others take part in it, and get
+    /// nothing.
+    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+        // All teams have the same weights: one of them will do.
+        if self.data.group.rank() != 0 {
+            return None;
+        }
         // Nothing but a negative zero leaves every number as it is when it is added.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
-        let (team, data) = (&self.team.group, &self.data.group);
-        if data.rank() == 0 && team.size() > 1 {
-            self.faults.guard(|| team.reduce(&mut whole, ReduceOp::Sum, 0));
+        if self.team.group.size() > 1 {
+            self.faults.guard(|| self.team.group.reduce(&mut whole, ReduceOp::Sum, 0));
         }
-        whole
+        self.leads().then_some(whole)
     }
 
-    /// Ends everywhere where it ended with an error somewhere. All ranks call it.
+    /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one
+    /// that waited for others in vain only where there is no such rank.
     pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
-        let group = &self.world.group;
-        let mut kinds = vec![0_i32; group.size()];
-        let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
-        if let Err(broken) = group.all_gather(&[own], &mut kinds) {
-            // What went wrong here is rather the cause than that the others cannot be reached.
-            return Err(result.err().unwrap_or(broken).into());
+        agree(&self.world.group, result)
+    }
+
+    /// The same after work of one rank that may take long: the others wait without a deadline, as long as it lives. They
+    /// must not leave before: where MPI is the transport, that would end the job.
+    pub(crate) fn agree_at_length<R>(&self, result: Result<R>) -> Result<R, Failure> {
+        agree(&self.world.group.with_timeout(Duration::MAX), result)
+    }
+
+    /// Sums what one rank of each team counted over all teams; fails everywhere where a rank could not read its samples.
+    /// All ranks call it after the batch of this number.
+    pub(crate) fn add_up<const N: usize>(
+        &self,
+        counted: [f64; N],
+        read: Result<()>,
+        batch: u64,
+    ) -> Result<[f64; N]> {
+        // The ranks of a team have the same samples.
+        let speaks = self.team.group.rank() == 0;
+        let mut sums: Vec<f64> = counted.iter().map(|count| if speaks { *count } else { 0.0 }).collect();
+        sums.push(f64::from(u8::from(read.is_err())));
+        Sums::<f64>::add(&self.world, &mut sums);
+        if sums[N] > 0.0 {
+            let all = Sums::<f64>::gather_whole(&self.world, &[i64::from(read.is_err())]);
+            read?;
+            self.faults.check()?;
+            return Err(self.unread(&all, batch));
         }
-        let Some(first) = kinds.iter().position(|kind| *kind != 0) else { return Ok(result?) };
-        match result {
-            Err(error) if first == group.rank() => Err(error.into()),
-            _ => Err(Failure::elsewhere(first, kind_of(kinds[first]))),
+        self.faults.check()?;
+        Ok(std::array::from_fn(|index| sums[index]))
+    }
+
+    /// What a rank says of others that could not read their samples; these say why.
+    fn unread(&self, failed: &[i64], batch: u64) -> Error {
+        let ranks = (0..failed.len()).filter(|rank| failed[*rank] != 0);
+        let how = "it could not read its samples";
+        Error::PeerLost {
+            rank: self.world.group.rank(),
+            operation: "batch".into(),
+            number: batch,
+            group: self.world.group.name().into(),
+            lost: ranks.map(|rank| Lost { rank, pid: None, how: how.into() }).collect(),
         }
     }
 
@@ -128,8 +174,71 @@ fn each_gradient<T: Number>(
     }
 }
 
-fn kind_of(number: i32) -> unisono::Kind {
-    use unisono::Kind;
+fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
+    let mut kinds = vec![0_i32; group.size()];
+    let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
+    if let Err(broken) = group.all_gather(&[own], &mut kinds) {
+        // What went wrong here is rather the cause than that the others cannot be reached.
+        return Err(result.err().unwrap_or(broken).into());
+    }
+    let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
+    let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
+    let Some(speaker) = cause else { return Ok(result?) };
+    match result {
+        Err(error) if speaker == group.rank() => Err(error.into()),
+        _ => Err(Failure::elsewhere(speaker, kind_of(kinds[speaker]))),
+    }
+}
+
+/// What sort of cause an error is; `Internal` for all that are none.
+fn kind_of(number: i32) -> Kind {
     let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
     kinds.into_iter().find(|kind| *kind as i32 == number).unwrap_or(Kind::Internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono::testing::spawn;
+
+    fn company(group: &Group) -> Company {
+        let text = "{epochs: 1, batch_size: 9, data: iris, model: {type: network, cost: sum_of_squares, \
+                    layers: [{type: fully_connected, outputs: 3}]}}";
+        let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
+        Company::new(group, &experiment).expect("ranks are arranged")
+    }
+
+    #[test]
+    fn who_found_the_cause_speaks() {
+        let usage = || Error::usage("read", "a file", "none", "write it");
+        for (errors, speaker) in [
+            ([Some(Error::internal("wait", "nobody came")), None, Some(usage())], 2),
+            ([None, Some(Error::internal("wait", "nobody came")), None], 1),
+            ([None, Some(usage()), Some(usage())], 1),
+        ] {
+            let failures = spawn(3, |group| {
+                let own = errors[group.rank()].clone().map_or(Ok(()), Err);
+                company(&group).agree(own).expect_err("one failed")
+            });
+            for (rank, failure) in failures.iter().enumerate() {
+                assert_eq!(failure.own, rank == speaker, "{rank}: {}", failure.error);
+                let expected = errors[speaker].as_ref().expect("it failed").kind();
+                assert_eq!(failure.error.kind(), expected, "{rank}: {}", failure.error);
+            }
+        }
+        assert!(spawn(3, |group| company(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
+    }
+
+    #[test]
+    fn ranks_wait_for_the_long_work_of_one() {
+        let results = spawn(2, |group| {
+            let mut company = company(&group);
+            company.world.group = group.with_timeout(Duration::from_millis(50));
+            if group.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            company.agree_at_length(Ok(()))
+        });
+        assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
+    }
 }

@@ -15,18 +15,18 @@ use crate::shape::{Shape, Window};
 use crate::weight::Weight;
 
 /// How the ranks of a team divide numbers of a shape.
-struct Divided {
+struct Patches {
     whole: Shape,
     own: Shape,
     /// The rows and columns of every rank.
     patches: Vec<[Range<usize>; 2]>,
 }
 
-impl Divided {
-    fn new(company: &Company, whole: Shape) -> Divided {
+impl Patches {
+    fn new(company: &Company, whole: Shape) -> Patches {
         let ranks = 0..company.team.group.size();
         let patches = ranks.map(|rank| company.patch_of(whole, rank)).collect();
-        Divided { whole, own: Held::Patch(whole).own(company), patches }
+        Patches { whole, own: Held::Patch(whole).own(company), patches }
     }
 
     /// From this rank's part of all samples, the whole of some, in `whole`. What arrives for it goes through `parts`.
@@ -78,8 +78,8 @@ impl<T> Default for Room<T> {
 pub(crate) struct ConvolutionPart<T> {
     /// The layer over whole images.
     filters: Convolution<T>,
-    inputs: Divided,
-    outputs: Divided,
+    inputs: Patches,
+    outputs: Patches,
     /// The windows over this rank's part with its halo; none where it has no outputs.
     forward: Option<Columns>,
     /// Those that found something about this rank's part of the inputs; none where it has none.
@@ -100,7 +100,7 @@ impl<T: Number> ConvolutionPart<T> {
         let window = form.window;
         let seen = Halos::new(company, form.input, window, None);
         let found = Halos::of_errors(company, form.input, output, window);
-        let (inputs, outputs) = (Divided::new(company, form.input), Divided::new(company, output));
+        let (inputs, outputs) = (Patches::new(company, form.input), Patches::new(company, output));
         let bare = Window { padding: [0, 0], ..window };
         let [rows, columns] = company.patch(form.input);
         // Where windows of this part begin before it.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use unisono::halo::Partition;
 
+use super::arrangement::Mode;
 use super::company::Company;
 use crate::layers::parts;
 use crate::shape::Shape;
@@ -61,6 +62,24 @@ impl Held {
 }
 
 impl Company {
+    /// How many ranks have parts of the rows and columns of a sample.
+    pub(crate) fn parts(&self) -> usize {
+        if self.mode == Mode::Halo { self.team.group.size() } else { 1 }
+    }
+
+    /// How many numbers of a shape that a team divides each rank has, at the least.
+    pub(crate) fn least(&self, shape: Shape) -> usize {
+        let patch = |rank: usize| {
+            let [rows, columns] = self.patch_of(shape, rank);
+            Shape::new(shape.maps, rows.len(), columns.len()).size()
+        };
+        let slice = |rank: usize| self.slice_of(shape.size(), rank).len();
+        let ranks = 0..self.team.group.size();
+        let both = ranks
+            .map(|rank| if self.mode == Mode::Halo { patch(rank).min(slice(rank)) } else { slice(rank) });
+        both.min().unwrap_or(0)
+    }
+
     /// The rows and columns of a shape that are this rank's.
     pub(crate) fn patch(&self, shape: Shape) -> [Range<usize>; 2] {
         self.patch_of(shape, self.team.group.rank())

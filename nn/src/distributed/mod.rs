@@ -14,7 +14,7 @@ mod sums;
 mod tower;
 
 pub use arrangement::{Arrangement, Mode};
-pub(crate) use build::build;
+pub(crate) use build::{Built, build};
 pub(crate) use company::Company;
 pub use failure::Failure;
 pub(crate) use held::Held;

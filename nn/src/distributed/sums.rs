@@ -54,4 +54,8 @@ impl<T: Number> Sums<T> for Over {
         self.faults.guard(|| self.group.all_to_all_varied(values, sent, &mut all, received));
         all
     }
+
+    fn sound(&self) -> bool {
+        self.faults.check().is_ok()
+    }
 }

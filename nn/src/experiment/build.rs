@@ -184,11 +184,16 @@ impl Experiment {
 
     /// Checks that every layer fits the one below it and the memory, and the last one the targets, where there are any.
     pub fn shapes(&self, input: Shape, targets: usize) -> Result<Vec<Shape>> {
+        self.shapes_in_parts(input, targets, 1)
+    }
+
+    /// The same where so many ranks have parts of each sample.
+    pub(crate) fn shapes_in_parts(&self, input: Shape, targets: usize, parts: usize) -> Result<Vec<Shape>> {
         let mut shapes = vec![input];
         for layer in &self.layers {
             let input = shapes[shapes.len() - 1];
             let output = layer.output(input)?;
-            must_fit(self, layer, input, output)?;
+            must_fit(self, layer, (input, output), parts)?;
             shapes.push(output);
         }
         let last = self.layers.last().expect("an experiment has layers");

@@ -18,5 +18,7 @@ pub(crate) use compose::read as read_tree;
 pub use extensions::{Extensions, LayerMaker, LayerPlan, OwnData, OwnLayer};
 pub use node::{Node, Place, Value as NodeValue};
 pub use reference::reference;
+pub(crate) use room::Share;
 pub use schema::schema;
 pub use spec::{Experiment, LayerKind, LayerSpec, ModelKind, Precision};
+pub(crate) use yaml::flow;

@@ -234,7 +234,8 @@ fn child(text: &mut String, node: &Node, depth: usize) {
     }
 }
 
-fn flow(node: &Node) -> String {
+/// A value in one line.
+pub(crate) fn flow(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".into(),
         Value::Flag(flag) => flag.to_string(),
@@ -242,7 +243,10 @@ fn flow(node: &Node) -> String {
         Value::Number(number) => format!("{number:?}"),
         Value::Text(text) => word(text),
         Value::List(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
-        Value::Map(_) => "{}".into(),
+        Value::Map(entries) => {
+            let entries = entries.iter().map(|(key, value)| format!("{}: {}", word(key), flow(value)));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::columns::Columns;
 use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Into, is_added_at_once, multiply};
+use crate::product::{Form, Onto, is_added_at_once, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::tree::Tree;
@@ -34,7 +34,7 @@ impl<T: Number> Convolution<T> {
     /// # Panics
     /// When the window does not fit the input.
     pub fn new(
-        name: impl std::convert::Into<String>,
+        name: impl Into<String>,
         input: Shape,
         window: Window,
         weights: Weight<T>,
@@ -100,7 +100,7 @@ impl<T: Number> Convolution<T> {
                 let mut columns = vec![T::ZERO; band.length()];
                 for (sample, image) in input_error.chunks_mut(size).enumerate() {
                     multiply(
-                        Into::Replace,
+                        Onto::Replace,
                         (&mut columns, Form::new(form.height(), band.width()).strided(band.stride(), 1)),
                         (weights, Form::new(maps, form.height()).transposed()),
                         (
@@ -138,7 +138,7 @@ impl<T: Number> Convolution<T> {
             for sample in samples {
                 let error = &error[(sample - first) * maps * area..][..maps * area];
                 let image = &inputs[(sample - first) * size..][..size];
-                let form_term = |into: Into, sum: &mut [T]| {
+                let form_term = |into: Onto, sum: &mut [T]| {
                     for (index, band) in bands.iter().enumerate() {
                         let (seen, ones) = columns.split_at_mut(band.length());
                         if bands.len() > 1 && band.has_gaps() {
@@ -148,7 +148,7 @@ impl<T: Number> Convolution<T> {
                         ones[..band.stride()].fill(T::ONE);
                         transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
                         multiply(
-                            if index == 0 { into } else { Into::Add },
+                            if index == 0 { into } else { Onto::Add },
                             (sum, Form::new(height + 1, lanes)),
                             (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
                             (&errors, Form::new(band.width(), lanes)),
@@ -195,9 +195,9 @@ fn convolve<T: Number>(
                     Some(bias) => {
                         let maps = output.chunks_mut(area).zip(bias);
                         maps.for_each(|(map, bias)| map[start..start + width].fill(*bias));
-                        Into::Add
+                        Onto::Add
                     }
-                    None => Into::Replace,
+                    None => Onto::Replace,
                 };
                 multiply(
                     into,

@@ -6,7 +6,7 @@ use unisono::halo::Partition;
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Into, is_added_at_once, multiply};
+use crate::product::{Form, Onto, is_added_at_once, multiply};
 use crate::shape::Shape;
 use crate::threads;
 use crate::tree::Tree;
@@ -42,7 +42,7 @@ pub struct FullyConnected<T> {
 impl<T: Number> FullyConnected<T> {
     /// From its weights (outputs × inputs) and its bias, if it has one.
     pub fn new(
-        name: impl std::convert::Into<String>,
+        name: impl Into<String>,
         input: Shape,
         weights: Weight<T>,
         bias: Option<Weight<T>>,
@@ -89,7 +89,7 @@ impl<T: Number> FullyConnected<T> {
         let (width, height) = (self.input.size(), self.output.size());
         let count = inputs.len() / width.max(1);
         for (number, part) in self.parts.iter().enumerate() {
-            let form_term = |into: Into, term: &mut [T]| {
+            let form_term = |into: Onto, term: &mut [T]| {
                 multiply(
                     into,
                     (term, Form::new(count, height)),
@@ -163,7 +163,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 let count = gradient.len() / width;
                 let errors = errors.get(rows.start + first..).unwrap_or_default();
                 multiply(
-                    Into::Replace,
+                    Onto::Replace,
                     (gradient, Form::new(count, width)),
                     (errors, Form::new(batch, count).strided(height, 1).transposed()),
                     (inputs, Form::new(batch, width)),
@@ -175,7 +175,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
             threads::samples(pass.threads, input_error, width, |first, input_error| {
                 let count = input_error.len() / width;
                 multiply(
-                    Into::Replace,
+                    Onto::Replace,
                     (input_error, Form::new(count, width)),
                     (&error[first * height..], Form::new(count, height)),
                     (weights, Form::new(height, width)),

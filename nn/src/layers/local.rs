@@ -4,14 +4,15 @@ use super::columns::Columns;
 use super::{Facts, Halo, Layer, Pass, Reach, Sums};
 use crate::exact::{Exact, largest};
 use crate::number::Number;
-use crate::product::{Form, Into, multiply};
+use crate::product::{Form, Onto, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
 
 /// Unshared filters. Weights are (output maps, output rows, output columns, input maps, kernel rows, kernel columns).
 ///
-/// A rank of a distributed run keeps the filters of its own places, and nobody sums their gradients.
+/// A rank of a distributed run keeps the filters of its own places. Their gradients are summed over the ranks that have the
+/// same places of other samples.
 #[derive(Debug)]
 pub struct LocalFilter<T> {
     name: String,
@@ -72,7 +73,7 @@ impl<T: Number> LocalFilter<T> {
     /// # Panics
     /// When the window does not fit the input.
     pub fn new(
-        name: impl std::convert::Into<String>,
+        name: impl Into<String>,
         input: Shape,
         window: Window,
         weights: Weight<T>,
@@ -143,7 +144,7 @@ impl<T: Number> LocalFilter<T> {
                     let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
                     let errors_form = Form::new(count, rows).strided(self.output.size(), area);
                     multiply(
-                        Into::Replace,
+                        Onto::Replace,
                         (&mut gradient[place * height..], Form::new(rows, height).strided(height * area, 1)),
                         (errors, errors_form.transposed()),
                         (columns.get(place..).unwrap_or_default(), self.seen(count)),
@@ -192,7 +193,7 @@ impl<T: Number> LocalFilter<T> {
         let mut columns = vec![T::ZERO; count * self.columns.length()];
         for place in (0..self.output.area()).filter(|_| count > 0) {
             multiply(
-                Into::Replace,
+                Onto::Replace,
                 (&mut columns[place..], self.seen(count)),
                 (&outputs[place..], self.outputs(count)),
                 (&self.weights.values[place * self.columns.height()..], self.filters()),
@@ -223,7 +224,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
             let columns = layer.gathered(&inputs[first * size..(first + count) * size]);
             for place in 0..layer.output.area() {
                 multiply(
-                    Into::Replace,
+                    Onto::Replace,
                     (&mut outputs[place..], layer.outputs(count)),
                     (&columns[place..], layer.seen(count)),
                     (&layer.weights.values[place * height..], layer.filters().transposed()),

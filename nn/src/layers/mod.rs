@@ -89,6 +89,10 @@ pub trait Sums<T>: Sync {
     fn gather_whole(&self, values: &[i64]) -> Vec<i64>;
     /// Sends so many numbers to each rank, one after the other; what so many from each sent to this one.
     fn exchange(&self, values: &[T], sent: &[usize], received: &[usize]) -> Vec<T>;
+    /// Whether all calls so far were made: after one that was not, numbers are no sums.
+    fn sound(&self) -> bool {
+        true
+    }
 }
 
 /// A part of an image, and the same with what lies around it.

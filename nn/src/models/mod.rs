@@ -34,7 +34,12 @@ impl Phases {
         self.find(epoch).map(|(phase, _)| phase)
     }
 
-    /// The same, with the epochs before it that its rates count: each group of layers pretrains with rates of its own,
+    /// What the last epoch trains; nothing where there are no epochs.
+    pub(crate) fn last(&self) -> Option<Phase> {
+        self.at(self.epochs().checked_sub(1)?)
+    }
+
+    /// What an epoch trains, with the epochs before it that its rates count: each group of layers pretrains with rates of its own,
     /// and the rest counts together.
     pub(crate) fn find(&self, epoch: usize) -> Option<(Phase, usize)> {
         let (mut inside, mut counted) = (epoch, 0);

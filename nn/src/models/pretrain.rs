@@ -83,7 +83,9 @@ impl<T: Number> Pretraining<T> {
                 if !pass.exact {
                     pass.gradients.sum(&mut filter.weight().gradient);
                 }
-                filter.update_with(rule, epoch);
+                if pass.gradients.sound() {
+                    filter.update_with(rule, epoch);
+                }
             }
         };
         let seen = filtering.see(pass.batch, &inputs);

@@ -3,7 +3,7 @@
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::samples::{batch_of, load_data, must_have_targets, pass};
-use crate::distributed::{Company, Failure, Held, Mode, build};
+use crate::distributed::{Built, Company, Failure, Held, Mode, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;
@@ -59,11 +59,10 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
         let advice = "check the mode data, or compare whole runs with `unisono compare`";
         return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
     }
-    let result = match experiment.precision {
+    match experiment.precision {
         Precision::Single => check_in::<f32>(experiment, &company),
         Precision::Double => check_in::<f64>(experiment, &company),
-    };
-    company.agree(result)
+    }
 }
 
 /// The largest difference and the largest number.
@@ -106,20 +105,41 @@ impl<T: Number> Passed<T> {
     }
 }
 
-fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>> {
-    let mut data = load_data(experiment)?;
-    data.keep().map_err(|error| experiment.blame_data(error))?;
-    must_have_targets(experiment, &data)?;
-    let count = experiment.batch_size.min(data.train.count);
-    let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
-    let whole = Passed::new(
-        experiment.network::<T>(data.shape, data.outputs)?,
-        experiment,
-        None,
-        (&inputs, &targets),
-        count,
-    );
-    let built = build::<T>(experiment, company, data.shape, data.outputs)?;
+/// What is compared: the first batch, the network of one process and this rank's.
+struct Prepared<T> {
+    inputs: Vec<T>,
+    targets: Vec<T>,
+    count: usize,
+    whole: Network<T>,
+    built: Built<T>,
+}
+
+impl<T: Number> Prepared<T> {
+    fn new(experiment: &Experiment, company: &Company) -> Result<Prepared<T>> {
+        let mut data = load_data(experiment)?;
+        data.keep().map_err(|error| experiment.blame_data(error))?;
+        must_have_targets(experiment, &data)?;
+        let count = experiment.batch_size.min(data.train.count);
+        let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
+        let whole = experiment.network(data.shape, data.outputs)?;
+        let built = build(experiment, company, data.shape, data.outputs)?;
+        Ok(Prepared { inputs, targets, count, whole, built })
+    }
+}
+
+fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>, Failure> {
+    // Nobody waits in a call for a rank that has no samples.
+    let prepared = company.agree(Prepared::<T>::new(experiment, company))?;
+    company.agree(compared(prepared, experiment, company))
+}
+
+fn compared<T: Number>(
+    prepared: Prepared<T>,
+    experiment: &Experiment,
+    company: &Company,
+) -> Result<Vec<Comparison>> {
+    let Prepared { inputs, targets, count, whole, built } = prepared;
+    let whole = Passed::new(whole, experiment, None, (&inputs, &targets), count);
     let own = company.own(count);
     let part = |values: &[T], held: Held| -> Vec<T> {
         let (size, places) = (held.whole().size(), held.indices(company));

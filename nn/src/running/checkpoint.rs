@@ -9,7 +9,7 @@ use super::tensors::{Tensor, Tensors, pack, unpack};
 use super::trainer::Trainer;
 use crate::distributed::{Company, Mode};
 use crate::number::Number;
-use crate::weight::Weight;
+use crate::weight::{Cut, Weight};
 
 /// Where a run stood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,21 +67,40 @@ pub(super) fn of_one_worker(name: &str) -> Option<&str> {
     worker.bytes().all(|digit| digit.is_ascii_digit()).then_some(name)
 }
 
-/// What a rule or a layer remembers. Workers that share a table have each their own: a checkpoint has all of them, and
-/// their mean, from which other modes and other numbers of workers go on. All workers call it.
+/// A tensor of a checkpoint: its name, its shape and its numbers.
+type Saved<T> = (String, Vec<usize>, Vec<T>);
+
+/// All numbers of which this rank may have a part, on the rank that leads. All ranks call it.
+fn whole<T: Number>(
+    company: Option<&Company>,
+    cut: Option<&Cut>,
+    (name, shape): (String, &[usize]),
+    own: &[T],
+) -> Option<Saved<T>> {
+    let values = match (company, cut) {
+        (Some(company), Some(cut)) => company.collect(cut, own, shape.iter().product()),
+        _ => company.is_none_or(Company::leads).then(|| own.to_vec()),
+    };
+    values.map(|values| (name, shape.to_vec(), values))
+}
+
+/// What a rule or a layer remembers, on the rank that leads. Workers that share a table have each their own: a checkpoint has
+/// all of them, and their mean, from which other modes and other numbers of workers go on. All ranks call it.
 fn remembered<T: Number>(
     company: Option<&Company>,
-    name: String,
-    shape: &[usize],
-    own: Vec<T>,
-) -> Vec<(String, Vec<usize>, Vec<T>)> {
+    cut: Option<&Cut>,
+    (name, shape): (String, &[usize]),
+    own: &[T],
+) -> Vec<Saved<T>> {
     let Some(company) = company.filter(|company| company.mode == Mode::Table) else {
-        return vec![(name, shape.to_vec(), own)];
+        return whole(company, cut, (name, shape), own).into_iter().collect();
     };
-    let (workers, size) = (company.world.group.size(), own.len());
-    let mut all = vec![T::ZERO; if company.leads() { workers * size } else { 0 }];
-    let output = company.leads().then_some(&mut all[..]);
-    company.faults.guard(|| company.world.group.gather(&own, output, 0));
+    let (workers, size, leads) = (company.world.group.size(), own.len(), company.leads());
+    let mut all = vec![T::ZERO; if leads { workers * size } else { 0 }];
+    company.faults.guard(|| company.world.group.gather(own, leads.then_some(&mut all[..]), 0));
+    if !leads {
+        return Vec::new();
+    }
     let share = T::of(1.0 / workers as f64);
     let mut mean = vec![T::ZERO; size];
     let mut tensors = Vec::new();
@@ -110,20 +129,17 @@ fn recalled<T: Number>(trainer: &Trainer<T>, tensors: &Tensors) -> impl Fn(&str)
     }
 }
 
-/// A checkpoint as bytes.
-pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed) -> Result<Vec<u8>> {
-    let mut tensors: Vec<(String, Vec<usize>, Vec<T>)> = Vec::new();
+/// A checkpoint as bytes, on the rank that leads; nothing on the others. All ranks call it.
+pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed) -> Result<Option<Vec<u8>>> {
+    let mut tensors: Vec<Saved<T>> = Vec::new();
     let mut updates = std::collections::BTreeMap::new();
     let company = trainer.company.clone();
-    let whole = |weight: &Weight<T>, values: &[T]| match (&company, &weight.cut) {
-        (Some(company), Some(cut)) => company.collect(cut, values, weight.size()),
-        _ => values.to_vec(),
-    };
+    let all = company.as_deref();
     everything(trainer, |name, weight| {
-        tensors.push((name.clone(), weight.shape.clone(), whole(weight, &weight.values)));
+        let (cut, shape) = (weight.cut.as_ref(), &weight.shape[..]);
+        tensors.extend(whole(all, cut, (name.clone(), shape), &weight.values));
         for (memory, state) in weight.rule.method.memory().iter().zip(&weight.state) {
-            let (name, values) = (format!("{name}.{memory}"), whole(weight, state));
-            tensors.extend(remembered(company.as_deref(), name, &weight.shape, values));
+            tensors.extend(remembered(all, cut, (format!("{name}.{memory}"), shape), state));
         }
         updates.insert(name, weight.steps);
     });
@@ -131,15 +147,18 @@ pub(super) fn pack_all<T: Number>(trainer: &mut Trainer<T>, progress: Progressed
         let name = layer.name().to_string();
         for (memory, values) in layer.memory() {
             let (name, shape) = (format!("{name}/{memory}"), [values.len()]);
-            tensors.extend(remembered(company.as_deref(), name, &shape, values.clone()));
+            tensors.extend(remembered(all, None, (name, &shape), values));
         }
     }
-    company.as_ref().map_or(Ok(()), |company| company.faults.check())?;
+    all.map_or(Ok(()), |company| company.faults.check())?;
+    if !all.is_none_or(Company::leads) {
+        return Ok(None);
+    }
     let views: Vec<_> =
         tensors.iter().map(|(name, shape, values)| (name.clone(), shape.clone(), &values[..])).collect();
     let settings = serde_json::to_string(&Settings { progress, updates })
         .map_err(|error| Error::internal("write checkpoint", error.to_string()))?;
-    pack(&views, &settings)
+    pack(&views, &settings).map(Some)
 }
 
 /// Puts a checkpoint's numbers into a trainer; the trainer is as it was where anything is wrong.
@@ -212,4 +231,55 @@ pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<P
         }
     }
     Ok(settings.progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    const SMALL: &str = "
+        epochs: 1
+        batch_size: 6
+        data: {type: uniform_random, train: 12, test: 4, shape: [2, 6, 5], classes: 2}
+        rule: {type: momentum, rate: 0.01}
+        model:
+          type: network
+          cost: sum_of_squares
+          layers:
+            - {type: convolution, maps: 3, kernel: 3, padding: 1}
+            - {type: batch_norm}
+            - {type: local, maps: 2, kernel: 2, rule: {type: adam}}
+            - {type: fully_connected, outputs: 2}";
+
+    #[test]
+    fn the_rank_that_leads_has_a_checkpoint_and_the_others_have_none() {
+        let experiment = |spread: &str| {
+            Experiment::parse("x.yaml", SMALL, &[format!("distributed={spread}")]).expect("it is right")
+        };
+        let progress = Progressed { epochs: 0, steps: 1 };
+        let mut single: Trainer<f64> = Trainer::new(&experiment("data")).expect("it can be built");
+        single.step().expect("it learns");
+        let expected = pack_all(&mut single, progress).expect("it can be packed");
+        assert!(expected.is_some());
+        for (ranks, spread) in
+            [(2, "data"), (4, "halo"), (3, "vector"), (4, "{type: halo, grid: 'data=2,h=2'}")]
+        {
+            unisono::testing::spawn(ranks, |group| {
+                let mut trainer: Trainer<f64> =
+                    Trainer::on(&group, &experiment(spread)).expect("it is built");
+                trainer.step().expect("it learns");
+                let found = pack_all(&mut trainer, progress).expect("it can be packed");
+                match group.rank() {
+                    0 => assert!(found == expected, "{spread}: another checkpoint than that of one process"),
+                    _ => assert!(found.is_none(), "{spread}: rank {} packed one too", group.rank()),
+                }
+            });
+        }
+        unisono::testing::spawn(3, |group| {
+            let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment("table")).expect("it is built");
+            let found = pack_all(&mut trainer, progress).expect("it can be packed");
+            assert_eq!(found.is_some(), group.rank() == 0);
+        });
+    }
 }

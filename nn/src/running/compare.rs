@@ -3,6 +3,7 @@
 //! Rounding goes back into the weights with every step, and learning enlarges it: two right runs drift apart. The first
 //! batches say whether two runs compute the same; the later ones and the last weights say how far they have drifted.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use unisono::{Error, Result};
@@ -11,58 +12,109 @@ use super::check::{Comparison, distance};
 use super::checkpoint::of_one_worker;
 use super::files::{CHECKPOINTS, saved};
 use super::metrics::EpochMetrics;
-use super::tensors::{Tensors, read};
+use super::tensors::{Tensor, Tensors, read};
 use crate::experiment::{Node, read_tree};
 
 /// So many batches are too few for rounding to grow.
 const FIRST: usize = 10;
 
+const ADVICE: &str = "give the folder of a run that has ended";
+
 /// The curves and the last weights of a run's folder.
 struct Run {
-    losses: Vec<f64>,
-    /// The costs of batches; none where workers share a table, each of which knows those of its own samples.
-    batches: Vec<f64>,
+    rows: Vec<EpochMetrics>,
+    /// The costs of batches; nothing where workers share a table, each of which knows those of its own samples.
+    batches: Option<Vec<(u64, f64)>>,
+    /// The name of the last checkpoint.
+    newest: String,
     weights: Tensors,
     is_double: bool,
 }
 
+/// What each line of a file of a run says; one that says nothing is refused.
+fn lines<R>(path: &Path, skipped: usize, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io("compare", &name, error, ADVICE))?;
+    let parsed = |(number, line): (usize, &str)| {
+        let what = format!("compare {name}:{}", number + 1);
+        parse(line).ok_or_else(|| Error::usage(what, "a whole line of figures", format!("`{line}`"), ADVICE))
+    };
+    text.lines().enumerate().skip(skipped).map(parsed).collect()
+}
+
 impl Run {
     fn read(folder: &Path) -> Result<Run> {
-        let advice = "give the folder of a run that has ended";
-        let table = folder.join("metrics.jsonl");
-        let text = std::fs::read_to_string(&table)
-            .map_err(|error| Error::io("compare", table.display().to_string(), error, advice))?;
-        let rows = text.lines().filter_map(|line| serde_json::from_str::<EpochMetrics>(line).ok());
         let checkpoints = folder.join(CHECKPOINTS);
         let newest = saved(&checkpoints).pop().ok_or_else(|| {
-            Error::usage("compare", "a checkpoint", format!("none in {}", checkpoints.display()), advice)
+            Error::usage("compare", "a checkpoint", format!("none in {}", checkpoints.display()), ADVICE)
         })?;
         let settings = read_tree(&folder.join("experiment.yaml"))?;
         let word = |node: Option<&Node>| node.and_then(Node::text).map(str::to_string);
         let shares =
             word(settings.get("distributed").and_then(|node| node.get("type"))) == Some("table".into());
-        let batches = std::fs::read_to_string(folder.join("batches.csv")).unwrap_or_default();
-        let batches = batches.lines().filter_map(|line| line.split_once(',')?.1.parse().ok());
+        let batch = |line: &str| {
+            let (step, loss) = line.split_once(',')?;
+            Some((step.parse().ok()?, loss.parse().ok()?))
+        };
+        let batches = (!shares).then(|| lines(&folder.join("batches.csv"), 1, batch)).transpose()?;
         Ok(Run {
-            losses: rows.map(|row| row.loss).collect(),
-            batches: batches.filter(|_| !shares).collect(),
+            rows: lines(&folder.join("metrics.jsonl"), 0, |line| serde_json::from_str(line).ok())?,
+            batches,
+            newest: newest.file_name().unwrap_or_default().display().to_string(),
             weights: read(&newest)?.0,
             is_double: word(settings.get("precision")) == Some("f64".into()),
         })
     }
+
+    /// What must be the same before numbers can be compared, in words: epochs with their figures, batches, tensors, and how
+    /// far the last checkpoint is.
+    fn contents(&self, with_batches: bool) -> [Vec<String>; 4] {
+        let mut epochs = Vec::new();
+        for row in &self.rows {
+            epochs.push(format!("epoch {} of {} after batch {}", row.epoch, row.phase, row.steps));
+            let figures = row.results().into_iter().filter(|(_, value)| value.is_some());
+            epochs.extend(figures.map(|(name, _)| format!("{name} of epoch {}", row.epoch)));
+        }
+        let batches = self.batches.iter().filter(|_| with_batches).flatten().collect::<Vec<_>>();
+        let batches = batches.chunk_by(|one, next| next.0 == one.0 + 1);
+        let batches = batches.map(|row| format!("batches {} to {}", row[0].0, row[row.len() - 1].0));
+        let tensors = self.tensors().map(|(name, tensor)| format!("`{name}` of shape {:?}", tensor.shape));
+        [epochs, batches.collect(), tensors.collect(), vec![self.newest.clone()]]
+    }
+
+    /// What each worker of a shared table remembers is its own.
+    fn tensors(&self) -> impl Iterator<Item = (&String, &Tensor)> {
+        self.weights.iter().filter(|(name, _)| of_one_worker(name).is_none())
+    }
+
+    fn curves(&self) -> Vec<(&'static str, Vec<f64>)> {
+        let names = self.rows.first().map(EpochMetrics::results).unwrap_or_default();
+        let curve = |index: usize| self.rows.iter().filter_map(|row| row.results()[index].1).collect();
+        names.iter().enumerate().map(|(index, (name, _))| (*name, curve(index))).collect()
+    }
 }
 
-/// Compares two runs of one experiment: the costs of batches and epochs, and every tensor of the last checkpoints. Numbers
-/// may differ by `within` times the largest of them; those of the first batches by no more than 1e-5 times it in single
-/// precision and 1e-10 in double.
+/// What one of two runs has and the other has not: from each of them, where there is any.
+fn difference<'a>(one: &'a [String], other: &'a [String]) -> Option<[Option<&'a String>; 2]> {
+    let missing = |from: &'a [String], among: &[String]| {
+        let among: BTreeSet<&String> = among.iter().collect();
+        from.iter().find(|entry| !among.contains(entry))
+    };
+    let found = [missing(one, other), missing(other, one)];
+    found.iter().any(Option::is_some).then_some(found)
+}
+
+/// Compares two runs of one experiment: the costs of batches, all figures of epochs but times, and every tensor of the last
+/// checkpoints. Numbers may differ by `within` times the largest of them; those of the first batches by no more than 1e-5
+/// times it in single precision and 1e-10 in double. Where one run has what the other has not, the error says what.
 pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>> {
     let (single, many) = (Run::read(one)?, Run::read(other)?);
-    let differ = |expected: String, received: String| {
+    let both = single.batches.as_ref().zip(many.batches.as_ref());
+    let [contents, others] = [&single, &many].map(|run| run.contents(both.is_some()));
+    if let Some(found) = contents.iter().zip(&others).find_map(|(one, other)| difference(one, other)) {
         let what = format!("compare {} and {}", one.display(), other.display());
-        Err(Error::usage(what, expected, received, "compare two runs of the same experiment"))
-    };
-    if single.losses.len() != many.losses.len() {
-        return differ(format!("{} epochs", single.losses.len()), many.losses.len().to_string());
+        let [expected, received] = found.map(|entry| entry.map_or("nothing more".into(), String::clone));
+        return Err(Error::usage(what, expected, received, "compare two runs of the same experiment"));
     }
     let compared = |layer: &str, what: &str, one: &[f64], other: &[f64], within: f64| {
         let [difference, scale] = distance(one.iter().copied(), other);
@@ -77,21 +129,22 @@ pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>>
     };
     let strict = within.min(if single.is_double && many.is_double { 1e-10 } else { 1e-5 });
     let mut found = Vec::new();
-    let batches = single.batches.len().min(many.batches.len());
+    let costs = |batches: &[(u64, f64)]| batches.iter().map(|(_, cost)| *cost).collect::<Vec<_>>();
+    let [one, other] = both.map_or([vec![], vec![]], |(one, other)| [costs(one), costs(other)]);
     let (mut first, mut last) = (0, FIRST);
-    while first < batches {
-        let range = first..last.min(batches);
+    while first < one.len() {
+        let range = first..last.min(one.len());
         let name = format!("batches {} to {}", range.start + 1, range.end);
         let within = if first == 0 { strict } else { within };
-        found.push(compared("all", &name, &single.batches[range.clone()], &many.batches[range], within));
+        found.push(compared("all", &name, &one[range.clone()], &other[range], within));
         (first, last) = (last, last * 10);
     }
-    found.push(compared("all", "costs of epochs", &single.losses, &many.losses, within));
-    // What each worker of a shared table remembers is its own.
-    for (name, tensor) in single.weights.iter().filter(|(name, _)| of_one_worker(name).is_none()) {
-        let Some(same) = many.weights.get(name).filter(|same| same.shape == tensor.shape) else {
-            return differ(format!("`{name}` of shape {:?}", tensor.shape), "none".into());
-        };
+    for ((name, one), (_, other)) in single.curves().iter().zip(many.curves()) {
+        if !one.is_empty() {
+            found.push(compared("all", &format!("epochs: {name}"), one, &other, within));
+        }
+    }
+    for ((name, tensor), (_, same)) in single.tensors().zip(many.tensors()) {
         let (layer, what) = name.split_once('/').unwrap_or(("all", name));
         found.push(compared(layer, what, &tensor.values, &same.values, within));
     }

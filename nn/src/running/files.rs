@@ -111,8 +111,22 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|error| {
         // The first error is the one to tell.
         let _ = std::fs::remove_file(&half);
-        Error::io("write", path.display().to_string(), error, "make room, or give another --out")
+        not_written(path, error)
     })
+}
+
+/// At the end of a file, to the disk. A process that is killed on the way may leave half a line.
+pub(super) fn append(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::options().append(true).create(true).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_data()
+    };
+    write().map_err(|error| not_written(path, error))
+}
+
+fn not_written(path: &Path, error: std::io::Error) -> Error {
+    Error::io("write", path.display().to_string(), error, "make room, or give another --out")
 }
 
 /// Keeps a run's folder for one process, until the file that it gives back is dropped or the process ends in any way.

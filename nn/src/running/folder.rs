@@ -2,56 +2,40 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use unisono::{Error, Result};
 
 use super::curve::{svg, thinned};
 use super::events::Events;
-use super::files::{CHECKPOINTS, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole};
+use super::files::{
+    CHECKPOINTS, append, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole,
+};
 use super::metrics::{EpochMetrics, HEADER};
+use super::settings::must_continue;
 use crate::data::{Picture, encode_png};
-use crate::experiment::{Experiment, Extensions};
+use crate::experiment::Experiment;
 
-/// Settings that may differ when a run goes on.
-const MAY_CHANGE: &[&str] = &["epochs", "threads", "test_every", "save_every", "keep", "distributed"];
+/// How often the picture of the losses is drawn while a run goes on: all of it is drawn anew each time.
+const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
 pub(super) struct Folder {
     path: PathBuf,
     pub(super) rows: Vec<EpochMetrics>,
     /// The cost of each batch.
     pub(super) losses: Vec<(u64, f64)>,
-    /// How many rows and losses TensorBoard's file has.
+    /// How many rows and losses the tables and TensorBoard's file have.
     told: (usize, usize),
+    drawn: Option<Instant>,
     events: Option<Events>,
     /// Keeps other processes out.
     lock: Option<File>,
 }
 
-/// The settings that must stay the same, as text.
-fn fixed(text: &str, file: &str, extensions: &Extensions) -> Result<String> {
-    let mut experiment = Experiment::parse_with(file, text, &[], extensions)?;
-    if let crate::experiment::NodeValue::Map(entries) = &mut experiment.resolved.value {
-        entries.retain(|(key, _)| !MAY_CHANGE.contains(&key.as_str()));
-    }
-    Ok(experiment.resolved_text())
-}
-
-/// The first lines that differ; one text may have more of them.
-fn first_difference<'a>(one: &'a str, other: &'a str) -> Option<(Option<&'a str>, Option<&'a str>)> {
-    let (mut one, mut other) = (one.lines(), other.lines());
-    loop {
-        match (one.next(), other.next()) {
-            (None, None) => return None,
-            (one, other) if one != other => return Some((one, other)),
-            _ => {}
-        }
-    }
-}
-
 impl Folder {
     pub(super) fn new(path: &Path) -> Folder {
         let (rows, losses) = (Vec::new(), Vec::new());
-        Folder { path: path.into(), rows, losses, told: (0, 0), events: None, lock: None }
+        Folder { path: path.into(), rows, losses, told: (0, 0), drawn: None, events: None, lock: None }
     }
 
     fn settings(&self) -> PathBuf {
@@ -95,29 +79,7 @@ impl Folder {
         let settings = self.settings();
         let old = std::fs::read_to_string(&settings)
             .map_err(|error| Error::io("resume", settings.display().to_string(), error, advice))?;
-        let name = settings.display().to_string();
-        let before = Experiment::parse_with(&name, &old, &[], &experiment.extensions)?.epochs;
-        if experiment.epochs < before {
-            let (expected, received) = (format!("at least `epochs: {before}`, as before"), experiment.epochs);
-            let advice = format!("say --set epochs={before} again, or give another --out");
-            return Err(Error::usage(
-                format!("resume {name}"),
-                expected,
-                format!("`epochs: {received}`"),
-                advice,
-            ));
-        }
-        let fixed = |text: &str, file: &str| fixed(text, file, &experiment.extensions);
-        let (old, new) = (fixed(&old, &name)?, fixed(&experiment.resolved_text(), "this run")?);
-        if let Some((old, new)) = first_difference(&old, &new) {
-            let advice = format!("only {} may change, or give another --out", MAY_CHANGE.join(", "));
-            return Err(Error::usage(
-                format!("resume {name}"),
-                old.map_or("no more settings".into(), |line| format!("`{}`", line.trim())),
-                new.map_or("no such setting".into(), |line| format!("`{}`", line.trim())),
-                advice,
-            ));
-        }
+        must_continue(&settings.display().to_string(), &old, experiment)?;
         Ok(saved(&self.checkpoints()))
     }
 
@@ -134,7 +96,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folder and writes the settings.
+    /// Makes the folder and writes the settings, and the tables as far as the run has come.
     pub(super) fn begin(&mut self, experiment: &Experiment, resume: bool) -> Result<()> {
         let checkpoints = self.checkpoints();
         std::fs::create_dir_all(&checkpoints).map_err(|error| {
@@ -151,7 +113,8 @@ impl Folder {
         write_whole(&self.settings(), experiment.resolved_text().as_bytes())?;
         let steps = self.losses.last().map_or(0, |(step, _)| *step);
         self.events = Some(Events::open(&self.path, resume.then_some(steps))?);
-        Ok(())
+        // Behind the checkpoint that was taken up there may be more, the last line of which may be half a line.
+        self.tables()
     }
 
     /// Takes up the metrics of an interrupted run, as far as its checkpoint.
@@ -169,28 +132,50 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes all tables, the picture of the losses and what TensorBoard has not been told.
-    pub(super) fn write(&mut self, title: &str) -> Result<()> {
-        let mut table = format!("{HEADER}\n");
-        let mut lines = String::new();
-        for row in &self.rows {
+    /// The lines of all tables from some row and some batch on.
+    fn lines(&self, (row, batch): (usize, usize)) -> Result<[(&'static str, String); 3]> {
+        let (mut table, mut lines) = (String::new(), String::new());
+        for row in &self.rows[row..] {
             table += &format!("{}\n", row.line());
             let json = serde_json::to_string(row)
                 .map_err(|error| Error::internal("write metrics", error.to_string()))?;
             lines += &format!("{json}\n");
         }
-        let batches: String = self.losses.iter().map(|(step, loss)| format!("{step},{loss}\n")).collect();
-        let tests = self.rows.iter().filter_map(|row| Some((row.steps as f64, row.test_loss?))).collect();
-        let picture = svg(title, &[("learning", thinned(&self.losses, 400)), ("test", tests)]);
-        for (name, text) in [
-            ("metrics.csv", table),
-            ("metrics.jsonl", lines),
-            ("batches.csv", format!("step,loss\n{batches}")),
-            ("loss.svg", picture),
-        ] {
-            self.text(name, &text)?;
+        let batches = self.losses[batch..].iter().map(|(step, loss)| format!("{step},{loss}\n")).collect();
+        Ok([("metrics.csv", table), ("metrics.jsonl", lines), ("batches.csv", batches)])
+    }
+
+    /// Writes the tables in full.
+    fn tables(&self) -> Result<()> {
+        let headers = [format!("{HEADER}\n"), String::new(), "step,loss\n".into()];
+        let tables = self.lines((0, 0))?.into_iter().zip(headers);
+        tables.into_iter().try_for_each(|((name, lines), header)| self.text(name, &(header + &lines)))
+    }
+
+    /// Adds to the tables and to TensorBoard's file what they have not been told, and draws the losses now and then, so that
+    /// a long run pays for a checkpoint what a short one does.
+    pub(super) fn write(&mut self, title: &str) -> Result<()> {
+        for (name, lines) in self.lines(self.told)? {
+            append(&self.path.join(name), lines.as_bytes())?;
+        }
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= BETWEEN_PICTURES) {
+            self.draw(title)?;
         }
         self.tell()
+    }
+
+    /// Writes the tables and the picture of the losses as they are at the end, whatever became of them on the way.
+    pub(super) fn end(&mut self, title: &str) -> Result<()> {
+        self.tables()?;
+        self.draw(title)?;
+        self.tell()
+    }
+
+    fn draw(&mut self, title: &str) -> Result<()> {
+        let tests = self.rows.iter().filter_map(|row| Some((row.steps as f64, row.test_loss?))).collect();
+        let picture = svg(title, &[("learning", thinned(&self.losses, 400)), ("test", tests)]);
+        self.drawn = Some(Instant::now());
+        self.text("loss.svg", &picture)
     }
 
     fn tell(&mut self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use unisono::Result;
 
+use super::samples::{load_data, must_have_targets};
 use super::trainer::Trainer;
 use crate::experiment::Experiment;
 use crate::random::Stream;
@@ -44,7 +45,9 @@ fn worst(pairs: &[(f64, f64)], cost: f64) -> f64 {
 pub fn check_gradients(experiment: &Experiment, most: usize) -> Result<Vec<GradientCheck>> {
     const SAMPLES: usize = 8;
     const STEP: f64 = 1e-6;
-    let mut trainer: Trainer<f64> = Trainer::new(experiment)?;
+    let data = load_data(experiment)?;
+    must_have_targets(experiment, &data)?;
+    let mut trainer: Trainer<f64> = Trainer::checked(experiment, None, data)?;
     // Off the kinks: a bias of zero over a black background is where a rectifier has no derivative.
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();

@@ -5,7 +5,7 @@ use unisono::Result;
 use super::Trainer;
 use super::samples::{mistakes, pass};
 use crate::data::Split;
-use crate::layers::{Pass, Sums};
+use crate::layers::Pass;
 use crate::models::{Phase, PretrainCost};
 use crate::number::Number;
 
@@ -39,7 +39,11 @@ impl<T: Number> Trainer<T> {
             return self.learn_shared(split, chosen, epoch);
         }
         let (own, count) = (self.own(chosen.len()), chosen.len());
-        self.fill(split, &chosen[own.clone()])?;
+        self.fill_or_note(split, &chosen[own.clone()]);
+        if let Phase::Pretrain { .. } = phase {
+            // It changes weights on the way, so all must have their samples before.
+            self.add_up([])?;
+        }
         let company = self.company.clone();
         let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, true);
         if let (Phase::Pretrain { group }, Some(pretraining)) = (phase, &mut self.pretraining) {
@@ -50,31 +54,31 @@ impl<T: Number> Trainer<T> {
         }
         let lowest = if phase == Phase::Last { self.network.last_that_learns() } else { 0 };
         let outputs = self.network.fprop(&pass, &self.inputs);
-        let mut wrong = [mistakes(outputs, split, &chosen[own])];
+        let wrong = mistakes(outputs, split, &chosen[own]);
         self.network.bprop(&pass, &self.inputs, &self.targets, count, lowest);
         if let Some(company) = company.as_deref().filter(|_| !pass.exact) {
             company.sum_gradients(&mut self.network, lowest, &mut self.gradients);
         }
         // Ranks have just met over the gradients: here nobody waits for the costs of the others.
-        pass.gradients.add(&mut wrong);
+        let [wrong] = self.add_up([wrong])?;
         let loss = self.network.value(&pass, &self.targets);
         self.check()?;
         self.network.update(epoch, lowest);
-        Ok(Costs { loss, wrong: wrong[0], sparsity: 0.0 })
+        Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
     /// Learns from this rank's samples of a batch with weights from a table; what these samples cost.
     fn learn_shared(&mut self, split: &Split, chosen: &[usize], epoch: usize) -> Result<Costs> {
         let own = self.own(chosen.len());
-        self.fill(split, &chosen[own.clone()])?;
+        self.fill_or_note(split, &chosen[own.clone()]);
         // Nobody waits for others: all sums are this rank's own.
         let alone = pass(None, &self.experiment, self.steps, &own, true);
         let pass = Pass { first: own.start, ..alone };
         let Some(shared) = &mut self.shared else { return Ok(Costs::default()) };
         shared.take(&mut self.network)?;
         let mut costs = Costs::default();
-        if own.is_empty() {
-            // A worker without samples adds nothing to a round, but takes part in it.
+        if own.is_empty() || self.unread.is_some() {
+            // A worker without samples adds nothing to a round, but takes part in it. Others hear why in `settle`.
             let weights = self.network.layers().iter_mut().flat_map(|layer| layer.weights());
             weights.for_each(|weight| weight.gradient.fill(T::ZERO));
         } else {
@@ -91,12 +95,13 @@ impl<T: Number> Trainer<T> {
 
     /// Brings the workers of a table together when an epoch ends; what all of them saw.
     pub(super) fn settle(&mut self, costs: Costs) -> Result<Costs> {
-        let (Some(shared), Some(company)) = (&mut self.shared, &self.company) else { return Ok(costs) };
-        shared.settle(&mut self.network)?;
-        let mut sums = [costs.loss, costs.wrong];
-        Sums::<T>::add(&company.data, &mut sums);
-        company.faults.check()?;
-        Ok(Costs { loss: sums[0], wrong: sums[1], sparsity: 0.0 })
+        let Some(shared) = &mut self.shared else { return Ok(costs) };
+        if let Err(broken) = shared.settle(&mut self.network) {
+            // What this worker could not read is rather the cause.
+            return Err(self.unread.take().unwrap_or(broken));
+        }
+        let [loss, wrong] = self.add_up([costs.loss, costs.wrong])?;
+        Ok(Costs { loss, wrong, sparsity: 0.0 })
     }
 
     /// The cost of some training samples with gradients left in the layers, without an update.
@@ -109,5 +114,51 @@ impl<T: Number> Trainer<T> {
         let loss = self.network.value(&pass, &self.targets) / chosen.len() as f64;
         self.network.bprop(&pass, &self.inputs, &self.targets, chosen.len(), 0);
         Ok(loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use unisono::Error;
+    use unisono::testing::spawn;
+
+    const SPARSE: &str = "
+epochs: 1
+batch_size: 4
+data: {type: uniform_random, train: 4, test: 2, shape: [1, 8, 8], classes: 2}
+model:
+  type: sparse_autoencoder
+  cost: cross_entropy
+  pretrain_epochs: 1
+  pretrain_rate: 0.1
+  sparsity: 0.1
+  layers:
+    - {type: local, maps: 2, kernel: 3, weights: {type: uniform, low: -1, high: 1}}
+    - {type: pooling, pool: l2, kernel: 2, stride: 1}
+    - {type: contrast, kernel: 3}
+    - {type: fully_connected, outputs: 2, bias: false, activation: logistic}
+";
+
+    #[test]
+    fn pretraining_changes_no_weight_after_a_call_that_failed() {
+        let experiment = Experiment::parse("x.yaml", SPARSE, &[]).expect("it is right");
+        for fails in [false, true] {
+            spawn(2, |group| {
+                let mut trainer: Trainer<f64> = Trainer::on(&group, &experiment).expect("it can be spread");
+                let (data, company) = (trainer.data.clone(), trainer.company.clone().expect("there are two"));
+                let own = company.own(4);
+                trainer.fill(&data.train, &own.clone().collect::<Vec<_>>()).expect("all is in memory");
+                if fails {
+                    company.faults.guard(|| Err(Error::internal("test", "a broken call")));
+                }
+                let before = trainer.network.layers()[0].weights()[0].values.clone();
+                let pass = pass(Some(&company), &experiment, 0, &own, true);
+                let pretraining = trainer.pretraining.as_mut().expect("the model has it");
+                pretraining.learn(&mut trainer.network, &pass, &trainer.inputs, (0, 0, 4));
+                assert_eq!(trainer.network.layers()[0].weights()[0].values == before, fails);
+            });
+        }
     }
 }

@@ -34,20 +34,23 @@ pub struct EpochMetrics {
 pub(super) const HEADER: &str = "epoch,phase,steps,loss,sparsity,train_error,test_loss,test_error,seconds,communication,samples_per_second";
 
 impl EpochMetrics {
-    /// The figures that there are, with their names.
-    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+    /// What the epoch achieved, with its names; nothing that a clock measured.
+    pub(super) fn results(&self) -> [(&'static str, Option<f64>); 5] {
         [
             ("loss", Some(self.loss)),
             ("sparsity", self.sparsity),
             ("train_error", self.train_error),
             ("test_loss", self.test_loss),
             ("test_error", self.test_error),
-            ("communication", self.communication),
-            ("samples_per_second", Some(self.samples_per_second)),
         ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+    }
+
+    /// The figures that there are, with their names.
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+        let times =
+            [("communication", self.communication), ("samples_per_second", Some(self.samples_per_second))];
+        let all = self.results().into_iter().chain(times);
+        all.filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     /// A line of a table.

@@ -16,11 +16,13 @@ mod metrics;
 mod predict;
 mod results;
 mod samples;
+mod settings;
 mod sheet;
 mod spot;
 mod stimulus;
 mod tensors;
 mod test;
+mod trace;
 mod train;
 mod trainer;
 

@@ -17,20 +17,18 @@ impl<T: Number> Trainer<T> {
         let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
             let own = self.own(chosen.len());
-            self.fill(test, &chosen[own.clone()])?;
+            self.fill_or_note(test, &chosen[own.clone()]);
             let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            let mut wrong = [mistakes(outputs, test, &chosen[own])];
-            pass.gradients.add(&mut wrong);
-            costs.wrong += wrong[0];
+            costs.wrong += mistakes(outputs, test, &chosen[own]);
             costs.loss += self.network.value(&pass, &self.targets);
         }
         let (count, has_classes) = (test.count as f64, self.has_classes(test));
         if count == 0.0 {
             return Ok((None, None));
         }
-        self.check()?;
-        Ok((Some(costs.loss / count), has_classes.then_some(100.0 * costs.wrong / count)))
+        let [wrong] = self.add_up([costs.wrong])?;
+        Ok((Some(costs.loss / count), has_classes.then_some(100.0 * wrong / count)))
     }
 
     /// What the network says of test samples: `each` gets a sample's number, its outputs and its class.

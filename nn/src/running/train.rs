@@ -12,11 +12,11 @@ use super::folder::Folder;
 use super::metrics::EpochMetrics;
 use super::results;
 use super::samples::load_data;
+use super::trace;
 use super::trainer::Trainer;
 use crate::distributed::{Company, Failure, Mode, Sharing};
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
-use crate::timeline::Timeline;
 
 /// Where a run goes and whether it continues.
 #[derive(Debug, Clone)]
@@ -136,17 +136,6 @@ fn agree<R>(company: Option<&Company>, result: Result<R>) -> Result<R, Failure> 
     }
 }
 
-/// Refuses a trace that could not be written at the end.
-fn must_take_trace(options: &TrainOptions) -> Result<()> {
-    let Some(path) = &options.trace else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() && !path.is_dir() {
-        return Ok(());
-    }
-    let received = path.display().to_string();
-    Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
-}
-
 /// Says where to go on after a run that must not be resumed: its folder would refuse other settings.
 fn with_way_out(mut error: Error, out: &Path) -> Error {
     if let Error::Usage { advice, .. } = &mut error {
@@ -156,9 +145,11 @@ fn with_way_out(mut error: Error, out: &Path) -> Error {
 }
 
 /// Loads the newest of some checkpoints, the oldest of which comes first; where it is damaged, says which one is not.
-/// Without any, the run stands at its beginning.
-fn resume_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
-    let [older @ .., newest] = saved else { return Ok(Progressed { epochs: 0, steps: 0 }) };
+/// Without any, the run stands at its beginning, with its first weights.
+fn begin_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<Progressed> {
+    let [older @ .., newest] = saved else {
+        return trainer.take_first_weights().map(|()| Progressed { epochs: 0, steps: 0 });
+    };
     checkpoint::load(trainer, newest).map_err(|mut error| {
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
         if let (Some(whole), Error::Usage { advice, .. }) = (whole, &mut error) {
@@ -176,18 +167,18 @@ fn prepare<T: Number>(
     company: Option<Arc<Company>>,
 ) -> Result<(Trainer<T>, usize)> {
     let mut trainer: Trainer<T> = Trainer::among(experiment, company)?;
-    let mut done = 0;
+    let saved = if resume { folder.resumable(experiment)? } else { Vec::new() };
+    let Progressed { epochs, steps } = begin_from(&mut trainer, &saved)?;
+    if epochs > trainer.epochs() {
+        let expected = format!("at least {epochs} epochs, as many as are done");
+        let advice = "say as many or more, or give another --out";
+        return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
+    }
     if resume {
-        let Progressed { epochs, steps } = resume_from(&mut trainer, &folder.resumable(experiment)?)?;
-        if epochs > trainer.epochs() {
-            let expected = format!("at least {epochs} epochs, as many as are done");
-            let advice = "say as many or more, or give another --out";
-            return Err(Error::usage("resume", expected, trainer.epochs().to_string(), advice));
-        }
-        (done, trainer.steps) = (epochs, steps);
         folder.take_up(epochs, steps)?;
     }
-    Ok((trainer, done))
+    trainer.steps = steps;
+    Ok((trainer, epochs))
 }
 
 fn train_in<T: Number>(
@@ -202,7 +193,7 @@ fn train_in<T: Number>(
     let leads = all.is_none_or(Company::leads);
     let mut folder = Folder::new(&options.out);
     let claimed = match leads {
-        true => must_take_trace(options).and_then(|()| folder.claim(options.resume)),
+        true => trace::must_take(options.trace.as_deref()).and_then(|()| folder.claim(options.resume)),
         false => Ok(()),
     };
     agree(all, claimed)?;
@@ -231,19 +222,23 @@ fn train_in<T: Number>(
         if (epoch + 1).is_multiple_of(experiment.save_every) || epoch + 1 == trainer.epochs() {
             saved = folder.checkpoint(epoch + 1);
             let progress = Progressed { epochs: epoch + 1, steps: trainer.steps };
-            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
+            agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
         }
     }
     if trainer.epochs() == 0 {
         let progress = Progressed { epochs: 0, steps: 0 };
-        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress, leads))?;
+        agree(all, save(&mut trainer, &mut folder, experiment, &saved, progress))?;
     }
     let traced = match (&options.trace, &timeline) {
-        (Some(path), Some(timeline)) => write_trace(path, timeline, all),
+        (Some(path), Some(timeline)) => trace::write(path, timeline, all),
         _ => Ok(()),
     };
     agree(all, traced)?;
-    agree(all, finish(&mut trainer, &mut folder, experiment, &saved, leads))?;
+    let finished = finish(&mut trainer, &mut folder, experiment, &saved, leads);
+    match all {
+        Some(company) => company.agree_at_length(finished)?,
+        None => finished?,
+    }
     Ok(Summary { out: options.out.clone(), metrics: folder.rows, checkpoint: saved })
 }
 
@@ -254,10 +249,8 @@ fn save<T: Number>(
     experiment: &Experiment,
     path: &Path,
     progress: Progressed,
-    leads: bool,
 ) -> Result<()> {
-    let bytes = checkpoint::pack_all(trainer, progress)?;
-    if leads {
+    if let Some(bytes) = checkpoint::pack_all(trainer, progress)? {
         // The tables first: a checkpoint whose rows are missing could not be taken up.
         folder.write(&experiment.name)?;
         write_whole(path, &bytes)?;
@@ -277,7 +270,7 @@ fn finish<T: Number>(
     if !leads {
         return Ok(());
     }
-    folder.write(&experiment.name)?;
+    folder.end(&experiment.name)?;
     if !trainer.is_divided() {
         return results::write(experiment, trainer, folder);
     }
@@ -285,13 +278,4 @@ fn finish<T: Number>(
     let mut whole: Trainer<T> = Trainer::over(experiment, None, load_data(experiment)?)?;
     checkpoint::load(&mut whole, saved)?;
     results::write(experiment, &mut whole, folder)
-}
-
-/// The spans of all ranks, on the rank that leads.
-fn write_trace(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
-    let text = match company {
-        Some(company) => timeline.gather(&company.world.group)?,
-        None => Some(timeline.trace()),
-    };
-    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
 }

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use unisono::{Group, Result};
+use unisono::{Error, Group, Result};
 
 use super::samples::{load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
-use crate::experiment::{Experiment, ModelKind};
+use crate::experiment::{Experiment, ModelKind, Share};
 use crate::models::{Network, Phases, Pretraining};
 use crate::number::Number;
+use crate::shape::Shape;
 use crate::timeline::Timeline;
 
 /// A model, its data, and how far it has come.
@@ -24,6 +25,8 @@ pub struct Trainer<T: Number> {
     pub(super) steps: u64,
     pub(super) inputs: Vec<T>,
     pub(super) targets: Vec<T>,
+    /// Why this rank could not read its samples, until all ranks hear of it.
+    pub(super) unread: Option<Error>,
     /// Where gradients are summed over the ranks.
     pub(super) gradients: Vec<T>,
     /// The places of a sample that are this rank's, where it has not all of them.
@@ -34,27 +37,57 @@ pub struct Trainer<T: Number> {
     pub(super) shared: Option<Shared<T>>,
 }
 
+/// What each rank has of a run, at the least.
+fn share<'a>(experiment: &Experiment, company: Option<&'a Company>, data: &DataSet) -> Share<'a> {
+    let batch = experiment.batch_size.min(data.train.count);
+    match company {
+        Some(company) => Share {
+            ranks: company.neighbours,
+            samples: batch / company.data.group.size(),
+            part: Box::new(|shape| company.least(shape)),
+        },
+        None => Share { ranks: 1, samples: batch, part: Box::new(Shape::size) },
+    }
+}
+
 impl<T: Number> Trainer<T> {
     /// Loads the data and draws the first weights.
     pub fn new(experiment: &Experiment) -> Result<Trainer<T>> {
-        Trainer::among(experiment, None)
+        let mut trainer = Trainer::among(experiment, None)?;
+        trainer.take_first_weights()?;
+        Ok(trainer)
     }
 
-    /// The same with all ranks of a group, which call it together.
+    /// The same with all ranks of a group, which call it together. It fails on all where it fails on one.
     pub fn on(group: &Group, experiment: &Experiment) -> Result<Trainer<T>> {
-        Trainer::among(experiment, Some(Arc::new(Company::new(group, experiment)?)))
+        let company = Arc::new(Company::new(group, experiment)?);
+        let begun = Trainer::among(experiment, Some(company.clone()))
+            .and_then(|mut trainer| trainer.take_first_weights().map(|()| trainer));
+        Ok(company.agree(begun)?)
     }
 
-    /// The same for one rank of several, where there are several.
+    /// The same for one rank of several, where there are several, with weights that were drawn.
     pub(super) fn among(experiment: &Experiment, company: Option<Arc<Company>>) -> Result<Trainer<T>> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
+        let parts = company.as_ref().map_or(1, |company| company.parts());
+        let shapes = experiment.shapes_in_parts(data.shape, data.outputs, parts)?;
+        experiment.must_have_room(&shapes, &share(experiment, company.as_deref(), &data))?;
+        Trainer::checked(experiment, company, data)
+    }
+
+    /// The same for data that was found.
+    pub(super) fn checked(
+        experiment: &Experiment,
+        company: Option<Arc<Company>>,
+        data: DataSet,
+    ) -> Result<Trainer<T>> {
         let trainer = Trainer::over(experiment, company, data)?;
         trainer.check_data()?;
         Ok(trainer)
     }
 
-    /// The same for data that was found, perhaps without targets.
+    /// The same for data that nobody has looked through, perhaps without targets.
     pub(super) fn over(
         experiment: &Experiment,
         company: Option<Arc<Company>>,
@@ -81,7 +114,7 @@ impl<T: Number> Trainer<T> {
         }
         data.keep().map_err(|error| experiment.blame_data(error))?;
         let phases = experiment.phases();
-        let mut trainer = Trainer {
+        Ok(Trainer {
             network,
             pretraining,
             data: Arc::new(data),
@@ -90,16 +123,20 @@ impl<T: Number> Trainer<T> {
             steps: 0,
             inputs: Vec::new(),
             targets: Vec::new(),
+            unread: None,
             gradients: Vec::new(),
             part,
             company,
             shared: None,
-        };
-        if let Some(path) = &experiment.initial_weights {
-            let place = &experiment.resolved.get("initial_weights").unwrap_or(&experiment.resolved).place;
-            super::first_weights::load(&mut trainer, path).map_err(|error| place.locate(error))?;
-        }
-        Ok(trainer)
+        })
+    }
+
+    /// Takes the first weights from a file, where the experiment names one and no checkpoint replaces them.
+    pub(super) fn take_first_weights(&mut self) -> Result<()> {
+        let Some(path) = self.experiment.initial_weights.clone() else { return Ok(()) };
+        let resolved = &self.experiment.resolved;
+        let place = resolved.get("initial_weights").unwrap_or(resolved).place.clone();
+        super::first_weights::load(self, &path).map_err(|error| place.locate(error))
     }
 
     /// Looks for damage in this rank's share of the samples.
@@ -148,13 +185,38 @@ impl<T: Number> Trainer<T> {
         self.company.as_ref().map_or(Ok(()), |company| company.faults.check())
     }
 
+    /// Sums what ranks counted over all of them; fails on all where one could not read its samples. All ranks call it.
+    pub(super) fn add_up<const N: usize>(&mut self, counted: [f64; N]) -> Result<[f64; N]> {
+        let read = self.unread.take().map_or(Ok(()), Err);
+        match &self.company {
+            Some(company) => company.add_up(counted, read, self.steps),
+            None => read.map(|()| counted),
+        }
+    }
+
+    /// Fills the buffers with a batch. Where it cannot be read, this rank goes on with zeros: others wait for it in the calls
+    /// of this batch, and hear of it in `add_up`.
+    pub(super) fn fill_or_note(&mut self, split: &Split, chosen: &[usize]) {
+        if self.unread.is_none() {
+            self.unread = self.fill(split, chosen).map_err(|error| self.experiment.blame_data(error)).err();
+        }
+        if self.unread.is_some() {
+            self.make_room(chosen.len());
+            self.inputs.fill(T::ZERO);
+            self.targets.fill(T::ZERO);
+        }
+    }
+
+    fn make_room(&mut self, samples: usize) {
+        self.inputs.resize(samples * self.network.input().size(), T::ZERO);
+        self.targets.resize(samples * self.network.output().size(), T::ZERO);
+    }
+
     /// Fills the buffers with a batch.
     pub(super) fn fill(&mut self, split: &Split, chosen: &[usize]) -> Result<()> {
         let (width, outputs) = (self.network.input().size(), self.network.output().size());
-        let copies_input = self.experiment.model == ModelKind::Autoencoder;
-        self.inputs.resize(chosen.len() * width, T::ZERO);
-        self.targets.resize(chosen.len() * outputs, T::ZERO);
-        if copies_input {
+        self.make_room(chosen.len());
+        if self.experiment.model == ModelKind::Autoencoder {
             split.fill(chosen, &mut self.targets, &mut [])?;
             match &self.part {
                 None => self.inputs.copy_from_slice(&self.targets),
@@ -169,5 +231,78 @@ impl<T: Number> Trainer<T> {
             split.fill(chosen, &mut self.inputs, &mut self.targets)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "
+        epochs: 1
+        batch_size: 9
+        precision: f64
+        data: {type: uniform_random, train: 12, test: 4, shape: [2, 7, 5], classes: 3}
+        rule: {type: momentum, rate: 0.01}
+        model:
+          type: network
+          cost: sum_of_squares
+          layers:
+            - {type: convolution, maps: 3, kernel: 3, padding: 1, bias: false, activation: tanh}
+            - {type: local, maps: 2, kernel: 2, rule: {type: adam}}
+            - {type: pooling, kernel: 2, stride: 1}
+            - {type: fully_connected, outputs: 5, bias: false, activation: tanh, rule: {type: gradient_descent}}
+            - {type: dropout}
+            - {type: fully_connected, outputs: 3, bias: false}";
+
+    /// The bytes that a run of one rank needs at the least, and those that it has after a step.
+    fn bytes(trainer: &mut Trainer<f64>, experiment: &Experiment) -> (usize, usize) {
+        trainer.step().expect("it learns");
+        let data = load_data(experiment).expect("it is there");
+        let company = trainer.company.clone();
+        let shapes = experiment.shapes(data.shape, data.outputs).expect("they fit");
+        let share = Share { ranks: 1, ..share(experiment, company.as_deref(), &data) };
+        let outputs: Vec<usize> = (0..trainer.network.layers().len())
+            .map(|layer| trainer.network.outputs_of(layer).len())
+            .collect();
+        let mut numbers =
+            trainer.inputs.len() + outputs.iter().sum::<usize>() + 2 * outputs.iter().max().unwrap_or(&0);
+        for weight in trainer.network.layers().iter_mut().flat_map(|layer| layer.weights()) {
+            numbers += weight.values.len() * (2 + weight.state.len());
+        }
+        (experiment.needed(&shapes, &share).0, numbers * size_of::<f64>())
+    }
+
+    #[test]
+    fn a_run_takes_at_least_what_it_is_said_to_need() {
+        let experiment =
+            |changes: &[String]| Experiment::parse("x.yaml", SMALL, changes).expect("it is right");
+        let alone = experiment(&[]);
+        let (least, taken) = bytes(&mut Trainer::new(&alone).expect("it is built"), &alone);
+        assert_eq!(least, taken, "in one process, all of this is known");
+        let pretrained = experiment(&["epochs=0".into()]);
+        let (none, _) = bytes(&mut Trainer::new(&pretrained).expect("it is built"), &pretrained);
+        assert!(none > 0 && none < least / 2, "without epochs there are weights alone");
+        for (ranks, spread) in [
+            (4, "data"),
+            (4, "table"),
+            (3, "vector"),
+            (4, "halo"),
+            (6, "halo"),
+            (6, "{type: halo, grid: 'data=3,w=2'}"),
+            (4, "{type: vector, grid: 'data=2,v=2'}"),
+        ] {
+            for exact in [true, false].into_iter().filter(|exact| spread != "table" || !exact) {
+                let experiment =
+                    experiment(&[format!("distributed={spread}"), format!("deterministic={exact}")]);
+                unisono::testing::spawn(ranks, |group| {
+                    let mut trainer = Trainer::on(&group, &experiment).expect("it is built");
+                    assert_eq!(trainer.company.as_ref().map(|company| company.neighbours), Some(ranks));
+                    let (needed, taken) = bytes(&mut trainer, &experiment);
+                    assert!(needed <= taken, "{spread} on {ranks}: {needed} bytes, but {taken} will do");
+                    assert!(needed > least / ranks / 4, "{spread} on {ranks}: {needed} of {least} bytes");
+                });
+            }
+        }
     }
 }

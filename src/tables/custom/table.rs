@@ -11,7 +11,7 @@ use crate::memory::DType;
 use crate::tables::base::Base;
 use crate::tables::description::{Description, TableKind};
 use crate::tables::founding::Making;
-use crate::tables::listing::Open;
+use crate::tables::listing::{InUse, Open};
 use crate::tables::make::check_consistency;
 use crate::tables::tables::End;
 use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
@@ -70,6 +70,7 @@ pub struct CustomTable<W> {
     core: Arc<Core>,
     worker: Arc<W>,
     group: Group,
+    used: Arc<InUse>,
     /// The world's tables end with the last of these; work in the background does not count.
     end: Option<Arc<End>>,
 }
@@ -82,8 +83,9 @@ impl<W> Clone for CustomTable<W> {
 
 impl<W> CustomTable<W> {
     fn with_group(&self, group: Group) -> CustomTable<W> {
-        let CustomTable { core, worker, end, .. } = self;
-        CustomTable { core: core.clone(), worker: worker.clone(), group, end: end.clone() }
+        let CustomTable { core, worker, used, end, .. } = self;
+        let (core, worker, used) = (core.clone(), worker.clone(), used.clone());
+        CustomTable { core, worker, group, used, end: end.clone() }
     }
 }
 
@@ -116,11 +118,11 @@ impl<W: WorkerHalf> CustomTable<W> {
         let (add, options) = (AddOptions::default(), TableOptions::default());
         let base = Base::new(&making, description, extent, shards.clock, add, &options);
         let core = Arc::new(Core { base, shards, half: Arc::new(server) });
-        tables.inner.enlist(Open::Custom(core.clone()));
+        let used = tables.inner.enlist(Open::Custom(core.clone()));
         making.all_have_it()?;
         core.complete();
         let (group, end) = (tables.group.clone(), Some(tables.end.clone()));
-        Ok(CustomTable { core, worker: Arc::new(worker), group, end })
+        Ok(CustomTable { core, worker: Arc::new(worker), group, used, end })
     }
 
     /// The table's name.

@@ -63,10 +63,10 @@ impl KeyValueTable {
         let base = Base::new(&making, description, extent, form.clock, add, &options);
         let parcels = Mutex::default();
         let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
-        tables.inner.enlist(Open::KeyValue(core.clone()));
+        let used = tables.inner.enlist(Open::KeyValue(core.clone()));
         making.all_have_it()?;
         core.complete();
-        Ok(KeyValueTable { core, group: tables.group.clone(), _end: Some(tables.end.clone()) })
+        Ok(KeyValueTable { core, group: tables.group.clone(), used, _end: Some(tables.end.clone()) })
     }
 }
 

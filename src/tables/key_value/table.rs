@@ -9,6 +9,7 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
+use crate::tables::listing::InUse;
 use crate::tables::tables::End;
 use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
@@ -34,6 +35,7 @@ use crate::world::{Group, Pending, pending};
 pub struct KeyValueTable {
     pub(in crate::tables) core: Arc<Core>,
     pub(super) group: Group,
+    pub(super) used: Arc<InUse>,
     /// The world's tables end with the last of these; work in the background does not count.
     pub(super) _end: Option<Arc<End>>,
 }
@@ -247,7 +249,8 @@ impl KeyValueTable {
 
     /// Work in the background is not interrupted by the caller's hook.
     fn in_background(&self) -> KeyValueTable {
-        KeyValueTable { core: self.core.clone(), group: self.group.without_interrupt(), _end: None }
+        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
+        KeyValueTable { core, group, used, _end: None }
     }
 
     fn refuse(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {

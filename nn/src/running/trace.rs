@@ -1,0 +1,29 @@
+//! The file of a trace: where the time of all ranks went.
+
+use std::path::Path;
+
+use unisono::{Error, Result};
+
+use super::files::write_whole;
+use crate::distributed::Company;
+use crate::timeline::Timeline;
+
+/// Refuses a trace that could not be written at the end.
+pub(super) fn must_take(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    let received = path.display().to_string();
+    Err(Error::usage("--trace", "a file in a folder that exists", received, "make the folder first"))
+}
+
+/// The spans of all ranks, on the rank that leads.
+pub(super) fn write(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
+    let text = match company {
+        Some(company) => timeline.gather(&company.world.group)?,
+        None => Some(timeline.trace()),
+    };
+    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
+}
