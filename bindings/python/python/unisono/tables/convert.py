@@ -52,7 +52,9 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
             "convert them first"
         )
     if target.kind == "i":
-        _check_range(array, target, operation, f"numbers for {table}", "make them smaller, or choose another type")
+        _check_range(
+            array, target, operation, f"numbers for {table}", "make them smaller, or choose another type"
+        )
     return array.astype(target)
 
 
@@ -91,11 +93,18 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
         return _as_int64(rows)
     if is_array(rows) and not isinstance(rows, np.ndarray):
         rows = np.from_dlpack(rows)
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as error:
+        raise UsageError(
+            f"{operation}: expected {what} in a list or an array, received a ragged list; "
+            "make its lists equally long"
+        ) from error
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        received = "others, or such of more than 64 bits" if array.dtype == object else array.dtype
+        more = "something else, or integers of more than 64 bits"
+        received = more if array.dtype == object else array.dtype
         raise UsageError(
             f"{operation}: expected {what} that are integers, received {received}; "
             "pass an integer, a list of them or an int64 array"
