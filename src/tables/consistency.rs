@@ -12,7 +12,7 @@ pub enum Consistency {
     Async,
     /// In rounds: every worker makes the same calls, and the i-th get of all workers returns the same values: if a worker
     /// made j adds before, exactly the first j adds of all. With backup workers, a round is complete without the adds of
-    /// the slowest, which are dropped.
+    /// the slowest, which are dropped; and whoever reads later than a round needs may see some adds of the next one.
     Bsp {
         /// How many workers a round may do without.
         backup: usize,

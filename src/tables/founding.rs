@@ -3,7 +3,8 @@
 use super::Tables;
 use super::description::{Description, TableKind};
 use super::header::{Header, LONGEST};
-use crate::error::{Error, Result};
+use super::remote::{Reply, name_the_rank};
+use crate::error::{Error, Lost, Result};
 use crate::memory::DType;
 use crate::transport::Verb;
 use crate::transport::arena::{Extent, Underway};
@@ -11,6 +12,9 @@ use crate::world::Group;
 
 /// Longest description of a call, as ranks exchange it.
 const EXCHANGED: usize = 1024;
+
+/// Instead of a description's first byte, which no text can have: the rank will not. The length of its error follows.
+const REFUSED: u8 = 0xff;
 
 /// What ranks do together when they agree on something: errors say it, of those who did not come too.
 pub(super) struct Purpose {
@@ -41,26 +45,70 @@ impl Purpose {
     }
 }
 
-/// Tells all ranks what this one is about to do, or why it will not; fails on all ranks unless all say the same.
+/// Tells all ranks what this one is about to do, or why it will not; fails on all ranks unless all say the same. Where one
+/// will not, all hear the same kind of error, which names that rank.
 pub(super) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<()> {
+    verdict(group, purpose, mine)?
+}
+
+/// The outer result is that of the exchange: whether the others have heard of an outer error is not known.
+fn verdict(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
     let mut bytes = [0u8; EXCHANGED];
-    let text = match &mine {
-        Ok(text) => text.clone(),
-        Err(error) => format!("refused: {error}"),
+    let error = match &mine {
+        Ok(text) => {
+            let text = &text.as_bytes()[..text.len().min(EXCHANGED)];
+            bytes[..text.len()].copy_from_slice(text);
+            Vec::new()
+        }
+        Err(error) => {
+            let error = Reply { number: 0, outcome: Err(error.clone()), packed: false }.encode();
+            bytes[0] = REFUSED;
+            bytes[1..9].copy_from_slice(&(error.len() as u64).to_ne_bytes());
+            error
+        }
     };
-    let text = &text.as_bytes()[..text.len().min(EXCHANGED)];
-    bytes[..text.len()].copy_from_slice(text);
-    let mut all = vec![0u8; EXCHANGED * group.size()];
-    let counts = vec![EXCHANGED; group.size()];
-    purpose.during(|| group.raw().all_gather_as(purpose.verb, &bytes, &mut all, &counts, DType::U8))?;
-    mine?;
+    let gather = |mine: &[u8]| {
+        let mut all = vec![0u8; mine.len() * group.size()];
+        let counts = vec![mine.len(); group.size()];
+        purpose.during(|| group.raw().all_gather_as(purpose.verb, mine, &mut all, &counts, DType::U8))?;
+        Ok::<_, Error>(all)
+    };
+    let all = gather(&bytes)?;
     let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGED).collect();
+    let lengths = calls.iter().map(|call| match call[0] {
+        REFUSED => bytemuck::pod_read_unaligned::<u64>(&call[1..9]) as usize,
+        _ => 0,
+    });
+    let lengths: Vec<usize> = lengths.collect();
+    if let Some(first) = lengths.iter().position(|length| *length > 0) {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut padded = error;
+        padded.resize(longest, 0);
+        let heard = gather(&padded).map(|all| all[first * longest..][..lengths[first]].to_vec());
+        return Ok(mine.map(drop).and_then(|()| Err(as_heard(Reply::decode(heard?)?, first, group.rank()))));
+    }
     if calls.iter().all(|call| **call == bytes) {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let words = |call: &[u8]| String::from_utf8_lossy(call).trim_end_matches('\0').to_string();
     let calls = calls.into_iter().map(words).enumerate().collect();
-    Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls })
+    Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
+}
+
+/// What kept one rank from what all wanted to do, as another one says it.
+fn as_heard(reply: Reply, at: usize, rank: usize) -> Error {
+    match reply.outcome.err().map(|error| name_the_rank(error, at)) {
+        Some(Error::Usage { operation, expected, received, advice, .. }) => {
+            Error::usage(operation, expected, received, advice).at_rank(rank)
+        }
+        // Nobody has interrupted this one.
+        Some(Error::Interrupted { operation, number, group, .. }) => {
+            let lost = vec![Lost { rank: at, pid: None, how: "it was interrupted".into() }];
+            Error::PeerLost { rank, operation, number, group, lost }
+        }
+        Some(error) => error,
+        None => Error::internal("tables", "an error that is none"),
+    }
 }
 
 /// The memory of an existing table on this host.
@@ -160,13 +208,12 @@ impl<'a> Making<'a> {
             Err(error) => (None, Some(error)),
         };
         // Also the barrier that the others wait at before they look.
-        if let Err(error) = agree(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err)) {
-            // Another host could not make its part. After any other error some ranks may have found this one.
-            if let (Some(extent), Error::Mismatch { .. }) = (made, &error) {
-                seat.free_common(&extent)?;
-            }
-            return Err(error);
+        let verdict = verdict(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
+        // Another host could not make its part. After a failed exchange some ranks may have found this one.
+        if let (Some(extent), Ok(Err(_))) = (&made, &verdict) {
+            seat.free_common(extent)?;
         }
+        verdict??;
         let extent = match made {
             Some(extent) => {
                 joining.made(Header::of(&extent).number());

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 
+use crate::error::{Error, Result};
 use crate::memory::DType;
 
 /// The initial values of a table.
@@ -12,6 +13,8 @@ pub enum Init {
     Zero,
     /// All the same.
     Constant(f64),
+    /// All the same whole number: for int64, where [`Init::Constant`] ends at 2^53.
+    Whole(i64),
     /// Evenly distributed between two bounds.
     Uniform {
         /// The lower bound.
@@ -38,6 +41,7 @@ impl Init {
         match *self {
             Init::Zero => 0.0,
             Init::Constant(value) => value,
+            Init::Whole(value) => value as f64,
             Init::Uniform { low, high, seed } => low + (high - low) * uniform(seed, 2 * index),
             Init::Normal { mean, deviation, seed } => {
                 // Box and Muller, 1958; the logarithm's argument is never zero.
@@ -45,6 +49,29 @@ impl Init {
                 mean + deviation * (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
             }
         }
+    }
+
+    /// Refuses a number that a table of whole numbers cannot hold.
+    pub(super) fn check(&self, dtype: DType) -> Result<()> {
+        let (least, most) = match dtype {
+            DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            DType::I64 => (i64::MIN, i64::MAX),
+            _ => return Ok(()),
+        };
+        let fits = match *self {
+            // The largest number of 64 bits is none of this type: one more is.
+            Init::Constant(value) => {
+                value.fract() == 0.0 && value >= least as f64 && value < most as f64 + 1.0
+            }
+            Init::Whole(value) => (least..=most).contains(&value),
+            _ => true,
+        };
+        let expected = format!("a first value from {least} to {most}, the whole numbers of {dtype}");
+        let received = || match self {
+            Init::Whole(value) => value.to_string(),
+            other => format!("{other:?}"),
+        };
+        if fits { Ok(()) } else { Err(Error::usage("table", expected, received(), "choose another type")) }
     }
 
     /// Fills elements of a table that begin at place `first`.
@@ -57,7 +84,10 @@ impl Init {
                 DType::F16 => element.copy_from_slice(&f16::from_f64(value).to_ne_bytes()),
                 DType::BF16 => element.copy_from_slice(&bf16::from_f64(value).to_ne_bytes()),
                 DType::I32 => element.copy_from_slice(&(value as i32).to_ne_bytes()),
-                DType::I64 => element.copy_from_slice(&(value as i64).to_ne_bytes()),
+                DType::I64 => {
+                    let exact = if let Init::Whole(whole) = *self { whole } else { value as i64 };
+                    element.copy_from_slice(&exact.to_ne_bytes());
+                }
                 DType::I8 => element[0] = value as i8 as u8,
                 DType::U8 => element[0] = value as u8,
             }
@@ -99,5 +129,23 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.03 && (variance - 16.0 / 12.0).abs() < 0.03, "{mean} {variance}");
         let (mean, variance) = moments(Init::Normal { mean: 2.0, deviation: 0.5, seed: 7 });
         assert!((mean - 2.0).abs() < 0.02 && (variance - 0.25).abs() < 0.01, "{mean} {variance}");
+    }
+
+    #[test]
+    fn whole_numbers_are_exact_or_refused() {
+        let (large, mut bytes) = ((1 << 53) + 1, [0; 8]);
+        Init::Whole(large).fill(DType::I64, 0, &mut bytes);
+        assert_eq!(i64::from_ne_bytes(bytes), large);
+        for fits in [Init::Whole(i64::MIN), Init::Whole(i64::MAX), Init::Constant(-(2f64.powi(63)))] {
+            fits.check(DType::I64).unwrap();
+            fits.check(DType::F32).unwrap();
+            let error = fits.check(DType::I32).unwrap_err().to_string();
+            assert!(error.contains("from -2147483648 to 2147483647"), "{error}");
+        }
+        for wrong in [0.5, f64::NAN, f64::INFINITY, 2f64.powi(63)] {
+            assert!(Init::Constant(wrong).check(DType::I64).is_err(), "{wrong}");
+        }
+        Init::Constant(f64::from(i32::MAX)).check(DType::I32).unwrap();
+        assert!(Init::Constant(f64::from(i32::MAX) + 1.0).check(DType::I32).is_err());
     }
 }

@@ -15,7 +15,7 @@ use super::replica::Replica;
 use super::storage::Storage;
 use super::updater::Rule;
 use super::views::Views;
-use super::{AddOptions, Consistency, Init, Table, TableOptions, Tables};
+use super::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
@@ -57,6 +57,7 @@ impl Wish {
             let expected = format!("at most {MOST_ROWS} rows");
             return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
+        options.init.check(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
         cuda::check(self.kind, options)
     }
@@ -109,6 +110,15 @@ impl Plan {
             .map_err(|error| error.about_table(&making.name));
         let (add, rule) = making.together(checked)?;
         let &Wish { kind, rows, cols, dtype, .. } = wish;
+        let mut more = format!(", {} workers, {} servers{more}", tables.workers(), tables.servers());
+        let usual = rule.defaults();
+        for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
+            more.push_str(&format!(", {name} {value}"));
+        }
+        more.push_str(if options.reject_nan { ", refuses NaN" } else { "" });
+        if options.compression != Compression::None {
+            more.push_str(&format!(", compressed to {}", options.compression));
+        }
         let description = Description {
             name: making.name.clone(),
             kind,
@@ -117,7 +127,7 @@ impl Plan {
             cols,
             updater: rule.name().to_string(),
             consistency: options.consistency,
-            more: format!(", {} workers, {} servers{more}", tables.workers(), tables.servers()),
+            more,
         };
         Ok(Plan { description, rule, add })
     }

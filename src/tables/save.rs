@@ -108,8 +108,8 @@ impl Source for Items<'_> {
 }
 
 impl Tables {
-    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Every rank calls it.
-    /// An older checkpoint in the same place stays whole until the new one is complete.
+    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Every rank calls it, with
+    /// the same target. An older checkpoint in the same place stays whole until the new one is complete.
     ///
     /// ```
     /// use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
@@ -127,7 +127,7 @@ impl Tables {
     pub fn save(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
         let purpose = Purpose::save(target);
-        agree(&self.group, &purpose, self.flush().map(|()| "flushed".into()))?;
+        agree(&self.group, &purpose, self.flush().map(|()| format!("save to {target:?}")))?;
         let id = self.common_id()?;
         let tables = self.tables_of_all()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
@@ -167,12 +167,12 @@ impl Tables {
         outcome
     }
 
-    /// Loads all tables from a checkpoint. Every rank calls it, with the same tables as when it was saved; the numbers of
-    /// ranks may differ. A damaged or foreign checkpoint changes nothing.
+    /// Loads all tables from a checkpoint. Every rank calls it, with the same target, and the same tables as when it was
+    /// saved; the numbers of ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
         let purpose = Purpose::load(target);
-        agree(&self.group, &purpose, self.flush().map(|()| "flushed".into()))?;
+        agree(&self.group, &purpose, self.flush().map(|()| format!("load from {target:?}")))?;
         let tables = self.tables_of_all()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };

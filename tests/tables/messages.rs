@@ -3,10 +3,12 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono::tables::{AddOptions, ArrayTable, Consistency, TableOptions, Tables, UpdaterChoice};
+use unisono::tables::{
+    AddOptions, ArrayTable, Compression, Consistency, TableOptions, Tables, UpdaterChoice,
+};
 use unisono::{Kind, Result, World};
 
-use crate::with_tables;
+use crate::{on_all_paths, with_tables};
 
 const SOON: Duration = Duration::from_millis(300);
 const LATE: Duration = Duration::from_secs(60);
@@ -125,5 +127,81 @@ fn options_that_the_updater_does_not_use_are_refused_by_name() {
         let table = table.table();
         says(table.check_option("momentun"), &["did you mean `momentum`?", "\"w\""]);
         tables.barrier().unwrap();
+    });
+}
+
+#[test]
+fn options_of_the_table_are_compared() {
+    on_all_paths(2, |world, tables| {
+        let adam = |learning_rate| TableOptions {
+            updater: UpdaterChoice::named("adam").unwrap(),
+            add: AddOptions { learning_rate, ..AddOptions::default() },
+            ..named("weights")
+        };
+        let plain = || adam(None);
+        let others = [
+            (adam(Some(0.5)), "learning_rate 0.5"),
+            (TableOptions { reject_nan: true, ..plain() }, "refuses NaN"),
+            (TableOptions { compression: Compression::TopK(0.25), ..plain() }, "compressed to topk:0.25"),
+        ];
+        for (other, words) in others {
+            let options = if world.rank() == 1 { other } else { plain() };
+            let error = create(tables, options).map(drop).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            assert!(error.to_string().contains(words), "{words}: {error}");
+        }
+        // What the updater takes anyway may be said or not.
+        let table = create(tables, adam((world.rank() == 1).then_some(0.001))).unwrap();
+        tables.barrier().unwrap();
+        drop(table);
+    });
+}
+
+#[test]
+fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
+    let file = std::env::temp_dir().join(format!("unisono-{}-a-file", std::process::id()));
+    std::fs::write(&file, "no folder").unwrap();
+    let inside = file.join("checkpoint").to_str().unwrap().to_string();
+    on_all_paths(3, |world, tables| {
+        let expect = |result: Result<()>, kind: Kind, word: &str| {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+            error.to_string()
+        };
+        let table = create(tables, named("weights")).unwrap();
+        let text = expect(tables.save(&inside), Kind::Io, "a-file");
+        // Of each host the first rank writes.
+        assert!(world.local_rank() == 0 || text.contains("on rank "), "{text}");
+        expect(tables.load(&inside), Kind::Io, "a-file");
+        if !cfg!(feature = "cloud") {
+            expect(tables.save("s3://bucket/checkpoint"), Kind::Unsupported, "cloud");
+        }
+        let text = expect(create(tables, named("weights")).map(drop), Kind::Usage, "a new name");
+        assert!(text.contains(&format!("rank {}", world.rank())), "{text}");
+        let short = ArrayTable::create(tables, 3, Some(&[1.0f32]), named("short")).map(drop);
+        let text = expect(short, Kind::Usage, "initial values");
+        assert!(world.rank() == 0 || text.contains("on rank 0"), "{text}");
+        // What only the last rank refuses.
+        let backup = if world.rank() == 2 { 3 } else { 1 };
+        let rounds = TableOptions { consistency: Consistency::Bsp { backup }, ..named("rounds") };
+        let text = expect(create(tables, rounds).map(drop), Kind::Usage, "fewer backup workers");
+        assert!(world.rank() == 2 || text.contains("on rank 2"), "{text}");
+        tables.barrier().unwrap();
+        drop(table);
+    });
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn ranks_save_to_one_place_and_load_from_it() {
+    with_tables(2, |world, tables| {
+        let mine = format!("memory://place-{}", world.rank());
+        for result in [tables.save(&mine), tables.load(&mine)] {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            let text = error.to_string();
+            assert!(["place-0", "place-1"].iter().all(|place| text.contains(place)), "{text}");
+        }
     });
 }

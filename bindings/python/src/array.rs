@@ -19,7 +19,7 @@ pub(crate) struct View {
     pub(crate) pointer: *mut u8,
     pub(crate) bytes: usize,
     pub(crate) dtype: DType,
-    /// Filled for inputs; empty for results in place, which need no shape.
+    /// Filled for inputs and for what tables fill; empty for other results in place, which need no shape.
     pub(crate) shape: Vec<usize>,
     /// The array, or the capsule that lends its memory.
     pub(crate) _owner: Py<PyAny>,
@@ -31,7 +31,7 @@ unsafe impl Send for View {}
 impl View {
     /// A view that the call may write: the array must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
-        let lent = Lent::of(x, operation, false, Reach::Host)?;
+        let lent = Lent::of(x, operation, true, Reach::Host)?;
         lent.check_in_place().and_then(|()| lent.view()).map_err(|error| raise(x.py(), error))
     }
 

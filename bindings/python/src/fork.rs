@@ -71,13 +71,16 @@ impl<T> Drop for OwnProcess<T> {
 /// Whether a world may still be used; shared by the world and all its groups.
 pub(crate) struct Life {
     rank: usize,
+    /// Whether it has no other ranks: a rank of a job joins once, one that is alone may begin again.
+    alone: bool,
     closed: AtomicBool,
     generation: u64,
 }
 
 impl Life {
-    pub(crate) fn new(rank: usize) -> Life {
-        Life { rank, closed: AtomicBool::new(false), generation: GENERATION.load(Ordering::Relaxed) }
+    pub(crate) fn new(rank: usize, alone: bool) -> Life {
+        let generation = GENERATION.load(Ordering::Relaxed);
+        Life { rank, alone, closed: AtomicBool::new(false), generation }
     }
 
     /// Ends the world's use in this process.
@@ -100,7 +103,11 @@ impl Life {
             ));
         }
         if self.closed.load(Ordering::Acquire) {
-            return Err(self.misuse(operation, "a call after shutdown", "call unisono.init() again first"));
+            let advice = match self.alone {
+                true => "call unisono.init() again, and use what is made after it",
+                false => "a rank joins its job once: call unisono.shutdown() only when all work is done",
+            };
+            return Err(self.misuse(operation, "a call after shutdown", advice));
         }
         Ok(())
     }

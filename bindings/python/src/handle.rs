@@ -94,36 +94,49 @@ impl<T: Shared> Handle<T> {
         self.run(py, operation, changed, job)
     }
 
-    /// The caller's array to read.
-    pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+    /// The caller's array to read; it has this shape, or is flat.
+    pub(crate) fn input(&self, x: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::input(x, operation)?;
-        self.check_type(operation, view.dtype).map_err(|error| raise(x.py(), error))?;
+        self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(x.py(), error))?;
         Ok(view)
     }
 
     /// The caller's array to read, wherever it is.
-    pub(crate) fn input_anywhere(&self, x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
+    pub(crate) fn input_anywhere(
+        &self,
+        x: &Bound<'_, PyAny>,
+        operation: &str,
+        shape: &[usize],
+    ) -> PyResult<Placed> {
         let placed = Placed::input(x, operation)?;
-        self.check_type(operation, placed.dtype()).map_err(|error| raise(x.py(), error))?;
+        self.check(operation, placed.dtype(), shape, placed.shape()).map_err(|error| raise(x.py(), error))?;
         Ok(placed)
     }
 
     /// The caller's array to fill, wherever it is.
-    pub(crate) fn target_anywhere(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
-        let placed = Placed::in_place(out, operation)?;
-        self.check_type(operation, placed.dtype()).map_err(|error| raise(out.py(), error))?;
+    pub(crate) fn target_anywhere(
+        &self,
+        out: &Bound<'_, PyAny>,
+        operation: &str,
+        shape: &[usize],
+    ) -> PyResult<Placed> {
+        let placed = Placed::to_fill(out, operation)?;
+        self.check(operation, placed.dtype(), shape, placed.shape())
+            .map_err(|error| raise(out.py(), error))?;
         Ok(placed)
     }
 
     /// The caller's array to fill.
-    pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
+    pub(crate) fn target(&self, out: &Bound<'_, PyAny>, operation: &str, shape: &[usize]) -> PyResult<View> {
         let view = View::in_place(out, operation)?;
-        self.check_type(operation, view.dtype).map_err(|error| raise(out.py(), error))?;
+        self.check(operation, view.dtype, shape, &view.shape).map_err(|error| raise(out.py(), error))?;
         Ok(view)
     }
 
-    fn check_type(&self, operation: &str, found: DType) -> Result<()> {
-        check_type(operation, self.table.dtype(), &format!("table {:?}", self.table.name()), found)
+    fn check(&self, operation: &str, dtype: DType, wanted: &[usize], shape: &[usize]) -> Result<()> {
+        let table = || format!("table {:?}", self.table.name());
+        check_type(operation, self.table.dtype(), table, dtype)?;
+        check_shape(operation, wanted, table, shape)
     }
 
     /// How many gets returned values that were 0, 1, 2, … steps old.
@@ -157,11 +170,44 @@ fn check_numbers(operation: &str, what: &str, found: DType) -> Result<()> {
 }
 
 /// Fails unless an array has the table's type: a conversion would be a hidden copy.
-pub(crate) fn check_type(operation: &str, dtype: DType, table: &str, found: DType) -> Result<()> {
+pub(crate) fn check_type(
+    operation: &str,
+    dtype: DType,
+    table: impl FnOnce() -> String,
+    found: DType,
+) -> Result<()> {
     if found == dtype {
         return Ok(());
     }
-    let expected = format!("{dtype}, the table's type, for {table}");
+    let expected = format!("{dtype}, the table's type, for {}", table());
     let advice = format!("convert it first, for example with x.astype(\"{dtype}\")");
     Err(Error::usage(operation, expected, found.name(), advice))
+}
+
+/// Fails unless an array is flat or has the wanted shape: a transposed one has as many elements, in another order. Axes of
+/// length 1 change no order and do not count. Whether a flat one is long enough, the table finds out.
+pub(crate) fn check_shape(
+    operation: &str,
+    wanted: &[usize],
+    table: impl FnOnce() -> String,
+    found: &[usize],
+) -> Result<()> {
+    let long = |axis: &&usize| **axis != 1;
+    let axes_found = found.iter().filter(long);
+    if axes_found.clone().count() < 2 || axes_found.eq(wanted.iter().filter(long)) {
+        return Ok(());
+    }
+    let elements = wanted.iter().fold(1, |elements: usize, axis| elements.saturating_mul(*axis));
+    let expected =
+        format!("an array of shape {}, or a flat one of {elements} elements, for {}", axes(wanted), table());
+    let advice = "look whether it is transposed, or belongs to other rows; x.reshape(-1) makes it flat";
+    Err(Error::usage(operation, expected, format!("one of shape {}", axes(found)), advice))
+}
+
+/// A shape as Python writes it.
+fn axes(shape: &[usize]) -> String {
+    match shape {
+        [one] => format!("({one},)"),
+        more => format!("({})", more.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }

@@ -65,11 +65,16 @@ impl KeyValueTable {
         KeyValueTable(Handle::new(table, life))
     }
 
-    /// New memory for the values of these keys: the shape of the keys, then the values of each.
-    fn room(&self, py: Python<'_>, keys: &Given) -> PyResult<Memory> {
+    /// The shape of the values of these keys: that of the keys, then the values of each.
+    fn shape(&self, keys: &Given) -> Vec<usize> {
         let mut shape = keys.shape();
         shape.push(self.0.table.dim());
-        Memory::on_heap(self.0.table.dtype(), shape).map_err(|error| raise(py, error))
+        shape
+    }
+
+    /// New memory for the values of these keys.
+    fn room(&self, py: Python<'_>, keys: &Given) -> PyResult<Memory> {
+        Memory::on_heap(self.0.table.dtype(), self.shape(keys)).map_err(|error| raise(py, error))
     }
 }
 
@@ -113,7 +118,7 @@ impl KeyValueTable {
             });
             return filled.map(Some);
         };
-        let mut view = self.0.target(out, "get")?;
+        let mut view = self.0.target(out, "get", &self.shape(&keys))?;
         self.0.run(py, "get", changed, move |table| keys.with(|keys| table.get(keys, view.bytes_mut())))?;
         Ok(None)
     }
@@ -131,7 +136,10 @@ impl KeyValueTable {
         let table = changed.as_ref().unwrap_or(&self.0.table);
         let keys = Given::of(keys, "get")?;
         let running = match out {
-            Some(out) => Running::Message(table.start_get(keys.to_owned(), self.0.target(out, "get")?)),
+            Some(out) => {
+                let target = self.0.target(out, "get", &self.shape(&keys))?;
+                Running::Message(table.start_get(keys.to_owned(), target))
+            }
             None => Running::Get(table.start_get(keys.to_owned(), self.room(py, &keys)?)),
         };
         Ok(Pending::new("get", running))
@@ -150,7 +158,7 @@ impl KeyValueTable {
         let py = keys.py();
         let changed = self.0.begin(py, "add", timeout)?;
         let keys = Given::of(keys, "add")?;
-        let view = self.0.input(delta, "add")?;
+        let view = self.0.input(delta, "add", &self.shape(&keys))?;
         let options = add_options(options, |option| self.0.table.check_option(option))?
             .map_err(|error| raise(py, error))?;
         self.0.run(py, "add", changed, move |table| {

@@ -34,7 +34,16 @@ pub(crate) struct OnDevice {
 impl Placed {
     /// An array that the call may write: it must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
-        let lent = Lent::of(x, operation, false, Reach::Anywhere)?;
+        Placed::writable(x, operation, false)
+    }
+
+    /// The same, with its shape.
+    pub(crate) fn to_fill(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
+        Placed::writable(x, operation, true)
+    }
+
+    fn writable(x: &Bound<'_, PyAny>, operation: &str, with_shape: bool) -> PyResult<Placed> {
+        let lent = Lent::of(x, operation, with_shape, Reach::Anywhere)?;
         lent.check_in_place().map_err(|error| raise(x.py(), error))?;
         Placed::of(x, lent)
     }

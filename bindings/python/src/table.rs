@@ -64,20 +64,26 @@ impl Table {
         Table(Handle::new(table, life))
     }
 
-    /// New memory for these rows: the shape of the ids, then that of a row.
-    /// It is on the device that holds the ids or the table, else in the processor's memory.
-    fn room(&self, py: Python<'_>, ids: &Ids) -> PyResult<Product> {
+    /// The shape of these rows: that of the ids, then that of a row.
+    fn shape(&self, ids: &Ids) -> Vec<usize> {
         let table = &self.0.table;
         let mut shape = ids.0.as_ref().map_or_else(|| vec![table.rows()], |ids| ids.shape().to_vec());
         if table.kind() != tables::TableKind::Array {
             shape.push(table.cols());
         }
+        shape
+    }
+
+    /// New memory for these rows.
+    /// It is on the device that holds the ids or the table, else in the processor's memory.
+    fn room(&self, py: Python<'_>, ids: &Ids) -> PyResult<Product> {
+        let table = &self.0.table;
         let place = match (&ids.0, table.device()) {
             (Some(ids), _) if ids.is_cuda() => ids.place(),
             (_, Some(device)) => Place::on(py, device)?,
             _ => Place::Host,
         };
-        Product::new(&place, table.dtype(), shape, "get").map_err(|error| raise(py, error))
+        Product::new(&place, table.dtype(), self.shape(ids), "get").map_err(|error| raise(py, error))
     }
 }
 
@@ -132,7 +138,7 @@ impl Table {
             });
             return filled?.into_python(py);
         };
-        let mut target = self.0.target_anywhere(out, "get")?;
+        let mut target = self.0.target_anywhere(out, "get", &self.shape(&ids))?;
         self.0.run(py, "get", changed, move |table| match &mut target {
             Placed::Host(view) => table.get(ids.rows("get")?, view.bytes_mut()),
             Placed::Cuda(array) => table.cuda().get(ids.on_device(), array.span),
@@ -153,16 +159,17 @@ impl Table {
         let table = changed.as_ref().unwrap_or(&self.0.table);
         let ids = Ids::of(rows, "get")?;
         let list = ids.to_vec("get").map_err(|error| raise(py, error))?;
-        let (running, made) = match out.map(|out| self.0.target_anywhere(out, "get")).transpose()? {
-            Some(Placed::Host(view)) => (Running::Message(table.start_get(list, view)), None),
-            Some(Placed::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
-            None => match self.room(py, &ids)? {
-                Product::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
-                Product::Cuda { array, memory } => {
-                    (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
-                }
-            },
-        };
+        let (running, made) =
+            match out.map(|out| self.0.target_anywhere(out, "get", &self.shape(&ids))).transpose()? {
+                Some(Placed::Host(view)) => (Running::Message(table.start_get(list, view)), None),
+                Some(Placed::Cuda(array)) => (Running::DeviceGet(table.cuda().start_get(list, array)), None),
+                None => match self.room(py, &ids)? {
+                    Product::Host(memory) => (Running::Get(table.start_get(list, memory)), None),
+                    Product::Cuda { array, memory } => {
+                        (Running::DeviceGet(table.cuda().start_get(list, memory)), Some(array))
+                    }
+                },
+            };
         Ok((Pending::new("get", running), made))
     }
 
@@ -179,7 +186,7 @@ impl Table {
         let py = delta.py();
         let changed = self.0.begin(py, "add", timeout)?;
         let ids = Ids::of(rows, "add")?;
-        let values = self.0.input_anywhere(delta, "add")?;
+        let values = self.0.input_anywhere(delta, "add", &self.shape(&ids))?;
         let options = add_options(options, |option| self.0.table.check_option(option))?
             .map_err(|error| raise(py, error))?;
         self.0.run(py, "add", changed, move |table| match (&values, wait) {
@@ -202,7 +209,7 @@ impl Table {
         let py = out.py();
         let changed = self.0.begin(py, "get_changed", timeout)?;
         let ids = Ids::of(rows, "get_changed")?;
-        let mut view = self.0.target(out, "get_changed")?;
+        let mut view = self.0.target(out, "get_changed", &self.shape(&ids))?;
         let rows = self.0.run(py, "get_changed", changed, move |table| {
             table.get_changed(buffer, ids.rows("get_changed")?, view.bytes_mut())
         })?;

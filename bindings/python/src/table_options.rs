@@ -20,8 +20,12 @@ pub(crate) struct Wishes<'py> {
     add: Bound<'py, PyDict>,
 }
 
-/// A kind of first values, two numbers and a seed.
-type First = (String, f64, f64, u64);
+/// One whole number, which must arrive as it is; or a kind of first values, two numbers and a seed.
+#[derive(FromPyObject)]
+enum First {
+    Whole(i64),
+    Rule(String, f64, f64, u64),
+}
 
 impl Wishes<'_> {
     /// The type of the elements.
@@ -63,9 +67,12 @@ impl Wishes<'_> {
     }
 }
 
-fn init((kind, first, second, seed): &First) -> Result<Init> {
-    let (first, second, seed) = (*first, *second, *seed);
-    match kind.as_str() {
+fn init(given: &First) -> Result<Init> {
+    let (kind, first, second, seed) = match given {
+        First::Whole(value) => return Ok(Init::Whole(*value)),
+        First::Rule(kind, first, second, seed) => (kind.as_str(), *first, *second, *seed),
+    };
+    match kind {
         "zero" => Ok(Init::Zero),
         "constant" => Ok(Init::Constant(first)),
         "uniform" => Ok(Init::Uniform { low: first, high: second, seed }),

@@ -10,7 +10,7 @@ use crate::array::View;
 use crate::call::{Outcome, seconds};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
-use crate::handle::check_type;
+use crate::handle::{check_shape, check_type};
 use crate::interrupt;
 use crate::key_value::KeyValueTable;
 use crate::nvidia;
@@ -67,6 +67,7 @@ impl Tables {
     fn make(
         &self,
         py: Python<'_>,
+        shape: &[usize],
         values: Option<&Bound<'_, PyAny>>,
         wishes: &Wishes<'_>,
         timeout: Option<f64>,
@@ -82,8 +83,10 @@ impl Tables {
         let values = values.filter(|_| tables.worker_id() == Some(0));
         let view = values.map(|values| View::input(values, "table")).transpose()?;
         if let Some(view) = &view {
-            let table = wishes.described();
-            check_type("table", dtype, &table, view.dtype).map_err(|error| raise(py, error))?;
+            let table = || wishes.described();
+            check_type("table", dtype, table, view.dtype)
+                .and_then(|()| check_shape("table", shape, table, &view.shape))
+                .map_err(|error| raise(py, error))?;
         }
         unmade.made();
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
@@ -124,7 +127,7 @@ impl Tables {
         wishes: Wishes<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
-        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+        self.make(py, &[size], values, &wishes, timeout, |tables, dtype, values, options| {
             tables::Table::array(tables, size, dtype, values, options)
         })
     }
@@ -138,7 +141,7 @@ impl Tables {
         wishes: Wishes<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
-        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+        self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
             tables::Table::matrix(tables, shape, dtype, values, options)
         })
     }
@@ -153,7 +156,7 @@ impl Tables {
         wishes: Wishes<'_>,
         timeout: Option<f64>,
     ) -> PyResult<Table> {
-        self.make(py, values, &wishes, timeout, |tables, dtype, values, options| {
+        self.make(py, &[shape.0, shape.1], values, &wishes, timeout, |tables, dtype, values, options| {
             tables::Table::sparse_matrix(tables, shape, dtype, values, pipelined, options)
         })
     }

@@ -41,7 +41,7 @@ impl World {
     /// A world whose rank is a thread of this process.
     fn of(world: unisono::World) -> World {
         World {
-            life: Arc::new(Life::new(world.rank())),
+            life: Arc::new(Life::new(world.rank(), world.size() == 1)),
             rank: world.rank(),
             size: world.size(),
             local_rank: world.local_rank(),

@@ -28,6 +28,47 @@ def test_integers_as_keys(dtype):
     assert list(table)[-1] == 2**62
 
 
+def test_keys_of_more_bits_are_refused():
+    table = uni.KeyValueTable(1)
+    calls = [
+        lambda: table.add(np.array([2**63 + 5], dtype="uint64"), [[1]]),
+        lambda: table.add([2**63 + 5], [[1]]),
+        lambda: table.get(2**64 - 1),
+        lambda: 2**63 + 5 in table,
+    ]
+    for call in calls:
+        with pytest.raises(uni.UsageError, match="keys from -9223372036854775808 to 9223372036854775807"):
+            call()
+    for call in (lambda: table.get(2**64), lambda: 2**70 in table):
+        with pytest.raises(uni.UsageError, match="more than 64 bits"):
+            call()
+    table.add(np.array([7, 2**63 - 1], dtype="uint64"), [[1], [1]])
+    assert list(table) == [7, 2**63 - 1] and np.uint8(7) in table
+
+
+def test_shapes():
+    table = uni.KeyValueTable(2)
+    calls = [
+        lambda: table.add([1, 2, 3], np.ones((2, 3), dtype="float32")),
+        lambda: table.get([1, 2, 3], np.ones((2, 3), dtype="float32")),
+        lambda: table.get_async([1, 2, 3], np.ones((2, 3), dtype="float32")).wait(),
+    ]
+    for call in calls:
+        with pytest.raises(uni.UsageError, match=r"shape \(3, 2\), .* received one of shape \(2, 3\)"):
+            call()
+    assert len(table) == 0
+    table.add([1, 2, 3], np.ones(6, dtype="float32"))
+    table.add(1, np.ones((1, 2), dtype="float32"))
+    assert table.get([1, 2]).tolist() == [[2, 2], [1, 1]]
+
+
+def test_keys_that_are_no_bytes_are_refused():
+    table = uni.KeyValueTable(1, keys="bytes")
+    for wrong, kind in ((5, "int"), ([5], "int"), (None, "NoneType"), ("text", "str")):
+        with pytest.raises(uni.UsageError, match=f"keys that are bytes, received {kind}"):
+            table.get(wrong)
+
+
 def test_bytes_as_keys():
     table = uni.KeyValueTable(1, "int64", keys="bytes")
     words = b"to be or not to be".split()

@@ -95,6 +95,21 @@ def test_a_table_that_one_rank_refuses_is_an_error_for_all(run_ranks):
     assert json.loads(notes[0])["type"] in ("UsageError", "PeerLost"), notes[0]
 
 
+def test_what_one_rank_cannot_save_is_the_same_error_on_all(run_ranks):
+    notes = run_ranks(3, "table_trouble.py", "unsaved").check().notes
+    for rank in range(3):
+        seen = json.loads(notes[rank])
+        assert seen["type"] == "IoError" and "table_trouble.py" in seen["message"], seen
+        assert rank == 0 or "on rank 0" in seen["message"], seen
+
+
+def test_nobody_is_sent_back_into_a_job_that_it_has_left(run_ranks):
+    notes = run_ranks(2, "table_trouble.py", "shutdown").check().notes
+    for rank in range(2):
+        message = json.loads(notes[rank])["message"]
+        assert "only when all work is done" in message and "init()" not in message, message
+
+
 def test_forked_children_leave_tables_alone(run_ranks):
     run_ranks(2, "table_trouble.py", "fork").check()
 

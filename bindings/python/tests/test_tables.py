@@ -131,6 +131,18 @@ def test_inputs_need_not_be_contiguous():
     table.add(delta[:2], rows=np.arange(6)[:4:2])
 
 
+def test_flat_arrays_and_axes_of_length_one_fit():
+    table = uni.MatrixTable(3, 2)
+    table.add(np.arange(6, dtype="float32"))
+    table.add(np.ones((1, 2), dtype="float32"), rows=0)
+    table.add(np.ones((2, 1, 2), dtype="float32"), rows=[1, 2])
+    assert table.get().tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert table.get([0, 1], np.zeros((1, 4), dtype="float32")).tolist() == [[1, 2, 3, 4]]
+    single = uni.ArrayTable(1)
+    single.add(3)
+    assert single.get().tolist() == [3]
+
+
 def test_options_reach_the_updater():
     table = uni.ArrayTable(2, updater="rmsprop", learning_rate=0.5, rho=0.0, epsilon=1e-8)
     table.add([1, 4])
@@ -195,10 +207,21 @@ def test_sparse_tables_bring_what_changed():
     np.testing.assert_array_equal(table.get(1), [3, 3])
     with pytest.raises(uni.UsageError, match="a buffer below 2"):
         table.get_changed(first, buffer=2)
+    with pytest.raises(uni.UsageError, match=r"a buffer from 0 to .*received -1"):
+        table.get_changed(first, buffer=-1)
+    with pytest.raises(uni.UsageError, match=r"shape \(5, 2\).*\(2, 5\)"):
+        table.get_changed(first.reshape(2, 5))
 
 
 WRONG = [
     (lambda: uni.ArrayTable(0), "at least one element"),
+    (lambda: uni.ArrayTable(-1), "a size from 0 to .*received -1; look"),
+    (lambda: uni.MatrixTable(2**64, 1), "rows from 0"),
+    (lambda: uni.SparseMatrixTable(3, -2), "columns from 0 to .*received -2"),
+    (lambda: uni.KeyValueTable(-1), "values for each key from 0"),
+    (lambda: uni.ArrayTable(3, updater=None), "expected text as updater, received None"),
+    (lambda: uni.ArrayTable(3, name=5), "expected text as name, received 5"),
+    (lambda: uni.ArrayTable(3, compression=None), "expected text as compression"),
     (lambda: uni.ArrayTable(3, "int8"), "float32, float64"),
     (lambda: uni.ArrayTable(3, "complex64"), "float32, float64"),
     (lambda: uni.ArrayTable(3, updater="adagard"), "did you mean `adagrad`"),
@@ -225,12 +248,25 @@ WRONG = [
     (lambda: uni.ArrayTable(3, compression="zip"), "topk"),
     (lambda: uni.ArrayTable(3, init=np.zeros(4, dtype="float32")), "bytes of initial values"),
     (lambda: uni.ArrayTable(3, init=np.zeros(3)), "float32, the table's type.*float64"),
+    (
+        lambda: uni.MatrixTable(2, 3, init=np.zeros((3, 2), dtype="float32"), name="w"),
+        r'shape \(2, 3\), or a flat one of 6 elements, for table "w", received one of shape \(3, 2\)',
+    ),
+    (lambda: uni.ArrayTable(6, init=np.zeros((3, 2), dtype="float32")), r"shape \(6,\).*shape \(3, 2\)"),
+    (lambda: uni.ArrayTable(3, init=np.ma.masked_array(np.zeros(3, "float32"))), "without a mask"),
     (lambda: uni.ArrayTable(3, "int32", init=0.5), "a whole number"),
     (lambda: uni.ArrayTable(3, "int32", init=[0.5, 1, 2]), "numbers of type int32"),
+    (lambda: uni.ArrayTable(3, "int32", init=2**31), "from -2147483648 to 2147483647.*2147483648; choose"),
+    (lambda: uni.ArrayTable(3, "int32", init=1e12), "from -2147483648 to 2147483647.*1000000000000"),
+    (lambda: uni.ArrayTable(3, "int64", init=-(2**63) - 1), "-9223372036854775809"),
+    (lambda: uni.ArrayTable(3, "int64", init=10**400), "as int64 holds them"),
+    (lambda: uni.ArrayTable(3, init=10**400), "that float32 holds"),
+    (lambda: uni.ArrayTable(1, "int32", init=[2**40]), "received 1099511627776; make them smaller"),
     (lambda: uni.ArrayTable(3, init="zeros"), "numbers of type float32"),
     (lambda: uni.ArrayTable(3, init=uni.uniform(1, 0)), "low up to high"),
     (lambda: uni.ArrayTable(3, init=uni.normal(0, -1)), "0 or more"),
     (lambda: uni.ArrayTable(3, init=uni.normal(0, 1, seed=-1)), "seed"),
+    (lambda: uni.ArrayTable(3, init=uni.normal(0, 1, seed=1.5)), "a whole seed"),
     (lambda: uni.ArrayTable(3, init=uni.uniform(0, float("inf"))), "finite"),
     (lambda: uni.SparseMatrixTable(3, 2, consistency="average"), "average"),
     (lambda: uni.ArrayTable(3, timeout=0), "above 0"),
@@ -251,10 +287,18 @@ WRONG_CALLS = [
     (lambda table: table.get([0.5]), "integers, received float64"),
     (lambda table: table.get([True]), "integers, received bool"),
     (lambda table: table.get("first"), "integers"),
+    (lambda table: table.get([[0], [1, 2]]), "a ragged list"),
     (lambda table: table.add(np.ones((3, 2))), "float32, the table's type.*float64"),
     (lambda table: table.add(np.ones((3, 3), "float32")), "6 elements"),
     (lambda table: table.add(np.ones((3, 2), "float32"), rows=[1, 2]), "4 elements"),
     (lambda table: table.add([1, 2]), "6 elements"),
+    (lambda table: table.add(np.ones((2, 3), "float32")), r"shape \(3, 2\).*\(2, 3\); .*transposed"),
+    (lambda table: table.add([[1, 1, 1], [1, 1, 1]]), r"shape \(3, 2\).*\(2, 3\)"),
+    (lambda table: table.add(np.ones((2, 3), "float32"), rows=[[1], [2], [2]]), r"shape \(3, 1, 2\)"),
+    (lambda table: table.get(out=np.zeros((2, 3), "float32")), r"shape \(3, 2\).*\(2, 3\)"),
+    (lambda table: table.get_async(out=np.zeros((2, 3), "float32")).wait(), r"shape \(3, 2\)"),
+    (lambda table: table.add(np.ma.masked_array(np.ones((3, 2), "float32"))), "without a mask"),
+    (lambda table: table.get(np.ma.masked_array([1, 2])), "without a mask"),
     (lambda table: table.add([[1], [2, 3]]), "ragged"),
     (lambda table: table.add("text"), "numbers of type float32"),
     (lambda table: table.add(None), "numbers of type float32"),
@@ -314,6 +358,20 @@ def test_integers_are_not_made_from_fractions():
         table.add([0.5, 1])
     table.add([2**53 + 1, -1])
     assert table.get().tolist() == [2**53 + 1, -1]
+
+
+def test_whole_numbers_arrive_as_they_are_or_not_at_all():
+    for exact in (2**53 + 1, -(2**63), np.int64(2**63 - 1)):
+        assert uni.ArrayTable(2, "int64", init=exact).get().tolist() == [exact, exact]
+    assert uni.ArrayTable(1, "int32", init=2.0).get().tolist() == [2]
+    table = uni.ArrayTable(2, "int32")
+    for wrong in ([2**40, 1], [-(2**31) - 1, 0], np.array([2**33, 1]).tolist()):
+        with pytest.raises(uni.UsageError, match="from -2147483648 to 2147483647, as int32 holds them"):
+            table.add(wrong)
+    with pytest.raises(uni.UsageError, match="received 9223372036854775808"):
+        uni.ArrayTable(1, "int64").add([2**63])
+    table.add([-(2**31), 2**31 - 1])
+    assert table.get().tolist() == [-(2**31), 2**31 - 1]
 
 
 def test_after_shutdown():

@@ -24,6 +24,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use reply::{Reply, name_the_rank};
 pub(crate) use request::{Request, RowList, Verb};
 
 use crate::error::Result;

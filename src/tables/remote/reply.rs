@@ -47,7 +47,7 @@ impl Reply {
 }
 
 /// The error as the server's rank met it, for the caller of another rank: it says where it happened.
-pub(super) fn name_the_rank(mut error: Error, server: usize) -> Error {
+pub(crate) fn name_the_rank(mut error: Error, server: usize) -> Error {
     match &mut error {
         Error::Usage { operation, .. }
         | Error::Io { operation, .. }

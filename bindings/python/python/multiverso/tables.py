@@ -57,7 +57,7 @@ class ArrayTableHandler(TableHandler):
         self._session = session()
         self._table = uni.ArrayTable(
             int(size),
-            init=None if init_value is None else convert_data(init_value),
+            init=None if init_value is None else convert_data(init_value).reshape(-1),
             updater=self._session.updater,
             consistency=self._session.consistency,
         )
@@ -75,7 +75,7 @@ class ArrayTableHandler(TableHandler):
             data: As many numbers as the table holds, in any shape.
             sync: Whether to wait until they are added; otherwise it happens in the background.
         """
-        _open(self._session, self._table).add(convert_data(data), wait=sync)
+        _open(self._session, self._table).add(convert_data(data).reshape(-1), wait=sync)
 
 
 class MatrixTableHandler(TableHandler):
@@ -103,7 +103,7 @@ class MatrixTableHandler(TableHandler):
         self._table = uni.MatrixTable(
             int(num_row),
             int(num_col),
-            init=None if init_value is None else convert_data(init_value),
+            init=None if init_value is None else convert_data(init_value).reshape(-1),
             updater=self._session.updater,
             consistency=self._session.consistency,
         )
@@ -134,7 +134,7 @@ class MatrixTableHandler(TableHandler):
         """
         if data is None:
             raise uni.UsageError("add: expected data, received None; pass one row of numbers for each row")
-        _open(self._session, self._table).add(convert_data(data), row_ids, wait=sync)
+        _open(self._session, self._table).add(convert_data(data).reshape(-1), row_ids, wait=sync)
 
 
 def _open(made_in: Session, table: Any) -> Any:

@@ -179,6 +179,11 @@ def world() -> World:
     Raises:
         UsageError: `init` was not called, or `shutdown` was.
     """
+    if _default is None and _left_a_job:
+        raise UsageError(
+            "unisono: there is no world: shutdown() was called, and a rank joins its job once; "
+            "call unisono.shutdown() only when all work is done"
+        )
     if _default is None:
         raise UsageError(
             "unisono: there is no world: init() was not called, or shutdown() was; call unisono.init() first"

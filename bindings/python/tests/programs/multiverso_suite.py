@@ -58,6 +58,19 @@ def test_first_values():
     mv.barrier()
 
 
+def test_any_shape():
+    """Only the number of elements counts."""
+    array = mv.ArrayTableHandler(6, init_value=np.zeros((2, 3)))
+    matrix = mv.MatrixTableHandler(2, 3, init_value=np.zeros((3, 2)))
+    for table in (array, matrix):
+        table.add(np.arange(6.0).reshape(3, 2), sync=True)
+    matrix.add(np.ones((3, 1, 2)), row_ids=[0, 1], sync=True)
+    mv.barrier()
+    np.testing.assert_array_equal(array.get(), np.arange(6) * mv.workers_num())
+    np.testing.assert_array_equal(matrix.get(), (np.arange(6).reshape(2, 3) + 1) * mv.workers_num())
+    mv.barrier()
+
+
 def test_sync():
     """The i-th get of all workers returns the same."""
     table = mv.ArrayTableHandler(100)
@@ -75,6 +88,7 @@ for _ in range(2):
     test_small_array()
     test_matrix()
     test_first_values()
+    test_any_shape()
     rank = mv.worker_id()
     mv.shutdown()
 mv.init(sync=True)

@@ -97,6 +97,15 @@ elif trouble == "refused":
     else:
         observe(lambda: uni.ArrayTable(3, updater="adagrad"))
 
+elif trouble == "unsaved":
+    table = uni.ArrayTable(2)
+    observe(lambda: uni.save(f"{__file__}/checkpoint"))
+
+elif trouble == "shutdown":
+    table = uni.ArrayTable(2)
+    uni.shutdown()
+    observe(table.get if world.rank else lambda: uni.ArrayTable(2))
+
 elif trouble == "fork":
     table = uni.ArrayTable(2)
     for _ in range(2):

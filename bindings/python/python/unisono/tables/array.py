@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono.errors import UsageError
+from unisono.tables.convert import count
 from unisono.tables.shared import make
 from unisono.tables.table import Table
 
@@ -59,7 +60,7 @@ class ArrayTable(Table):
         """
         native = make(
             "array",
-            (size,),
+            (count(size, "table", "a size"),),
             dtype=dtype,
             init=init,
             updater=updater,

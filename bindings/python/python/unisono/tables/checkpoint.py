@@ -13,8 +13,9 @@ def save(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     An older checkpoint in the same place stays whole until the new one is complete.
 
     Args:
-        path: A folder, or a URL: ``file://…``, ``memory://…``; also ``s3://…``, ``gs://…`` and ``az://…``
-            where the package was built with the feature `cloud`.
+        path: A folder, or a URL, the same on every rank: ``file://…``; also ``s3://…``, ``gs://…`` and
+            ``az://…`` where the package was built with the feature `cloud`. A rank alone may say
+            ``memory://…``, which is in its own process: other ranks could not load from there.
         timeout: Seconds until the call gives up.
 
     Example:
@@ -38,7 +39,7 @@ def load(path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
     nothing.
 
     Args:
-        path: Where it was saved.
+        path: Where it was saved, the same on every rank.
         timeout: Seconds until the call gives up.
     """
     world()._tables().load(os.fspath(path), timeout)

@@ -36,6 +36,7 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
         UsageError: The numbers do not fit the type, such as fractions into an integer table.
     """
     if is_array(x):
+        _refuse_masked(x, operation)
         return x
     target = np.dtype(bfloat16() if dtype == "bfloat16" else dtype)
     try:
@@ -50,7 +51,25 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
             f"{array.dtype}; "
             "convert them first"
         )
+    if target.kind == "i":
+        _check_range(
+            array, target, operation, f"numbers for {table}", "make them smaller, or choose another type"
+        )
     return array.astype(target)
+
+
+def _check_range(array: Any, target: np.dtype[Any], operation: str, what: str, advice: str) -> None:
+    """Refuses whole numbers that a conversion would change."""
+    if array.size == 0 or np.can_cast(array.dtype, target):
+        return
+    bounds = np.iinfo(target)
+    least, most = int(array.min()), int(array.max())
+    if least < bounds.min or most > bounds.max:
+        wrong = least if least < bounds.min else most
+        raise UsageError(
+            f"{operation}: expected {what} from {bounds.min} to {bounds.max}, as {target} holds them, "
+            f"received {wrong}; {advice}"
+        )
 
 
 def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
@@ -67,21 +86,40 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     Raises:
         UsageError: They are no integers.
     """
+    _refuse_masked(rows, operation)
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
         return rows
     if on_device(rows):
         return _as_int64(rows)
     if is_array(rows) and not isinstance(rows, np.ndarray):
         rows = np.from_dlpack(rows)
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as error:
+        raise UsageError(
+            f"{operation}: expected {what} in a list or an array, received a ragged list; "
+            "make its lists equally long"
+        ) from error
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
+        more = "something else, or integers of more than 64 bits"
+        received = more if array.dtype == object else array.dtype
         raise UsageError(
-            f"{operation}: expected {what} that are integers, received {array.dtype}; "
+            f"{operation}: expected {what} that are integers, received {received}; "
             "pass an integer, a list of them or an int64 array"
         )
+    _check_range(array, np.dtype(np.int64), operation, what, "number them otherwise")
     return array.astype(np.int64, copy=False)
+
+
+def _refuse_masked(x: Any, operation: str) -> None:
+    """Refuses NumPy's masked arrays: what is under their mask would count like the rest."""
+    if type(x) is not np.ndarray and isinstance(x, np.ndarray) and hasattr(x, "mask"):
+        raise UsageError(
+            f"{operation}: expected an array without a mask, received a masked one; "
+            "say what counts in its place: x.filled(0)"
+        )
 
 
 def _as_int64(rows: Any) -> Any:
@@ -91,7 +129,7 @@ def _as_int64(rows: Any) -> Any:
     return rows.long() if hasattr(rows, "long") else rows.astype("int64")
 
 
-def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, float, float, int]]:
+def first_values(init: Any, dtype: str, table: str) -> tuple[Any, int | tuple[str, float, float, int]]:
     """Splits what a user says of a table's first values.
 
     Args:
@@ -100,7 +138,8 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, flo
         table: The table, for the error.
 
     Returns:
-        The array or None, and the rule by which servers fill their parts without one.
+        The array or None, and the rule by which servers fill their parts without one: for a table of whole
+        numbers the number itself, which a float would round.
     """
     nothing = ("zero", 0.0, 0.0, 0)
     if init is None:
@@ -110,12 +149,53 @@ def first_values(init: Any, dtype: str, table: str) -> tuple[Any, tuple[str, flo
     if isinstance(init, Normal):
         return None, ("normal", init.mean, init.deviation, init.seed)
     if isinstance(init, numbers.Real) and not isinstance(init, bool):
-        if not dtype.startswith(("float", "bfloat")) and not float(init).is_integer():
+        if dtype.startswith("int"):
+            return None, _whole(init, dtype, table)
+        try:
+            return None, ("constant", float(init), 0.0, 0)
+        except OverflowError as error:
             raise UsageError(
-                f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
-            )
-        return None, ("constant", float(init), 0.0, 0)
+                f"table: expected a number that {dtype} holds for {table}, received a larger one; "
+                "look at how it was computed"
+            ) from error
     return values(to_host(init) if on_device(init) else init, dtype, "table", table), nothing
+
+
+def _whole(init: Any, dtype: str, table: str) -> int:
+    """A first value for a table of whole numbers."""
+    if not isinstance(init, numbers.Integral) and not float(init).is_integer():
+        raise UsageError(
+            f"table: expected a whole number for {table} of {dtype}, received {init}; choose a float type"
+        )
+    bounds, whole = np.iinfo(dtype), int(init)
+    if not bounds.min <= whole <= bounds.max:
+        raise UsageError(
+            f"table: expected a first value from {bounds.min} to {bounds.max}, as {dtype} holds them, for "
+            f"{table}, received {whole}; choose another type"
+        )
+    return whole
+
+
+def count(number: Any, operation: str, what: str) -> Any:
+    """A size or a number of something for the native module, which counts in 64 bits from 0.
+
+    Args:
+        number: What the caller passed.
+        operation: The call, for the error.
+        what: What it is, for the error.
+
+    Returns:
+        The same.
+
+    Raises:
+        UsageError: It is negative, or has more bits.
+    """
+    if isinstance(number, numbers.Integral) and not 0 <= int(number) < 2**63:
+        raise UsageError(
+            f"{operation}: expected {what} from 0 to {2**63 - 1}, received {number}; "
+            "look at how it was computed"
+        )
+    return number
 
 
 def consistency(wanted: Any) -> str:

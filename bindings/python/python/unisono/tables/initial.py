@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 
 from unisono.errors import UsageError
@@ -82,10 +83,12 @@ def normal(mean: float, deviation: float, seed: int = 0) -> Normal:
     return Normal(mean, deviation, seed)
 
 
-def _check(name: str, seed: int, *numbers: float) -> None:
-    if not all(math.isfinite(number) for number in numbers):
+def _check(name: str, seed: int, *bounds: float) -> None:
+    if not all(math.isfinite(number) for number in bounds):
         raise UsageError(
-            f"{name}: expected finite numbers, received {numbers}; look at how they were computed"
+            f"{name}: expected finite numbers, received {bounds}; look at how they were computed"
         )
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"{name}: expected a seed from 0 to 2**64 - 1, received {seed}; choose another")
+    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < 2**64:
+        raise UsageError(
+            f"{name}: expected a whole seed from 0 to 2**64 - 1, received {seed}; choose another"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
             )
         native = make(
             "key_value",
-            (dim, keys),
+            (convert.count(dim, "table", "values for each key"), keys),
             dtype=dtype,
             init=init,
             updater=updater,
@@ -128,7 +128,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
         Args:
             keys: As for `get`; a key that stands there twice is changed twice.
-            delta: One row of values for each key; free to be used again when the call returns.
+            delta: One row of values for each key, or all of them flat; free to be used again when the call
+                returns.
             wait: Whether to return only when the change is made; see `Table.add`.
             timeout: Seconds until the call gives up.
             options: Options for the updater; by default those of the table.
@@ -139,8 +140,8 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, bytes if self.keys_type == "bytes" else (int, np.integer)):
             return False
-        keys = [key] if self.keys_type == "bytes" else np.array([key], dtype=np.int64)
-        return self._native.contains(keys, None)[0]
+        keys = [key if isinstance(key, bytes) else int(key)]
+        return self._native.contains(self._keys(keys, "contains"), None)[0]
 
     def __len__(self) -> int:
         return len(self._native)
@@ -177,11 +178,12 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         """Keys as the native table takes them: a list of bytes, or an int64 array."""
         if self.keys_type != "bytes":
             return convert.row_ids(keys, operation, "keys")
-        many = [keys] if isinstance(keys, bytes) else list(keys) if not isinstance(keys, str) else [keys]
-        wrong = next((key for key in many if not isinstance(key, bytes)), None)
+        one = isinstance(keys, (bytes, str)) or not isinstance(keys, Iterable)
+        many = [keys] if one else list(keys)
+        wrong = next((type(key).__name__ for key in many if not isinstance(key, bytes)), None)
         if wrong is not None:
             raise UsageError(
-                f"{operation}: expected keys that are bytes, received {type(wrong).__name__}; "
+                f"{operation}: expected keys that are bytes, received {wrong}; "
                 "text becomes bytes with text.encode()"
             )
         return many

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from unisono.arrays import Array
+from unisono.tables.convert import count
 from unisono.tables.shared import make
 from unisono.tables.table import Table
 
@@ -60,7 +61,7 @@ class MatrixTable(Table):
         """
         native = make(
             "matrix",
-            ((rows, cols),),
+            (_shape(rows, cols),),
             dtype=dtype,
             init=init,
             updater=updater,
@@ -130,7 +131,7 @@ class SparseMatrixTable(Table):
         """
         native = make(
             "sparse_matrix",
-            ((rows, cols), pipelined),
+            (_shape(rows, cols), pipelined),
             dtype=dtype,
             init=init,
             updater=updater,
@@ -161,5 +162,10 @@ class SparseMatrixTable(Table):
         Returns:
             The ids of the rows that were filled, in ascending order.
         """
-        changed = self._native.get_changed(out, self._rows(rows, "get_changed"), buffer, timeout)
+        wanted = count(buffer, "get_changed", "a buffer")
+        changed = self._native.get_changed(out, self._rows(rows, "get_changed"), wanted, timeout)
         return np.asarray(changed)
+
+
+def _shape(rows: int, cols: int) -> tuple[int, int]:
+    return count(rows, "table", "rows"), count(cols, "table", "columns")

@@ -160,6 +160,12 @@ def make(
     Returns:
         The native table.
     """
+    texts = {"updater": updater, "name": "" if name is None else name, "compression": compression}
+    for option, text in texts.items():
+        if not isinstance(text, str):
+            raise UsageError(
+                f"table: expected text as {option}, received {text!r}; write its name, or leave it out"
+            )
     element = name_of(dtype)
     table = f'table "{name}"' if name else "a table without a name"
     values, rule = convert.first_values(init, element, table)

@@ -49,8 +49,9 @@ class Table(SharedTable[_native.Table]):
         Args:
             rows: Row ids: an integer for one row, a list or an integer array for several, with repeats if you
                 like; None for all rows. int64 arrays are used where they are.
-            out: An array of the table's type to fill, contiguous and writable; by default a new NumPy array,
-                or one on the device that has the table or the row ids.
+            out: An array of the table's type to fill, contiguous and writable, flat or of the shape of what
+                is returned; by default a new NumPy array, or one on the device that has the table or the row
+                ids.
             timeout: Seconds until the call gives up.
 
         Returns:
@@ -96,8 +97,8 @@ class Table(SharedTable[_native.Table]):
         """Changes the table by `delta`, as its updater says.
 
         Args:
-            delta: One row of values for each row id; only read, and free to be used again when the call
-                returns.
+            delta: One row of values for each row id, flat or of the shape of `rows` followed by that of a
+                row; only read, and free to be used again when the call returns.
             rows: As for `get`; a row that stands there twice is changed twice.
             wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little
                 later: this worker's next `get` sees it in any case, the others' after a `barrier`.
