@@ -43,13 +43,10 @@ impl Store for List {
 impl List {
     /// The table of a request; none where all ranks have dropped it, and the request only tells something.
     fn asked(&self, request: &Request) -> Result<Option<Open>> {
-        let tells = match request.verb {
-            Verb::Add | Verb::KeyAdd | custom::ADD => true,
-            Verb::Tick | Verb::Finish | Verb::EnterCall | Verb::LeaveCall => true,
-            _ => false,
-        };
+        let adds = matches!(request.verb, Verb::Add | Verb::KeyAdd | custom::ADD);
+        let steps = matches!(request.verb, Verb::Tick | Verb::Finish | Verb::EnterCall | Verb::LeaveCall);
         match self.find(request.table) {
-            Err(_) if tells => Ok(None),
+            Err(_) if adds || steps => Ok(None),
             found => found.map(Some),
         }
     }
