@@ -352,7 +352,7 @@ def late():
     uni.shutdown()
     for manager in managers:
         fails(manager.sync, f"rank {world.rank}", "before shutdown()")
-    fails(lambda: average_gradients(model), "init()")
+    fails(lambda: average_gradients(model), "shutdown()")
     for name, value in model.state_dict().items():
         assert torch.equal(value, held[name]), name
 
