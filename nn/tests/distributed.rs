@@ -104,7 +104,7 @@ model:
   type: network
   cost: softmax_cross_entropy
   layers:
-    - {type: convolution, maps: 20, kernel: 5, padding: 2, activation: rectified}
+    - {type: convolution, maps: 22, kernel: 5, padding: 2, activation: rectified}
     - {type: convolution, maps: 3, kernel: [4, 3], padding: [1, 2], stride: [1, 2], activation: rectified}
     - {type: convolution, maps: 18, kernel: 1, bias: false, activation: rectified}
     - {type: convolution, maps: 5, kernel: 3, padding: 1, stride: 2}

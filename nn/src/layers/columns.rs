@@ -1,13 +1,23 @@
 //! What every window of an image sees, laid out for a matrix product, and back.
 
+use std::ops::Range;
+
+use super::aligned::Aligned;
 use crate::exact::Exact;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
-/// How many bytes the columns of a band may take: about half of a processor's second cache.
-const CACHE: usize = 1 << 19;
+/// How many bytes the columns of a band may take: about a processor's second cache.
+const CACHE: usize = 1 << 20;
+/// From so many terms on, a product that adds to the one before it costs less than to copy what it sees.
+const TERMS: usize = 64;
 
-/// The columns of one image: a row for each (map, kernel row, kernel column), a column for each output place.
+/// The columns of one image: a row for each number that a window sees, a column for each output place.
+///
+/// Rows are those of (map, kernel row, kernel column), one after the other. Or they lie in strips: where windows go down one row
+/// at a time, all rows of a kernel see the same of a map, each one row further down. What a column of the kernel sees is then
+/// laid out once for all its rows. For a kernel of five rows about a fifth of the memory is written; but each row of the
+/// kernel has a matrix of its own, a piece of the columns, in the place of one for all.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Columns {
     pub(crate) input: Shape,
@@ -15,18 +25,38 @@ pub(crate) struct Columns {
     pub(crate) outputs: [usize; 2],
     /// The first row of outputs: more than zero in a band of an image.
     first: usize,
+    /// Whether they lie in strips.
+    strips: bool,
+}
+
+/// A part of the columns with rows at one distance from each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    /// Where it begins.
+    pub(crate) start: usize,
+    /// How many numbers of a window it has.
+    pub(crate) height: usize,
 }
 
 impl Columns {
     pub(crate) fn new(input: Shape, window: Window) -> Columns {
         let outputs = window.outputs(input).expect("the window fits the input");
-        Columns { input, window, outputs, first: 0 }
+        Columns { input, window, outputs, first: 0, strips: false }
     }
 
     /// With so many outputs, some of which may see nothing of the input: those of a window whose first place begins
     /// `padding` before the input.
     pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Columns {
-        Columns { input, window, outputs, first: 0 }
+        Columns { input, window, outputs, first: 0, strips: false }
+    }
+
+    /// The same for sums over all that a window sees, in strips where that is cheaper. Which it is depends on the layer alone,
+    /// not on the part of an image: it decides about the order of sums.
+    pub(crate) fn for_sums(self) -> Columns {
+        let [kernel_rows, kernel_columns] = self.window.kernel;
+        let strips =
+            self.window.stride[0] == 1 && kernel_rows > 1 && self.input.maps * kernel_columns >= TERMS;
+        Columns { strips, ..self }
     }
 
     /// The image in bands of output rows, so few that their columns stay in the processor's cache.
@@ -62,12 +92,40 @@ impl Columns {
 
     /// How far rows are apart.
     pub(crate) fn stride(&self) -> usize {
-        apart(self.width())
+        apart(if self.strips { self.strip() } else { self.width() })
     }
 
     /// How many numbers the columns of an image take.
     pub(crate) fn length(&self) -> usize {
-        self.height() * self.stride()
+        self.piece_height() * self.stride()
+    }
+
+    /// How many numbers a column of the kernel sees of a map.
+    fn strip(&self) -> usize {
+        ((self.outputs[0] - 1) * self.window.stride[0] + self.window.kernel[0]) * self.outputs[1]
+    }
+
+    fn piece_height(&self) -> usize {
+        if self.strips { self.input.maps * self.window.kernel[1] } else { self.height() }
+    }
+
+    /// The matrices that the columns are made of: one for each row of the kernel, or one in all.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
+        let (width, height) = (self.outputs[1], self.piece_height());
+        (0..self.height() / height).map(move |index| Piece { start: index * width, height })
+    }
+
+    /// The numbers of a filter in the order of the pieces, in runs of neighbours.
+    pub(crate) fn filter_runs(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let [kernel_rows, kernel_columns] = self.window.kernel;
+        // In strips, a piece has a row of the kernel for each map.
+        let (pieces, maps, run) = match self.strips {
+            true => (kernel_rows, self.input.maps, kernel_columns),
+            false => (1, 1, self.height()),
+        };
+        let firsts =
+            (0..pieces).flat_map(move |piece| (0..maps).map(move |map| (map * pieces + piece) * run));
+        firsts.map(move |first| first..first + run)
     }
 
     /// Calls `each` for every run of places that sees the image along a row: where the run begins in the columns and
@@ -99,64 +157,78 @@ impl Columns {
         }
     }
 
-    /// Whether [`Columns::gather`] leaves some of its columns alone.
-    pub(crate) fn has_gaps(&self) -> bool {
-        let (last, above) = (self.first + self.outputs[0] - 1, self.window.padding[0]);
-        let seen = last * self.window.stride[0] + self.window.kernel[0];
-        let rows = self.first * self.window.stride[0] < above || seen > self.input.rows + above;
-        let planes = self.window.stride == [1, 1] && self.outputs[1] == self.input.columns;
-        rows || (self.window.padding[1] > 0 && !planes)
-    }
-
-    /// Fills `columns` from an image. What windows see of the padding is left alone: zero it once, for all images
-    /// that the same band is taken of.
+    /// Fills `columns` from an image. All of it is written but what lies between rows, with zeros for the padding.
     pub(crate) fn gather<T: Number>(&self, image: &[T], columns: &mut [T]) {
-        let step = self.window.stride[1];
-        if self.window.stride == [1, 1] && self.outputs[1] == self.input.columns {
-            self.gather_planes(image, columns);
-        } else if step == 1 {
-            self.runs(|to, from, length| copy(&image[from..][..length], &mut columns[to..][..length]));
-        } else {
-            self.runs(|to, from, length| {
-                let seen = image[from..].iter().step_by(step);
-                columns[to..][..length].iter_mut().zip(seen).for_each(|(column, seen)| *column = *seen);
-            });
-        }
-    }
-
-    /// Where rows of outputs are as long as those of the image, what one number of a kernel sees of a map is the map
-    /// itself, shifted: it is copied as one piece, and then the places that saw beyond the border are zeros again.
-    fn gather_planes<T: Number>(&self, image: &[T], columns: &mut [T]) {
-        let [kernel_rows, kernel_columns] = self.window.kernel;
-        let ([above, left], [rows, width]) = (self.window.padding, self.outputs);
         let maps = image.chunks_exact(self.input.area());
-        let mut planes = columns.chunks_mut(self.stride());
+        let [kernel_rows, kernel_columns] = self.window.kernel;
+        if self.strips {
+            let mut strips = columns.chunks_mut(self.stride());
+            for map in maps {
+                for (column, strip) in strips.by_ref().take(kernel_columns).enumerate() {
+                    self.lay_out(map, column, &mut strip[..self.strip()]);
+                }
+            }
+            return;
+        }
+        // A map's strips are made before the first is read: what was just written is slow to read back.
+        let (length, width, step) = (self.strip(), self.outputs[1], self.window.stride[0]);
+        let mut strips = Aligned::zeros(kernel_columns * length);
+        let mut rows = columns.chunks_mut(self.stride());
         for map in maps {
+            for (column, strip) in strips.chunks_exact_mut(length).enumerate() {
+                self.lay_out(map, column, strip);
+            }
             for kernel_row in 0..kernel_rows {
-                // The output rows that see the image.
-                let first = above.saturating_sub(self.first + kernel_row).min(rows);
-                let end = (self.input.rows + above).saturating_sub(self.first + kernel_row).min(rows);
-                for kernel_column in 0..kernel_columns {
-                    let plane = planes.next().expect("a row of columns for each number of the kernel");
-                    // Output columns before and after those that see the image.
-                    let before = left.saturating_sub(kernel_column);
-                    let after = kernel_column.saturating_sub(left);
-                    if first >= end || before + after >= width {
-                        continue;
-                    }
-                    let to = first * width + before..end * width - after;
-                    let from = (self.first + first + kernel_row - above) * width + after;
-                    plane[to.clone()].copy_from_slice(&map[from..from + to.len()]);
-                    let seams = &mut plane[(first + 1) * width - after..end * width - after];
-                    match before + after {
-                        0 => {}
-                        1 => clear::<T, 1>(seams, width),
-                        2 => clear::<T, 2>(seams, width),
-                        more => seams.chunks_mut(width).for_each(|seam| seam[..more].fill(T::ZERO)),
+                for strip in strips.chunks_exact(length) {
+                    let row = rows.next().expect("a row for each number that a window sees");
+                    let (row, seen) = (&mut row[..self.width()], &strip[kernel_row * width..]);
+                    if step == 1 {
+                        row.copy_from_slice(&seen[..row.len()]);
+                    } else {
+                        let seen = seen.chunks(step * width);
+                        row.chunks_exact_mut(width)
+                            .zip(seen)
+                            .for_each(|(row, seen)| copy(&seen[..width], row));
                     }
                 }
             }
         }
+    }
+
+    /// What a column of the kernel sees of a map, from the first row of outputs to the last.
+    fn lay_out<T: Number>(&self, map: &[T], kernel_column: usize, strip: &mut [T]) {
+        let ([above, left], [down, step], width) = (self.window.padding, self.window.stride, self.outputs[1]);
+        // The rows and the output columns that see the map, not its padding.
+        let (top, height) = (self.first * down, strip.len() / width);
+        let first_row = above.saturating_sub(top).min(height);
+        let end_row = (self.input.rows + above).saturating_sub(top).clamp(first_row, height);
+        let first = left.saturating_sub(kernel_column).div_ceil(step).min(width);
+        let end =
+            (self.input.columns + left).saturating_sub(kernel_column).div_ceil(step).clamp(first, width);
+        strip[..first_row * width].fill(T::ZERO);
+        strip[end_row * width..].fill(T::ZERO);
+        let strip = &mut strip[first_row * width..end_row * width];
+        if strip.is_empty() || first == end {
+            return strip.fill(T::ZERO);
+        }
+        let seen = &map[(top + first_row - above) * self.input.columns..];
+        let skipped = first * step + kernel_column - left;
+        if step == 1 && width == self.input.columns {
+            // The map itself, shifted: it is copied as one piece, and then the seams are zeros again.
+            let length = strip.len();
+            strip[first..length - skipped].copy_from_slice(&seen[skipped..length - first]);
+        } else {
+            let rows = strip.chunks_exact_mut(width).zip(seen.chunks(self.input.columns));
+            rows.for_each(|(row, seen)| match step {
+                1 => copy(&seen[skipped..][..end - first], &mut row[first..end]),
+                _ => {
+                    let seen = seen[skipped..].iter().step_by(step);
+                    row[first..end].iter_mut().zip(seen).for_each(|(place, seen)| *place = *seen);
+                }
+            });
+        }
+        clear(strip, width, 0..first);
+        clear(strip, width, end..width);
     }
 
     /// Adds each column to what its window saw: the adjoint of [`Columns::gather`].
@@ -186,15 +258,22 @@ impl Columns {
     }
 }
 
-/// A distance for rows of this width. Rows that are powers of two apart fall on the same few lines of a processor's cache.
+/// A distance for rows of this width. Long rows begin where a line of the processor's cache does. Rows that are powers of two apart
+/// would fall on the same few lines.
 pub(crate) fn apart(width: usize) -> usize {
+    let width = if width < 128 { width } else { width.next_multiple_of(16) };
     if width.is_multiple_of(64) { width + 16 } else { width }
 }
 
-/// Zeros the first numbers of every row.
-fn clear<T: Number, const COUNT: usize>(rows: &mut [T], width: usize) {
-    for row in rows.chunks_exact_mut(width) {
-        row[..COUNT].copy_from_slice(&[T::ZERO; COUNT]);
+/// Zeros some columns of rows, mostly none or few.
+fn clear<T: Number>(rows: &mut [T], width: usize, columns: Range<usize>) {
+    let first = columns.start;
+    let rows = rows.chunks_exact_mut(width);
+    match columns.len() {
+        0 => {}
+        1 => rows.for_each(|row| row[first] = T::ZERO),
+        2 => rows.for_each(|row| row[first..first + 2].copy_from_slice(&[T::ZERO; 2])),
+        _ => rows.for_each(|row| row[columns.clone()].fill(T::ZERO)),
     }
 }
 
@@ -262,13 +341,28 @@ mod tests {
             }
             // A band has the columns of its rows.
             for band in (1..=form.outputs[0]).flat_map(|count| form.in_bands(count)) {
-                let mut part = vec![0.0; band.length()];
-                // A second image must not find what the first left.
-                band.gather(&vec![7.0; image.len()], &mut part);
+                // What was there before must not be seen.
+                let mut part = vec![7.0; band.length()];
                 band.gather(&image, &mut part);
                 for (row, part) in part.chunks(band.stride()).enumerate() {
                     let whole = &gathered[row * form.stride() + band.start()..];
                     assert_eq!(part[..band.width()], whole[..band.width()], "{window:?} {band:?}");
+                }
+            }
+            // So have the strips of bands, in another order.
+            let strips = Columns { strips: stride[0] == 1, ..form };
+            for band in (1..=form.outputs[0]).flat_map(|count| strips.in_bands(count)) {
+                let mut part = vec![7.0; band.length()];
+                band.gather(&image, &mut part);
+                let rows = band
+                    .pieces()
+                    .flat_map(|piece| (0..piece.height).map(move |row| piece.start + row * band.stride()));
+                let rows: Vec<&[f64]> = rows.map(|start| &part[start..start + band.width()]).collect();
+                let seen: Vec<usize> = band.filter_runs().flatten().collect();
+                assert_eq!((rows.len(), seen.len()), (form.height(), form.height()));
+                for (row, seen) in rows.into_iter().zip(seen) {
+                    let whole = &gathered[seen * form.stride() + band.start()..];
+                    assert_eq!(row, &whole[..band.width()], "{window:?} {band:?}");
                 }
             }
             // ⟨gather x, y⟩ = ⟨x, scatter y⟩.

@@ -1,5 +1,6 @@
 //! Convolution: the same filters at every place, as matrix products over gathered columns.
 
+use super::aligned::{Aligned, LINE};
 use super::columns::Columns;
 use super::transpose::transpose;
 use super::{Facts, Layer, Pass, Reach};
@@ -10,8 +11,6 @@ use crate::threads;
 use crate::tree::Tree;
 use crate::weight::Weight;
 
-/// The bytes of the widest registers.
-const REGISTER: usize = 64;
 /// About how many products take as long as to move a number from or to its columns.
 const MOVE: usize = 8;
 
@@ -97,7 +96,7 @@ impl<T: Number> Convolution<T> {
         threads::samples(threads, input_error, size, |first, input_error| {
             input_error.fill(T::ZERO);
             for band in form.bands::<T>() {
-                let mut columns = vec![T::ZERO; band.length()];
+                let mut columns = Aligned::zeros(band.length());
                 for (sample, image) in input_error.chunks_mut(size).enumerate() {
                     multiply(
                         Onto::Replace,
@@ -118,7 +117,7 @@ impl<T: Number> Convolution<T> {
     ///
     /// A sum has a row for each number that a window sees, a column for each map: so the many columns are read as they lie,
     /// and the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
-    /// which sees a one at every place.
+    /// which sees a one at every place. Rows are in the order of the pieces of the columns.
     pub(crate) fn gradients(
         &self,
         threads: usize,
@@ -127,6 +126,7 @@ impl<T: Number> Convolution<T> {
         inputs: &[T],
         error: &[T],
     ) -> Tree<T> {
+        let form = form.for_sums();
         let (maps, area) = (self.output.maps, form.width());
         let (size, height, lanes) = (form.input.size(), form.height(), self.lanes());
         let count = error.len().checked_div(maps * area).unwrap_or(0);
@@ -134,25 +134,32 @@ impl<T: Number> Convolution<T> {
             let bands: Vec<Columns> = form.bands::<T>().collect();
             let room = bands.iter().map(|band| band.length() + band.stride()).max().unwrap_or(0);
             let widest = bands.iter().map(Columns::width).max().unwrap_or(0);
-            let (mut columns, mut errors) = (vec![T::ZERO; room], vec![T::ZERO; widest * lanes]);
+            let (mut columns, mut errors) = (Aligned::zeros(room), Aligned::zeros(widest * lanes));
             for sample in samples {
                 let error = &error[(sample - first) * maps * area..][..maps * area];
                 let image = &inputs[(sample - first) * size..][..size];
                 let form_term = |into: Onto, sum: &mut [T]| {
                     for (index, band) in bands.iter().enumerate() {
                         let (seen, ones) = columns.split_at_mut(band.length());
-                        if bands.len() > 1 && band.has_gaps() {
-                            seen.fill(T::ZERO);
-                        }
                         band.gather(image, seen);
                         ones[..band.stride()].fill(T::ONE);
                         transpose((&error[band.start()..], area), [maps, band.width()], (&mut errors, lanes));
-                        multiply(
-                            if index == 0 { into } else { Onto::Add },
-                            (sum, Form::new(height + 1, lanes)),
-                            (&columns, Form::new(height + 1, band.width()).strided(band.stride(), 1)),
-                            (&errors, Form::new(band.width(), lanes)),
-                        );
+                        let into = if index == 0 { into } else { Onto::Add };
+                        let mut done = 0;
+                        for piece in band.pieces() {
+                            let last = done + piece.height == height;
+                            let rows = piece.height + usize::from(last);
+                            multiply(
+                                into,
+                                (&mut sum[done * lanes..], Form::new(rows, lanes)),
+                                (
+                                    &columns[piece.start..],
+                                    Form::new(rows, band.width()).strided(band.stride(), 1),
+                                ),
+                                (&errors, Form::new(band.width(), lanes)),
+                            );
+                            done += piece.height;
+                        }
                     }
                 };
                 tree.push_with(sample, bands.len() == 1 && is_added_at_once(area), form_term);
@@ -162,14 +169,19 @@ impl<T: Number> Convolution<T> {
 
     /// How many columns gradients have.
     fn lanes(&self) -> usize {
-        self.output.maps.next_multiple_of(REGISTER / size_of::<T>())
+        self.output.maps.next_multiple_of(LINE / size_of::<T>())
     }
 
     /// Keeps the sum of gradients.
     pub(crate) fn keep(&mut self, sum: &[T]) {
         let (height, maps, lanes) = (self.columns.height(), self.output.maps, self.lanes());
         let (filters, sums) = sum.split_at(height * lanes);
-        transpose((filters, lanes), [height, maps], (&mut self.weights.gradient, height));
+        let mut done = 0;
+        for run in self.columns.for_sums().filter_runs() {
+            let gradient = (&mut self.weights.gradient[run.start..], height);
+            transpose((&filters[done * lanes..], lanes), [run.len(), maps], gradient);
+            done += run.len();
+        }
         if let Some(bias) = &mut self.bias {
             bias.gradient.copy_from_slice(&sums[..maps]);
         }
@@ -184,14 +196,20 @@ fn convolve<T: Number>(
     images: &[T],
     (outputs, maps): (&mut [T], usize),
 ) {
-    let (size, area) = (form.input.size(), form.width());
+    let form = form.for_sums();
+    let (size, area, height) = (form.input.size(), form.width(), form.height());
+    // What filters have for each piece of the columns, one after the other.
+    let mut ordered = Vec::with_capacity(filters.len());
+    for filter in filters.chunks(height) {
+        form.filter_runs().for_each(|run| ordered.extend_from_slice(&filter[run]));
+    }
     threads::samples(threads, outputs, maps * area, |first, outputs| {
         for band in form.bands::<T>() {
             let (start, width) = (band.start(), band.width());
-            let mut columns = vec![T::ZERO; band.length()];
+            let mut columns = Aligned::zeros(band.length());
             for (sample, output) in outputs.chunks_mut(maps * area).enumerate() {
                 band.gather(&images[(first + sample) * size..][..size], &mut columns);
-                let into = match bias {
+                let mut into = match bias {
                     Some(bias) => {
                         let maps = output.chunks_mut(area).zip(bias);
                         maps.for_each(|(map, bias)| map[start..start + width].fill(*bias));
@@ -199,12 +217,16 @@ fn convolve<T: Number>(
                     }
                     None => Onto::Replace,
                 };
-                multiply(
-                    into,
-                    (&mut output[start..], Form::new(maps, width).strided(area, 1)),
-                    (filters, Form::new(maps, form.height())),
-                    (&columns, Form::new(form.height(), width).strided(band.stride(), 1)),
-                );
+                let mut done = 0;
+                for piece in band.pieces() {
+                    multiply(
+                        into,
+                        (&mut output[start..], Form::new(maps, width).strided(area, 1)),
+                        (&ordered[done..], Form::new(maps, piece.height).strided(height, 1)),
+                        (&columns[piece.start..], Form::new(piece.height, width).strided(band.stride(), 1)),
+                    );
+                    (into, done) = (Onto::Add, done + piece.height);
+                }
             }
         }
     });

@@ -5,6 +5,7 @@
 //! needs no more: it gives each rank the layer of its own part, with the halo in place of the padding.
 
 mod activation;
+mod aligned;
 mod batch_norm;
 mod columns;
 mod contrast;

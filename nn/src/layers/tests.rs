@@ -93,6 +93,12 @@ fn convolutions_have_the_right_gradients() {
             check(Convolution::new("convolution", Shape::new(2, 5, 6), window, weights, bias));
         }
     }
+    // So many maps are convolved in strips.
+    for window in [window([3, 2], [1, 1], [1, 1]), window([2, 2], [1, 3], [0, 0])] {
+        let weights = weight("weights", &[3, 32, window.kernel[0], window.kernel[1]], 1);
+        let bias = Some(weight("bias", &[3], 2));
+        check(Convolution::new("convolution", Shape::new(32, 3, 4), window, weights, bias));
+    }
 }
 
 #[test]

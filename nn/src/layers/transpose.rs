@@ -2,7 +2,7 @@
 
 /// A side of the tiles that go through registers.
 const TILE: usize = 4;
-/// So many columns at a time use a line of the cache up before it is needed for another row.
+/// So many numbers of a row use a line of the cache up.
 const LINE: usize = 16;
 
 /// Exchanges rows and columns: `to[column][row] = from[row][column]`, with the distances between rows of each.
@@ -12,9 +12,11 @@ pub(super) fn transpose<T: Copy>(
     (to, to_stride): (&mut [T], usize),
 ) {
     let whole = [rows / TILE * TILE, columns / TILE * TILE];
-    for first in (0..whole[1]).step_by(LINE) {
-        for row in (0..whole[0]).step_by(TILE) {
-            for column in (first..whole[1].min(first + LINE)).step_by(TILE) {
+    // Whole lines are read, from few enough rows at a time that the processor fetches ahead, and whole lines are written.
+    for first_row in (0..whole[0]).step_by(LINE) {
+        let some_rows = first_row..whole[0].min(first_row + LINE);
+        for column in (0..whole[1]).step_by(TILE) {
+            for row in some_rows.clone().step_by(TILE) {
                 let (from, to) = (&from[row * from_stride + column..], &mut to[column * to_stride + row..]);
                 exchange(from, from_stride, to, to_stride);
             }
