@@ -4,7 +4,8 @@
     unisono run -n 4 -- examples/frameworks/pytorch/resnet.py --data FOLDER
 
 The network and its schedule are those of "Deep Residual Learning for Image Recognition" (He and others,
-2015), section 4.2. All workers share each batch: its size does not depend on their number.
+2015), section 4.2. All workers share each batch: its size does not depend on their number. Where there are
+GPUs, workers use them.
 """
 
 import argparse
@@ -59,12 +60,13 @@ def resnet(depth: int) -> nn.Module:
 
 def augment(images: torch.Tensor) -> torch.Tensor:
     """Shifts each photograph by up to 4 pixels, and mirrors half of them."""
-    padded = functional.pad(images, (4, 4, 4, 4))
-    down, right = torch.randint(9, (2, len(images), 1, 1, 1))
-    rows = (down + torch.arange(32).view(1, 1, 32, 1)).expand(-1, 3, 32, 40)
-    columns = (right + torch.arange(32)).expand(-1, 3, 32, 32)
+    padded, places = functional.pad(images, (4, 4, 4, 4)), torch.arange(32, device=images.device)
+    down, right = torch.randint(9, (2, len(images), 1, 1, 1), device=images.device)
+    rows = (down + places.view(1, 1, 32, 1)).expand(-1, 3, 32, 40)
+    columns = (right + places).expand(-1, 3, 32, 32)
     shifted = padded.gather(2, rows).gather(3, columns)
-    return torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, shifted.flip(3), shifted)
+    mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    return torch.where(mirrored, shifted.flip(3), shifted)
 
 
 def main() -> None:
@@ -79,15 +81,17 @@ def main() -> None:
     options = parser.parse_args()
 
     world = uni.init()
+    device = uni.pick_device()  # "cuda" with a device for each worker, or "cpu"
     torch.set_num_threads(1)
     data = cifar10(options.data)
     mean = torch.tensor([0.491, 0.482, 0.447]).view(1, 3, 1, 1)
     deviation = torch.tensor([0.247, 0.243, 0.262]).view(1, 3, 1, 1)
-    images, tests = ((torch.from_numpy(one) - mean) / deviation for one in (data.images, data.test_images))
-    labels, answers = torch.from_numpy(data.labels), torch.from_numpy(data.test_labels)
+    photographs = (torch.from_numpy(one) for one in (data.images, data.test_images))
+    images, tests = (((one - mean) / deviation).to(device) for one in photographs)
+    labels, answers = (torch.from_numpy(one).to(device) for one in (data.labels, data.test_labels))
 
     torch.manual_seed(world.rank)
-    model = DistributedDataParallel(resnet(options.depth))
+    model = DistributedDataParallel(resnet(options.depth).to(device))
     optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [options.epochs // 2, options.epochs * 3 // 4])
     sampler = DistributedSampler(images, drop_last=True)
@@ -114,7 +118,7 @@ def test(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, world: un
     broadcast_parameters(model)  # with one worker's statistics of batch normalization
     model.eval()
     mine = range(world.rank, len(images), world.size)
-    wrong = torch.zeros(1, dtype=torch.int64)
+    wrong = torch.zeros(1, dtype=torch.int64, device=images.device)
     for part in torch.tensor(list(mine)).split(500):
         wrong += (model(images[part]).argmax(dim=1) != labels[part]).sum()
     return uni.all_reduce(wrong).item() / len(images)

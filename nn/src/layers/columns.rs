@@ -102,7 +102,8 @@ impl Columns {
 
     /// How many numbers a column of the kernel sees of a map.
     fn strip(&self) -> usize {
-        ((self.outputs[0] - 1) * self.window.stride[0] + self.window.kernel[0]) * self.outputs[1]
+        let (step, kernel_rows) = (self.window.stride[0], self.window.kernel[0]);
+        (self.outputs[0] * step + kernel_rows).saturating_sub(step) * self.outputs[1]
     }
 
     fn piece_height(&self) -> usize {
