@@ -75,21 +75,26 @@ fn what_one_run_has_alone_is_named_from_either_side() {
         {
             let error = compare(one, other, 1e9).expect_err("they differ in kind").to_string();
             let (before, after) = error.split_once("received").expect("all errors say it");
-            assert!(before.contains(expected) && after.contains(received), "{error}");
+            let (expected, received) = match (expected, received) {
+                (entry, "") => ("the same in both", format!("{entry} in {} alone", one.display())),
+                ("", entry) => ("the same in both", format!("{entry} in {} alone", other.display())),
+                (expected, received) => (expected, received.to_string()),
+            };
+            assert!(before.contains(expected) && after.contains(&received), "{error}");
         }
     };
     let shorter = changed(&folder, "batches.csv", |text| text.lines().take(4).collect::<Vec<_>>().join("\n"));
     told(&shorter, ["batches 1 to 4", "batches 1 to 3"]);
     let shorter = changed(&folder, "metrics.jsonl", |text| text.lines().take(1).collect());
-    told(&shorter, ["epoch 2 of full after batch 4", "nothing more"]);
+    told(&shorter, ["epoch 2 of full after batch 4", ""]);
     let renamed = changed(&folder, "metrics.jsonl", |text| text.replace("full", "last"));
     told(&renamed, ["epoch 1 of full after batch 2", "epoch 1 of last after batch 2"]);
     for (number, (change, words)) in [
-        ("test_every=2", ["test_loss of epoch 1", "nothing more"]),
-        ("epochs=3", ["nothing more", "epoch 3 of full after batch 6"]),
-        ("rule={type: gradient_descent}", ["`output/bias.velocity` of shape [2]", "nothing more"]),
+        ("test_every=2", ["test_loss of epoch 1", ""]),
+        ("epochs=3", ["", "epoch 3 of full after batch 6"]),
+        ("rule={type: gradient_descent}", ["`output/bias.velocity` of shape [2]", ""]),
         ("rule={type: adam}", ["`output/bias.velocity` of shape [2]", "`output/bias.average` of shape [2]"]),
-        ("model.layers.0.bias=false", ["`output/bias` of shape [2]", "nothing more"]),
+        ("model.layers.0.bias=false", ["`output/bias` of shape [2]", ""]),
         ("data.shape=[1, 4, 5]", ["`output/weights` of shape [2, 16]", "`output/weights` of shape [2, 20]"]),
     ]
     .into_iter()

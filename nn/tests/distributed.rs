@@ -335,7 +335,7 @@ fn what_cannot_work_ends_everywhere_with_one_voice_and_writes_nothing() {
     let out = folder.0.join("out");
     for (setting, words) in [
         ("distributed={type: halo, grid: 'h=3,w=2'}", "which make 6"),
-        ("distributed={type: halo, grid: 'v=4'}", "axes of this mode"),
+        ("distributed={type: halo, grid: 'v=4'}", "axes of the mode halo"),
         ("data={type: mnist, folder: no/where}", "no/where"),
         ("model.layers.0.kernel=99", "fits its input"),
         ("initial_weights=no/such.npz", "no/such.npz"),

@@ -117,7 +117,7 @@ fn a_run_does_not_go_back_and_finds_its_data_from_anywhere() {
     let summary = summary.expect("it trains");
     let fewer = folder.experiment(data, "network", &["epochs=1"]);
     let error = train(&fewer, &options(&out, true), &mut ()).expect_err("two are done").to_string();
-    assert!(error.contains("at least `epochs: 2`") && error.contains("--set epochs=2"), "{error}");
+    assert!(error.contains("at least 2 epochs, as many as are done"), "{error}");
     let again = Experiment::read(&out.join("experiment.yaml"), &[]).expect("it was saved");
     assert_eq!(predict(&again, &summary.checkpoint).expect("its data is found").len(), 6);
 }
@@ -153,13 +153,13 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
     let data = |targets: &str, test_targets: &str| {
         format!("inputs: x.npy, targets: {targets}, test_inputs: x.npy, test_targets: {test_targets}")
     };
-    let four = "4 numbers for each sample, like the targets to learn from";
+    let four = "4 numbers for each sample, like ";
     for (data, file, words) in [
         (data("y4.npy", "y3.npy"), "y3.npy", four),
         (data("y4.npy", "packed.npy"), "packed.npy", four),
         (data("y3.npy", "y4.npy"), "y4.npy", "3 numbers for each sample"),
         (data("y4.npy", "y.npy"), "y.npy", four),
-        (data("y.npy", "y4.npy"), "y4.npy", "classes, like the targets to learn from"),
+        (data("y.npy", "y4.npy"), "y4.npy", "classes, like "),
         (data("none.npy", "y4.npy"), "none.npy", "targets of at least one number"),
         ("inputs: none.npy".into(), "none.npy", "samples of at least one number"),
     ] {
@@ -169,6 +169,46 @@ fn targets_to_test_on_are_like_those_to_learn_from() {
     }
     let same = folder.experiment(&data("y4.npy", "y4.npy"), "network", &[]);
     train(&same, &options(&out, false), &mut ()).expect("both have four numbers");
+}
+
+#[test]
+fn what_does_not_go_together_is_named_with_both_files() {
+    let folder = Folder::new("together");
+    arrays(&folder);
+    let (out, bytes) = (folder.0.join("run"), [7; 24]);
+    let mut header = "{'descr': '|u1', 'fortran_order': False, 'shape': (6, 4), }".to_string();
+    header.push('\n');
+    let length = (header.len() as u16).to_le_bytes();
+    let file = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &bytes].concat();
+    std::fs::write(folder.0.join("bytes.npy"), file).expect("it can be written");
+    folder.array("turned.npy", &[6, 2, 2], &[0.5; 24]);
+    std::fs::write(folder.0.join("many.npz"), b"PK\x03\x04 and so on").expect("it can be written");
+    folder.array("strange.npy", &[6], &[0.0, 1.0, 2.0, 9.0, 0.0, 9.0]);
+    let tested =
+        |file: &str| format!("inputs: x.npy, targets: y.npy, test_inputs: {file}, test_targets: y.npy");
+    for (data, words) in [
+        (tested("bytes.npy"), ["bytes.npy", "x.npy", "divided by 255"]),
+        (tested("turned.npy"), ["turned.npy", "x.npy", "(samples, maps, rows, columns)"]),
+        (tested("many.npz"), ["many.npz", "a .npz archive", "numpy.save"]),
+        (
+            "inputs: x.npy, targets: strange.npy".into(),
+            ["10 outputs", "largest class is 9", "training sample 3"],
+        ),
+    ] {
+        let message = refused(&folder.experiment(&data, "network", &[]), &out);
+        assert!(words.iter().all(|word| message.contains(word)) && !out.exists(), "{data}: {message}");
+    }
+    // What the command line changed is named with the line that it changed.
+    let data = "inputs: x.npy, targets: y.npy";
+    let message = refused(&folder.experiment(data, "network", &["model.layers.0.outputs=5"]), &out);
+    assert!(message.contains("arrays.yaml:4 with --set model.layers.0.outputs=5"), "{message}");
+    let changes = [
+        "model.cost=cross_entropy",
+        "model.layers.0.activation=identity",
+        "rule={type: gradient_descent, rate: 1e30}",
+    ];
+    let message = refused(&folder.experiment(data, "network", &changes), &out);
+    assert!(message.contains("activation: logistic"), "{message}");
 }
 
 #[test]

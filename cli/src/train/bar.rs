@@ -8,6 +8,8 @@ use unisono_nn::{Arrangement, EpochMetrics, Experiment, Progress, Watch};
 pub(super) struct Bar {
     /// How many processes there are.
     processes: usize,
+    /// Whether a run that was there is to go on.
+    resumes: bool,
     bar: ProgressBar,
     /// A mean of recent losses, as single ones jump.
     loss: Option<f64>,
@@ -16,11 +18,11 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    pub(super) fn new(processes: usize) -> Bar {
+    pub(super) fn new(processes: usize, resumes: bool) -> Bar {
         let bar = ProgressBar::with_draw_target(None, super::terminal::target());
         let style = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} batches  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bar { processes, bar, loss: None, started: Instant::now(), samples: 0 }
+        Bar { processes, resumes, bar, loss: None, started: Instant::now(), samples: 0 }
     }
 }
 
@@ -34,8 +36,14 @@ impl Watch for Bar {
             let (name, count, grid) = (&experiment.name, self.processes, arranged.grid);
             eprintln!("{name}: {count} processes, mode {mode}, grid {grid}");
         }
-        if done > 0 {
-            eprintln!("{}: continues after epoch {done} of {epochs}", experiment.name);
+        let name = &experiment.name;
+        match done {
+            0 if self.resumes => eprintln!("{name}: there is no checkpoint: it begins again with epoch 1"),
+            0 => {}
+            _ if done == epochs => {
+                eprintln!("{name}: all {epochs} epochs are done; for more, raise `epochs`")
+            }
+            _ => eprintln!("{name}: continues after epoch {done} of {epochs}"),
         }
     }
 

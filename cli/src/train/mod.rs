@@ -158,10 +158,12 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
     let out = options.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(&experiment.name));
     let settings = TrainOptions { out, resume: options.resume, trace: options.trace.clone() };
     let shows = !options.quiet && world.rank() == 0;
-    let result = match shows {
-        false => unisono_nn::train_in_world(world, experiment, &settings, &mut ()),
-        true => unisono_nn::train_in_world(world, experiment, &settings, &mut bar::Bar::new(world.size())),
+    let mut bar = shows.then(|| bar::Bar::new(world.size(), options.resume));
+    let result = match &mut bar {
+        None => unisono_nn::train_in_world(world, experiment, &settings, &mut ()),
+        Some(bar) => unisono_nn::train_in_world(world, experiment, &settings, bar),
     };
+    drop(bar);
     match result {
         Ok(summary) => {
             if world.rank() == 0 {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use unisono::Error;
 use unisono_nn::{Experiment, Node};
 
 /// How many processes there are, and how they lie.
@@ -79,6 +80,11 @@ impl Spread<'_> {
         let plain = Experiment::read(file, changes)?;
         let said = |key: &str| plain.resolved.get("distributed")?.get(key).and_then(Node::text);
         let Some(mode) = self.mode_over(said("type")) else { return Ok(plain) };
+        if let Some(consistency) = self.consistency.filter(|_| mode != "table") {
+            let (what, advice) =
+                (format!("--consistency {consistency}"), "leave it out, or say --mode table");
+            return Err(Error::usage(what, "the mode table", format!("the mode {mode}"), advice));
+        }
         let mut meant = Vec::new();
         // Of another mode, the file's grid stays where it has a meaning in this one.
         if said("type") != Some(mode) {
@@ -153,6 +159,9 @@ mod tests {
                 .map(|key| node.and_then(|node| node.get(key)?.text()).unwrap_or_default());
             assert_eq!(found, expected, "{distributed} {}", spread.typed());
         }
+        std::fs::write(&file, format!("distributed: data{MODEL}")).expect("it can be written");
+        let error = Spread { mode: Some("data"), ..loose }.read(&file, &[]).expect_err("data has no tables");
+        assert!(error.to_string().contains("--mode table"), "{error}");
         std::fs::remove_file(&file).expect("it can be removed");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::file::{Opened, damaged};
 use super::kind::Kind;
@@ -81,7 +81,16 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     Ok((Targets::Classes(classes), outputs))
 }
 
-fn split(inputs: &Path, target: Option<&Path>) -> Result<(Shape, usize, Split)> {
+/// What a file says of its samples.
+struct Read {
+    shape: Shape,
+    /// Whether numbers are bytes, which are divided by 255.
+    bytes: bool,
+    outputs: usize,
+    split: Split,
+}
+
+fn split(inputs: &Path, target: Option<&Path>) -> Result<Read> {
     let file = npy::open(inputs)?;
     let head = npy::head(&file.path, &mut file.reader()?)?;
     let shape = shape(inputs, &head.shape)?;
@@ -90,9 +99,9 @@ fn split(inputs: &Path, target: Option<&Path>) -> Result<(Shape, usize, Split)> 
         Some(path) => targets(path, count)?,
         None => (Targets::Unknown, 0),
     };
-    let divisor = if head.kind == Kind::U1 { 255.0 } else { 1.0 };
-    let inputs = Inputs::Stored(stored(file, &head, divisor)?);
-    Ok((shape, outputs, Split { count, inputs, targets }))
+    let bytes = head.kind == Kind::U1;
+    let inputs = Inputs::Stored(stored(file, &head, if bytes { 255.0 } else { 1.0 })?);
+    Ok(Read { shape, bytes, outputs, split: Split { count, inputs, targets } })
 }
 
 /// What each target is, for samples to learn from and to test on alike.
@@ -103,15 +112,30 @@ fn meaning(targets: &Targets, width: usize) -> String {
     }
 }
 
+/// A file for tests that does not go with the one to learn from.
+fn unlike(path: &Path, learned_from: &Path, expected: &str, received: &str, advice: &str) -> Error {
+    let expected = format!("{expected}, like {}", learned_from.display());
+    Error::usage(format!("load {}", path.display()), expected, received, advice)
+}
+
 impl Arrays {
     pub(super) fn open(&self) -> Result<DataSet> {
-        let (shape, outputs, train) = split(&self.inputs, self.targets.as_deref())?;
+        let Read { shape, bytes, outputs, split: train } = split(&self.inputs, self.targets.as_deref())?;
         let mut data = DataSet { shape, outputs, train, test: Split::empty() };
         if let Some(path) = &self.test_inputs {
-            let (test_shape, test_outputs, test) = split(path, self.test_targets.as_deref())?;
-            if test_shape != shape {
-                return Err(damaged(path, format!("samples of {shape}"), test_shape));
+            let tested = split(path, self.test_targets.as_deref())?;
+            if tested.shape != shape {
+                let (expected, received) = (format!("samples of {shape}"), tested.shape.to_string());
+                let advice = "give both files the axes (samples, maps, rows, columns), in this order";
+                return Err(unlike(path, &self.inputs, &expected, &received, advice));
             }
+            if tested.bytes != bytes {
+                let name = |bytes: bool| if bytes { "uint8" } else { "another type than uint8" };
+                let advice =
+                    "save both as one type: uint8 is divided by 255, all others are taken as they are";
+                return Err(unlike(path, &self.inputs, name(bytes), name(tested.bytes), advice));
+            }
+            let (test, test_outputs) = (tested.split, tested.outputs);
             data.outputs = match (&data.train.targets, &test.targets) {
                 (Targets::Unknown, _) => test_outputs,
                 (_, Targets::Unknown) => outputs,
@@ -119,8 +143,10 @@ impl Arrays {
                 (learned, tested) => {
                     let [learned, tested] = [meaning(learned, outputs), meaning(tested, test_outputs)];
                     if learned != tested {
-                        let expected = format!("{learned}, like the targets to learn from");
-                        return Err(damaged(self.test_targets.as_deref().unwrap_or(path), expected, tested));
+                        let path = self.test_targets.as_deref().unwrap_or(path);
+                        let learned_from = self.targets.as_deref().unwrap_or(&self.inputs);
+                        let advice = "give both one axis of classes, or as many numbers for each sample";
+                        return Err(unlike(path, learned_from, &learned, &tested, advice));
                     }
                     outputs
                 }

@@ -117,6 +117,20 @@ impl DataSet {
         self.test.check(own(&self.test))
     }
 
+    /// Which sample makes it have so many classes, where its targets are classes.
+    pub(crate) fn largest_class(&self) -> Option<String> {
+        let largest = |split: &Split, name: &str| match &split.targets {
+            Targets::Classes(classes) => {
+                let class = *classes.iter().max()?;
+                let sample = classes.iter().position(|other| *other == class)?;
+                Some((class, format!("the largest class is {class}, of {name} sample {sample}")))
+            }
+            _ => None,
+        };
+        let found = [largest(&self.test, "test"), largest(&self.train, "training")];
+        found.into_iter().flatten().max_by_key(|(class, _)| *class).map(|(_, words)| words)
+    }
+
     /// Finds it, and reads nothing but sizes and classes.
     pub(crate) fn open(source: &Source, seed: u64) -> Result<DataSet> {
         match source {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::file::{Opened, damaged, open_or};
 use super::kind::Kind;
@@ -47,7 +47,10 @@ pub fn read(path: &Path) -> Result<Array> {
 
 /// Opens a file.
 pub(super) fn open(path: &Path) -> Result<Opened> {
-    open_or(path, "give the path of a .npy file, relative to the file that names it")
+    open_or(
+        path,
+        "give the path of a .npy file, relative to the file that names it, or to this folder after --set",
+    )
 }
 
 /// The value of a key in the header, a Python dictionary: up to the next comma that is not in brackets.
@@ -86,7 +89,9 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
     };
     let first = next(8)?;
     if !first.starts_with(b"\x93NUMPY") {
-        return Err(wrong("another first word"));
+        let advice = "save one array with numpy.save";
+        let received = if first.starts_with(b"PK") { "a .npz archive" } else { "something else" };
+        return Err(Error::usage(format!("load {}", path.display()), "a .npy file", received, advice));
     }
     let word = match first[6] {
         1 => next(2)?,
@@ -111,7 +116,13 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
         .collect::<Result<_>>()?;
     let name = find("descr")?.trim_matches('\'');
     let kind = Kind::named(&name.replace('>', "<")).ok_or_else(|| {
-        wrong(&format!("the type {name}; save it as float32, float64, uint8 or an integer"))
+        let advice = "save it as float32, float64, uint8 or an integer with a sign";
+        Error::usage(
+            format!("load {}", path.display()),
+            "an array of numbers",
+            format!("the type {name}"),
+            advice,
+        )
     })?;
     let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
     size.ok_or_else(|| wrong("a shape beyond all bounds"))?;

@@ -84,8 +84,14 @@ impl Arrangement {
         let known = |name: &str| name == "data" || mode.axes().contains(&name);
         if let Some((name, _)) = grid.axes().find(|(name, _)| !known(name)) {
             let axes = ["data"].iter().chain(mode.axes()).copied().collect::<Vec<_>>().join(", ");
-            let advice = "h and w belong to halo, v to vector";
-            return Err(refused(format!("axes of this mode: {axes}"), format!("`{name}`"), advice));
+            let advice = match mode {
+                Mode::Halo => {
+                    "leave it out: halo divides the inputs of fully connected layers over all its ranks"
+                }
+                _ => "h and w belong to halo, v to vector",
+            };
+            let expected = format!("axes of the mode {}: {axes}", format!("{mode:?}").to_lowercase());
+            return Err(refused(expected, format!("`{name}`"), advice));
         }
         let data = grid.axes().find(|(name, _)| *name == "data").map_or(1, |(_, size)| size);
         let mut team: Vec<(&str, i64)> =

@@ -101,6 +101,11 @@ pub fn change_as(node: &mut Node, name: &str, setting: &str) -> Result<()> {
             let word = Value::Text(std::mem::take(word));
             at.value = Value::Map(vec![("type".into(), Node::new(word, at.place.clone()))]);
         }
+        // Whatever is wrong with the map that holds it, this change may be why.
+        let holds_it = path.contains('.') && names.peek().is_none() && matches!(at.value, Value::Map(_));
+        if holds_it && at.place.file != file {
+            at.place = Place { file: format!("{} with {file}", at.place).into(), line: 0 };
+        }
         at = match &mut at.value {
             Value::List(items) => {
                 let count = items.len();

@@ -187,14 +187,18 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
 }
 
 /// Words of other frameworks, and ours.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 16] = [
     ("relu", "rectified"),
     ("leaky_relu", "leaky"),
     ("sigmoid", "logistic"),
     ("linear", "identity"),
     ("linear", "fully_connected"),
     ("dense", "fully_connected"),
+    ("fc", "fully_connected"),
+    ("conv", "convolution"),
     ("conv2d", "convolution"),
+    ("batchnorm", "batch_norm"),
+    ("batch_normalization", "batch_norm"),
     ("max_pool", "pooling"),
     ("sgd", "gradient_descent"),
     ("mse", "sum_of_squares"),

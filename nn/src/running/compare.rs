@@ -113,7 +113,14 @@ pub fn compare(one: &Path, other: &Path, within: f64) -> Result<Vec<Comparison>>
     let [contents, others] = [&single, &many].map(|run| run.contents(both.is_some()));
     if let Some(found) = contents.iter().zip(&others).find_map(|(one, other)| difference(one, other)) {
         let what = format!("compare {} and {}", one.display(), other.display());
-        let [expected, received] = found.map(|entry| entry.map_or("nothing more".into(), String::clone));
+        let alone = |entry: &String, run: &Path| {
+            ["the same in both".into(), format!("{entry} in {} alone", run.display())]
+        };
+        let [expected, received] = match found {
+            [Some(expected), Some(received)] => [expected.clone(), received.clone()],
+            [Some(entry), None] => alone(entry, one),
+            [None, entry] => alone(entry.expect("there is a difference"), other),
+        };
         return Err(Error::usage(what, expected, received, "compare two runs of the same experiment"));
     }
     let compared = |layer: &str, what: &str, one: &[f64], other: &[f64], within: f64| {

@@ -7,7 +7,10 @@ use unisono::{Error, Result};
 use super::Trainer;
 use super::learn::Costs;
 use super::metrics::EpochMetrics;
+use crate::cost::Cost;
 use crate::data::Split;
+use crate::experiment::Experiment;
+use crate::layers::Activation;
 use crate::models::Phase;
 use crate::number::Number;
 use crate::random::Stream;
@@ -33,11 +36,25 @@ pub struct Progress {
     pub loss: f64,
 }
 
+/// What to do where numbers have grown beyond all bounds.
+fn cure(experiment: &Experiment) -> &'static str {
+    let last = experiment.layers.last().map(|layer| layer.activation);
+    match (experiment.cost, last) {
+        (Cost::CrossEntropy, Some(Activation::Logistic | Activation::Softmax)) => SMALLER,
+        (Cost::CrossEntropy, _) => {
+            "give the last layer `activation: logistic`: cross_entropy is for outputs between 0 and 1"
+        }
+        _ => SMALLER,
+    }
+}
+
+const SMALLER: &str = "lower the learning rate, or begin with smaller weights";
+
 /// A cost that is no number.
-fn diverged(epoch: usize, batch: Option<usize>, cost: f64) -> Error {
+fn diverged(experiment: &Experiment, epoch: usize, batch: Option<usize>, cost: f64) -> Error {
     let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
-    let advice = "lower the learning rate, or begin with smaller weights";
-    Error::usage(format!("train epoch {}{batch}", epoch + 1), "a finite cost", cost.to_string(), advice)
+    let what = format!("train epoch {}{batch}", epoch + 1);
+    Error::usage(what, "a finite cost", cost.to_string(), cure(experiment))
 }
 
 impl<T: Number> Trainer<T> {
@@ -81,7 +98,7 @@ impl<T: Number> Trainer<T> {
             let batch_loss = costs.loss / counted as f64;
             // Workers that share a table find out together, at the end of the epoch.
             if !batch_loss.is_finite() && self.shared.is_none() {
-                return Err(diverged(epoch, Some(batch), batch_loss));
+                return Err(diverged(&self.experiment, epoch, Some(batch), batch_loss));
             }
             self.steps += 1;
             total.loss += costs.loss;
@@ -100,7 +117,7 @@ impl<T: Number> Trainer<T> {
         }
         total = self.settle(total)?;
         if !total.loss.is_finite() {
-            return Err(diverged(epoch, None, total.loss));
+            return Err(diverged(&self.experiment, epoch, None, total.loss));
         }
         let seconds = started.elapsed().as_secs_f64();
         let communication = self.communication(started, spent);
@@ -126,8 +143,8 @@ impl<T: Number> Trainer<T> {
             None => Ok(()),
             Some(name) => {
                 let received = format!("NaN or infinity in `{name}`");
-                let advice = "lower the learning rate, or begin with smaller weights";
-                Err(Error::usage(format!("train epoch {}", epoch + 1), "finite weights", received, advice))
+                let what = format!("train epoch {}", epoch + 1);
+                Err(Error::usage(what, "finite weights", received, cure(&self.experiment)))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::Company;
@@ -46,6 +46,14 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
         ));
     }
     Ok(data)
+}
+
+/// What is wrong with the last layer may be a class that is none.
+pub(super) fn blame_class(mut error: Error, largest: Option<String>) -> Error {
+    if let (Error::Usage { advice, .. }, Some(largest)) = (&mut error, largest) {
+        *advice = format!("{advice}, or the targets: {largest}");
+    }
+    error
 }
 
 /// Refuses samples without targets, unless the model's targets are its inputs.

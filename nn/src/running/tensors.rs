@@ -23,7 +23,7 @@ const KEY: &str = "unisono";
 
 fn damaged(path: &Path, received: impl std::fmt::Display) -> Error {
     let what = format!("read {}", path.display());
-    Error::usage(what, "whole tensors", received.to_string(), "use another file; this one is damaged")
+    Error::usage(what, "whole tensors", received.to_string(), "put the whole file back; this one is damaged")
 }
 
 /// Tensors as bytes, with settings and a checksum.

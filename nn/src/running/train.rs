@@ -152,8 +152,11 @@ fn begin_from<T: Number>(trainer: &mut Trainer<T>, saved: &[PathBuf]) -> Result<
     };
     checkpoint::load(trainer, newest).map_err(|mut error| {
         let whole = older.iter().rev().find(|path| checkpoint::load(trainer, path).is_ok());
-        if let (Some(whole), Error::Usage { advice, .. }) = (whole, &mut error) {
-            *advice = format!("move it away to continue from {}, which is whole", whole.display());
+        if let Error::Usage { advice, .. } = &mut error {
+            *advice = match whole {
+                Some(whole) => format!("move it away to continue from {}, which is whole", whole.display()),
+                None => format!("{advice}; without checkpoints, --resume begins again with the first epoch"),
+            };
         }
         error
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono::{Error, Group, Result};
 
-use super::samples::{load_data, must_have_targets};
+use super::samples::{blame_class, load_data, must_have_targets};
 use crate::data::{DataSet, Split, Targets};
 use crate::distributed::{Company, Held, Mode, Shared, build};
 use crate::experiment::{Experiment, ModelKind, Share};
@@ -71,7 +71,10 @@ impl<T: Number> Trainer<T> {
         let data = load_data(experiment)?;
         must_have_targets(experiment, &data)?;
         let parts = company.as_ref().map_or(1, |company| company.parts());
-        let shapes = experiment.shapes_in_parts(data.shape, data.outputs, parts)?;
+        let shapes = experiment.shapes_in_parts(data.shape, data.outputs, parts).map_err(|error| {
+            let fits = experiment.shapes_in_parts(data.shape, 0, parts).is_ok();
+            blame_class(error, data.largest_class().filter(|_| fits))
+        })?;
         experiment.must_have_room(&shapes, &share(experiment, company.as_deref(), &data))?;
         Trainer::checked(experiment, company, data)
     }
