@@ -14,6 +14,8 @@ import pytest
 
 import unisono as uni
 from unisono import functions
+from unisono.functions.distribution import Distribute
+from unisono.functions.pool import active
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -340,12 +342,67 @@ def test_an_interrupted_master_keeps_its_workers(fork):
 
 def test_a_missing_package_is_named(fork, monkeypatch):
     fork(2)
-    functions.function(lambda x: x.sum(), "sum")
+    f = functions.function(lambda x: x.sum(), "sum")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "cloudpickle", None)
         with pytest.raises(uni.Unsupported, match="pip install cloudpickle"):
             functions.distribute()
     assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+    assert f(functions.data(np.ones(2))) == 2, "it was not the function's fault"
+
+
+class Interrupts:
+    """Its packing is interrupted a few times, as if somebody had pressed Ctrl-C."""
+
+    def __init__(self, value, times):
+        self.value, self.times = value, times
+
+    def __reduce__(self):
+        if self.times:
+            self.times -= 1
+            raise KeyboardInterrupt
+        return Interrupts, (self.value, 0)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_an_interrupt_while_functions_are_sent_loses_none(fork, wrong):
+    """Also where they are sent one by one, because one of them cannot be."""
+    fork(2)
+    x, lock = functions.data(np.arange(4.0)), threading.Lock()
+    bad = functions.function(lambda x: (lock, x)[1].sum(), "sum") if wrong else None
+    held = Interrupts(3.0, 1)
+    f = functions.function(lambda x: x.sum() * held.value, "sum")
+    g = functions.function(lambda x: x.max(), "max")
+    with pytest.raises(KeyboardInterrupt):
+        functions.distribute()
+    assert g(x) == 3 and f(x) == 18
+    if bad is not None:
+        with pytest.raises(TypeError, match="pickle"):
+            bad(x)
+
+
+def test_a_command_that_a_worker_cannot_make_is_an_error_and_the_job_goes_on(fork):
+    fork(2)
+    pool = active("the test")
+    with pytest.raises(functions.WorkerError, match="worker 1 raised KeyError: 99"):
+        pool.run(Distribute(pool.member, b""), ("call", 99, [], None, None, None, 1, None))
+    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+
+
+def test_a_function_first_called_inside_another_works_outside(fork):
+    fork(2)
+    made = []
+
+    def nested(x):
+        if functions.rank() == 0:
+            made.append(functions.function(lambda x: x.sum(), "sum"))
+            made[0](functions.data(np.ones(2)))
+        return x.sum()
+
+    x = functions.data(np.ones(4))
+    with pytest.raises(RuntimeError, match="inside a function"):
+        functions.function(nested, "sum")(x)
+    assert made[0](x) == 4
 
 
 def test_what_cannot_be_sent_is_an_error_and_the_job_goes_on(fork):

@@ -102,9 +102,10 @@ class Pool:
                 advice = "call the inner one before, or compute it here"
                 raise Inactive("a function inside a function", advice)
             member.kept.clear()
-            member.in_step = False
             try:
+                # Nobody reads it before all meet: until then an interrupt does no harm.
                 member.link.publish(message)
+                member.in_step = False
                 member.link.meet()
                 return member.perform(task)
             except BaseException as error:

@@ -11,7 +11,7 @@ from typing import Any
 from unisono.errors import PeerLost, Timeout, Unsupported
 from unisono.functions.captures import Captures, same
 from unisono.functions.distribution import Distribute, check, pack
-from unisono.functions.errors import Inactive
+from unisono.functions.errors import Inactive, Interrupted
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
 from unisono.functions.places import Cell, Field, Name, Place
@@ -19,8 +19,8 @@ from unisono.functions.spaces import Gone, Spaces
 from unisono.functions.variables import Settings, is_found
 from unisono.functions.wrappers import contents_of
 
-LOST = (PeerLost, Timeout)
-"""After these there are no workers left to speak to."""
+_NO_FAULT = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
+"""These have nothing to do with what is sent: it can be sent later, if there are workers then."""
 
 _FAR = 100_000
 """So many objects are looked through for a shared variable."""
@@ -115,29 +115,39 @@ class Supply:
     def distribute(self) -> None:
         """Sends the workers what they do not have. A function that cannot be sent stops no other one."""
         pending, self._pending = self._pending, []
+        try:
+            self._send_all(pending)
+        finally:
+            # What is left, after an interrupt too, was neither sent nor refused.
+            self._pending[:0] = pending
+
+    def _send_all(self, pending: list[_Item]) -> None:
+        """Empties a list of functions, together if that can be."""
         if not pending:
             return
         try:
             self._send(pending)
-        except LOST:
+            pending.clear()
+        except _NO_FAULT:
             raise
         except Exception as error:
             if len(pending) == 1:
-                pending[0].refused = error
+                pending.pop().refused = error
                 raise
             self._send_each(pending)
 
     def _send_each(self, pending: list[_Item]) -> None:
-        """Finds out which functions cannot be sent."""
+        """Empties it one by one, and finds out which functions cannot be sent."""
         first: Exception | None = None
-        for item in pending:
+        while pending:
             try:
-                self._send([item])
-            except LOST:
+                self._send(pending[:1])
+            except _NO_FAULT:
                 raise
             except Exception as error:
-                item.refused = error
+                pending[0].refused = error
                 first = first or error
+            del pending[0]
         if first is not None:
             raise first
 
@@ -201,11 +211,9 @@ class Supply:
                     functions, places, along, settings, refreshed, registry, self._spaces, self._sent
                 )
                 break
-            except Unsupported:
-                raise
-            except Exception as error:
+            except BaseException as error:
                 registry.forget(before)
-                if len(items) != 1:
+                if len(items) != 1 or isinstance(error, Unsupported) or not isinstance(error, Exception):
                     raise
                 places = self._without_culprits(items[0], places, error)
         self._tell(Distribute(self._member, packed), ("distribute", packed))

@@ -13,7 +13,7 @@ from typing import Any
 from unisono import _native
 from unisono.errors import PeerLost
 from unisono.functions.link import FOREVER, Link
-from unisono.functions.member import Maker, Member
+from unisono.functions.member import Maker, Member, Task
 
 rank: int | None = None
 """Which rank this process is, if it is a worker."""
@@ -72,7 +72,32 @@ def serve(member: Member) -> None:
 
 
 def _obey(member: Member, maker: Maker, details: tuple[Any, ...]) -> None:
-    member.perform(maker(member, *details))
+    task: Task
+    try:
+        task = maker(member, *details)
+    except BaseException as error:
+        task = _Unmade(error)
+    member.perform(task)
+
+
+class _Unmade:
+    """A task that this worker could not even make: the master is told why, like of any failure."""
+
+    operation = "a command"
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def prepare(self) -> None:
+        """Fails."""
+        raise self._error
+
+    def problem(self, shown: list[Any]) -> Exception | None:
+        """Nobody asks: there was a failure."""
+        return None
+
+    def finish(self, shown: list[Any]) -> None:
+        """There is nothing to finish."""
 
 
 def _end_with_master() -> None:
