@@ -201,6 +201,17 @@ def test_closures_that_change_are_sent_again(fork, framework):
     assert f(x) == 18 and f(x) == 18 and f.alone(x.data) == 18
 
 
+def test_what_the_master_has_compiled_alone_changes_with_the_first_call(fork):
+    pytest.importorskip("jax")
+    fork(2)
+    scale = 2.0
+    f = functions.function(lambda x: (x * scale).sum(), "sum", framework="jax")
+    x = functions.data(np.arange(4, dtype="float32"))
+    assert f.alone(x.data) == 12
+    scale = 3.0
+    assert f(x) == 18 and f.alone(x.data) == 18
+
+
 def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     with pytest.raises(uni.PeerLost, match="rank 1"):
@@ -362,6 +373,20 @@ class Interrupts:
             self.times -= 1
             raise KeyboardInterrupt
         return Interrupts, (self.value, 0)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_an_interrupt_while_changes_are_sent_loses_none(fork, framework):
+    pytest.importorskip(framework)
+    fork(2)
+    held = Interrupts(1.0, 0)
+    f = functions.function(lambda x: x.sum() * held.value, "sum", framework=framework)
+    x = functions.data(np.ones(4, "float32"))
+    assert f(x) == 4
+    held = Interrupts(5.0, 1)
+    with pytest.raises(KeyboardInterrupt):
+        f(x)
+    assert f.alone(x.data) == 20 and f(x) == 20 and f(x) == 20
 
 
 @pytest.mark.parametrize("wrong", [False, True])

@@ -35,6 +35,8 @@ class _Item:
     shareds: list[Any]
     captures: Captures | None = None
     version: int = -1
+    is_outdated: bool = False
+    """Whether something was compiled with what names no longer stand for."""
     refused: Exception | None = None
 
     def along(self) -> list[Any]:
@@ -92,7 +94,7 @@ class Supply:
         item = self._items[number]
         if item.captures is None:
             item.captures = self._look(item)
-        elif _is_compiled(item) and item.captures.is_stale():
+        elif _is_compiled(item) and (item.is_outdated or item.captures.is_stale()):
             self._member.functions[number] = Evaluator(item.definition)
 
     def end(self) -> None:
@@ -153,21 +155,26 @@ class Supply:
 
     def _refresh(self, item: _Item, stale: bool, settings: list[tuple[int, Any]]) -> None:
         """Tells the workers what code and settings say by now."""
-        if stale:
-            item.captures = self._look(item)
         # Until the workers know, every call tries.
         item.version = -1
+        if stale:
+            item.is_outdated = True
+            item.captures = self._look(item)
         places = self._news([item])
         # A compiled function has what it used in it.
-        refreshed = [item.number] if stale and _is_compiled(item) else []
+        refreshed = [item.number] if item.is_outdated and _is_compiled(item) else []
         if places or settings or refreshed:
             self._dispatch([item], [], places, settings, refreshed)
         for number in refreshed:
             self._member.functions[number] = Evaluator(item.definition)
+        item.is_outdated = False
         item.version = self._version
 
     def _send(self, items: list[_Item]) -> None:
         for item in items:
+            if item.captures is not None:
+                # The master may have run it alone, or tried to send it.
+                self.renew(item.number)
             item.captures = self._look(item)
         functions = [(item.number, item.definition) for item in items]
         self._dispatch(items, functions, self._news(items), self._settings.changes(), [])
