@@ -1,5 +1,6 @@
 """Worker processes: how they start and end, what they cannot take, and what the master learns of it."""
 
+import atexit
 import json
 import os
 import signal
@@ -276,6 +277,36 @@ def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
     functions.close()
     fork(2)
     assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
+
+
+@pytest.mark.usefixtures("heeds_control_c")
+@pytest.mark.parametrize("stopped", [True, False])
+def test_an_interrupted_close_ends_the_workers(fork, stopped):
+    """While one does not answer, and while one takes long to tidy up."""
+    fork(3)
+    master, pool = os.getpid(), active("the test")
+
+    def interrupt():
+        wait_until(lambda: pool.is_closed)
+        os.kill(master, signal.SIGINT)
+
+    def tidy():
+        os.kill(master, signal.SIGINT)
+        time.sleep(60)
+
+    def where(x):
+        if x[0] == 2 and not stopped:
+            atexit.register(tidy)
+        return np.array([os.getpid()])
+
+    pids = functions.function(where, "gather")(functions.data(np.arange(3.0))).tolist()
+    if stopped:
+        os.kill(pids[1], signal.SIGSTOP)
+        threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        functions.close()
+    assert is_gone(pids[1]) and is_gone(pids[2])
+    assert fork(2) == 2
 
 
 def test_a_call_has_the_deadline_that_fork_was_told(fork):

@@ -125,23 +125,29 @@ class Pool:
             raise Interrupted
 
     def close(self) -> None:
-        """Ends the workers."""
+        """Ends the workers, also where it is interrupted: then at once."""
         if os.getpid() != self._pid:
             return
-        self.is_closed = True
         grace = 0.0
-        if self.member.in_step:
-            try:
+        try:
+            self.is_closed = True
+            if self.member.in_step:
                 self.member.link.publish(pickle.dumps(None, 5))
                 self.member.link.meet(_GRACE)
                 grace = _GRACE
-            except Error:
-                # Somebody was lost, or is stuck: there is nothing left to say.
-                pass
-        self._processes.end(grace)
-        os.environ.pop(device.VARIABLE, None)
-        self.supply.end()
-        self.member.link.world.shutdown()
+        except Error:
+            # Somebody was lost, or is stuck: there is nothing left to say.
+            pass
+        finally:
+            self._end(grace)
+
+    def _end(self, grace: float) -> None:
+        try:
+            self._processes.end(grace)
+        finally:
+            os.environ.pop(device.VARIABLE, None)
+            self.supply.end()
+            self.member.link.world.shutdown()
 
 
 def _with_device(devices: list[str], rank: int, size: int) -> dict[str, str]:

@@ -58,14 +58,22 @@ class Processes:
         self._job.rank_ended(rank)
 
     def end(self, grace: float) -> None:
-        """Waits so many seconds for them to end, and then ends them."""
+        """Waits so many seconds for them to end, and then, or when it is interrupted, ends them."""
         deadline = time.monotonic() + grace
-        for process in self._processes:
-            try:
+        try:
+            for process in self._processes:
                 process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Leaves none of them."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
             # Closed before, it would have told a worker that is still tidying up to end at once.
             assert process.stdin is not None
             process.stdin.close()
