@@ -221,6 +221,36 @@ def test_a_worker_that_cannot_start_is_reported(fork, monkeypatch):
     assert fork(2) == 2
 
 
+def test_standard_input_of_workers_is_empty(fork):
+    fork(2)
+
+    def count(x):
+        if x[0] == 0:
+            return np.array([0])
+        started = subprocess.run(
+            [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"],
+            capture_output=True,
+            timeout=60,
+        )
+        return np.array([int(started.stdout) + len(sys.stdin.read())])
+
+    assert functions.function(count, "gather")(functions.data(np.arange(2.0))).tolist() == [0, 0]
+
+
+def test_what_is_no_text_in_the_path_is_passed_over(fork, monkeypatch, tmp_path):
+    (tmp_path / "only_found_in_the_path.py").write_text("value = 3.0")
+    monkeypatch.setattr(sys, "path", [tmp_path, b"/nowhere", *sys.path, str(tmp_path)])
+    fork(2)
+
+    def imported(x):
+        import only_found_in_the_path
+
+        return only_found_in_the_path.value
+
+    assert functions.function(imported, "sum")(functions.data(np.ones(2))) == 6
+    sys.modules.pop("only_found_in_the_path")
+
+
 def test_an_exception_arrives_with_its_traceback_and_the_job_goes_on(fork):
     fork(3)
 

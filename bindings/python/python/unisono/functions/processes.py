@@ -38,8 +38,10 @@ class Processes:
             environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(self._job.environment(rank))
         environment.update(own)
+        # Anything else in it Python passes over too.
+        path = [one for one in sys.path if isinstance(one, str)]
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps([sys.path, self._master, self._profile])],
+            [sys.executable, "-c", _BOOT, json.dumps([path, self._master, self._profile])],
             env=environment,
             # Its end tells the worker that the master is gone.
             stdin=subprocess.PIPE,

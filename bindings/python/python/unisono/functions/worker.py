@@ -31,7 +31,7 @@ def main(master: int, profile: bool) -> None:
     """
     # Ctrl-C is for the master; it tells the workers what comes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_master, daemon=True).start()
+    threading.Thread(target=_end_with_master, args=(_take_line(),), daemon=True).start()
     global rank
     member = Member(Link(_native.World.init(START_SECONDS)), master)
     rank = member.rank
@@ -100,8 +100,19 @@ class _Unmade:
         """There is nothing to finish."""
 
 
-def _end_with_master() -> None:
+def _take_line() -> int:
+    """Takes the line to the master away from standard input, which is empty from now on.
+
+    What user code starts would inherit it, and read for ever.
+    """
+    line, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return line
+
+
+def _end_with_master(line: int) -> None:
     """Ends this process when the master is gone, whatever this worker is computing."""
-    while os.read(0, 1):
+    while os.read(line, 1):
         pass
     os._exit(1)
