@@ -396,3 +396,6 @@ def test_numbers_of_workers_are_whole():
     for wrong in ("3", 2.0, True):
         with refuses(TypeError, "fork", "whole number", repr(wrong)):
             functions.fork(wrong)
+    for wrong in ("1", 1.0, True, None):
+        with refuses(TypeError, "fork", "whole number", "master_rank", repr(wrong)):
+            functions.fork(2, master_rank=wrong)

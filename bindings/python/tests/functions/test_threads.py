@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from unisono import functions
+from unisono.functions.pool import active
 
 THREADS = 6
 DEADLINE = 60
@@ -102,6 +104,29 @@ def test_training_steps_are_whole(fork):
     together(work)
     expected = -5.0 * sum(range(THREADS))
     assert functions.gather(weights).ravel().tolist() == [expected, expected]
+
+
+def test_a_call_that_another_thread_closes_is_told(fork):
+    fork(2)
+    rest = functions.function(lambda x: time.sleep(10 * DEADLINE * x[0]), name="rest")
+    x, pool, caught = functions.data(np.arange(2.0)), active("the test"), []
+    functions.distribute()
+
+    def call():
+        try:
+            rest(x)
+        except RuntimeError as error:
+            caught.append(str(error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + DEADLINE
+    while pool.member.in_step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    functions.close()
+    thread.join(DEADLINE)
+    assert len(caught) == 1 and "rest" in caught[0] and "close() was called meanwhile" in caught[0]
 
 
 # Libraries that a test may have imported warn of forks.

@@ -111,6 +111,11 @@ class Pool:
             except BaseException as error:
                 if not member.in_step:
                     self._lost = error
+                    if isinstance(error, Error) and self.is_closed:
+                        advice = (
+                            "close() was called meanwhile; call fork(), and make functions and data again"
+                        )
+                        raise Inactive(task.operation, advice) from error
                     if isinstance(error, Error):
                         explain(error, task.operation, member.link.timeout)
                 raise
@@ -186,7 +191,7 @@ def fork(
 
     Raises:
         RuntimeError: There are workers already, or no device where one was wanted.
-        TypeError: The number of workers is not a whole number.
+        TypeError: The number of workers, or the master's rank, is not a whole number.
         ValueError: There would be no worker, no such rank, no thread, or no time.
 
     Example:
@@ -198,6 +203,8 @@ def fork(
     global _pool
     if n is not None and not _is_whole(n):
         raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
+    if not _is_whole(master_rank):
+        raise TypeError(f"fork: expected a whole number as master_rank, received {master_rank!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
     devices = installed() if use_gpu else None
@@ -214,7 +221,7 @@ def fork(
         raise ValueError(f"fork: expected a timeout of more than 0 seconds, received {timeout!r}")
     if not sys.executable:
         raise RuntimeError("fork: expected a Python interpreter in sys.executable, received none")
-    _pool = Pool(size, master_rank, profile_workers, threads, timeout, devices)
+    _pool = Pool(size, int(master_rank), profile_workers, threads, timeout, devices)
     return size
 
 
