@@ -400,3 +400,40 @@ def test_what_cannot_be_sent_later_is_refused_until_it_can(fork):
             f(x)
     factor = 2.0
     assert f(x) == 6
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_defaults_that_are_assigned_reach_workers(fork, framework):
+    pytest.importorskip(framework)
+    fork(2)
+    x = functions.data(np.ones(4, "float32"))
+
+    def helper(rows, *, shift=0.0):
+        return rows.sum() + shift
+
+    def weigh(x, weight=2.0):
+        return helper(x) * weight
+
+    f = functions.function(lambda x: weigh(x), "sum", framework=framework)
+    g = functions.function(lambda x: -weigh(x), "sum", framework=framework)
+    assert f(x) == 8
+    weigh.__defaults__ = (5.0,)
+    assert f(x) == 20 and g(x) == -20
+    helper.__kwdefaults__ = {"shift": 1.0}
+    assert g(x) == -30 and f(x) == 30
+    weigh.__defaults__ = (threading.Lock(),)
+    with pytest.raises(TypeError, match="pickle"):
+        f(x)
+    weigh.__defaults__ = (2.0,)
+    assert f(x) == 12
+
+
+def test_the_sign_of_a_zero_reaches_workers(fork):
+    fork(2)
+    zero, turn, x = 0.0, complex(0, 0.0), functions.data(np.ones(4))
+    f = functions.function(lambda x: np.copysign(1.0, zero) * np.copysign(1.0, turn.imag) * x.sum(), "sum")
+    assert f(x) == 4
+    zero = -0.0
+    assert f(x) == -4
+    turn = complex(0, -0.0)
+    assert f(x) == 4

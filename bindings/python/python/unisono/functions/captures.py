@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
@@ -89,6 +90,11 @@ class Captures:
             for place, value in zip(self.places, self.values, strict=True)
             if isinstance(place, Cell)
         ]
+        self._defaults = [
+            (place, value)
+            for place, value in zip(self.places, self.values, strict=True)
+            if isinstance(place, Part) and isinstance(place.owner, FunctionType)
+        ]
 
     def meets(self, kind: type) -> bool:
         """Whether code uses an object of this kind."""
@@ -105,6 +111,8 @@ class Captures:
             if space.get(name, Gone) is not value and not same(space.get(name, Gone), value):
                 return True
         if any(not same(place.value(), value) for place, value in self._slots):
+            return True
+        if any(place.value() is not value for place, value in self._defaults):
             return True
         return any(not same(content(cell), value) for cell, value in self._cells)
 
@@ -195,10 +203,12 @@ class Captures:
                 self._visit(value, kind=kind)
             else:
                 self._reach(value, code.attributes)
+        # Workers that import a function have its defaults.
+        is_by_value = own and ("<" in function.__qualname__ or function.__module__ == "__main__")
         for name in ("__defaults__", "__kwdefaults__"):
             defaults = getattr(function, name) or ()
             values = list(defaults.values()) if isinstance(defaults, dict) else list(defaults)
-            if any(self._is_shared(one) for one in values):
+            if (values and is_by_value) or any(self._is_shared(one) for one in values):
                 self._other.append(Part(function, name))
             self._each(values)
 
@@ -268,7 +278,18 @@ class Captures:
 
 def same(now: Any, then: Any) -> bool:
     """Whether a name stands for what it did: the same object, or an equal number or text."""
-    return now is then or (type(now) is type(then) and isinstance(now, _EQUAL) and bool(now == then))
+    if now is then:
+        return True
+    if type(now) is not type(then) or not isinstance(now, _EQUAL):
+        return False
+    return bool(now == then) and _signs(now) == _signs(then)
+
+
+def _signs(value: Any) -> list[float]:
+    """The signs of a number: a zero has one too, and equals the other zero."""
+    if isinstance(value, complex):
+        return [math.copysign(1.0, value.real), math.copysign(1.0, value.imag)]
+    return [math.copysign(1.0, value)] if isinstance(value, float) else []
 
 
 def _runs(method: _Method) -> bool:

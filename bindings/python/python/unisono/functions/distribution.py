@@ -13,7 +13,7 @@ from typing import Any
 from unisono.errors import Unsupported
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.places import Cell, Field, Name, Place
+from unisono.functions.places import Cell, Field, Name, Part, Place
 from unisono.functions.spaces import Gone, Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 from unisono.functions.wrappers import reduced as reduced_wrapper
@@ -48,7 +48,7 @@ def pack(
         What `Distribute` reads, and the numbers of the objects in it.
     """
     met: set[int] = set()
-    owners = {id(place.owner) for place, _ in places if isinstance(place, Field)}
+    owners = {id(place.owner) for place, _ in places if isinstance(place, Field) or _is_default(place)}
     courier, stream = _courier(registry, spaces, sent, met, owners)
     with _Deeper():
         courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
@@ -123,6 +123,10 @@ def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
     if isinstance(place, Cell):
         return place.function, place.at
     return place.owner, place.name
+
+
+def _is_default(place: Place) -> bool:
+    return isinstance(place, Part) and isinstance(place.owner, FunctionType)
 
 
 def _put(owner: Any, key: Any, value: Any) -> None:
