@@ -8,7 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from types import FunctionType, MemberDescriptorType
-from typing import Any
+from typing import Any, TypeGuard
 
 from unisono.errors import Unsupported
 from unisono.functions.evaluate import Definition, Evaluator
@@ -48,7 +48,7 @@ def pack(
         What `Distribute` reads, and the numbers of the objects in it.
     """
     met: set[int] = set()
-    owners = {id(place.owner) for place, _ in places if isinstance(place, Field) or _is_default(place)}
+    owners = {id(place.owner) for place, _ in places if isinstance(place, Field) or _has_defaults(place)}
     courier, stream = _courier(registry, spaces, sent, met, owners)
     with _Deeper():
         courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
@@ -125,7 +125,7 @@ def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
     return place.owner, place.name
 
 
-def _is_default(place: Place) -> bool:
+def _has_defaults(place: Place) -> TypeGuard[Part]:
     return isinstance(place, Part) and isinstance(place.owner, FunctionType)
 
 
