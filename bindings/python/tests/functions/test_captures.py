@@ -402,6 +402,33 @@ def test_what_cannot_be_sent_later_is_refused_until_it_can(fork):
     assert f(x) == 6
 
 
+class Unwelcome:
+    """Cannot be unpacked on one of the ranks."""
+
+    def __init__(self, value, rank):
+        assert functions.rank() != rank, "not here"
+        self.value, self.rank = value, rank
+
+    def __reduce__(self):
+        return Unwelcome, (self.value, self.rank)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_a_change_that_one_worker_could_not_take_can_be_taken_back(fork, framework):
+    pytest.importorskip(framework)
+    fork(3)
+    before = held = Unwelcome(1.0, None)
+    f = functions.function(lambda x: x.sum() * held.value, "sum", framework=framework)
+    g = functions.function(lambda x: -x.sum() * held.value, "sum", framework=framework)
+    x = functions.data(np.ones(3, "float32"))
+    assert f(x) == 3 and g(x) == -3
+    held = Unwelcome(5.0, 2)
+    with pytest.raises(functions.WorkerError, match="not here"):
+        f(x)
+    held = before
+    assert g(x) == -3 and f(x) == 3
+
+
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
 def test_defaults_that_are_assigned_reach_workers(fork, framework):
     pytest.importorskip(framework)

@@ -223,12 +223,15 @@ class Supply:
                 if len(items) != 1 or isinstance(error, Unsupported) or not isinstance(error, Exception):
                     raise
                 places = self._without_culprits(items[0], places, error)
+        if places:
+            self._version += 1
+        for place, _ in places:
+            # Should this fail, some workers may have the new value, and others the old one.
+            self._told.pop(_key(place), None)
         self._tell(Distribute(self._member, packed), ("distribute", packed))
         self._sent.update(met)
         for place, value in places:
             self._told[_key(place)] = (place, value)
-        if places:
-            self._version += 1
         self._settings.told(registry)
 
     def _without_culprits(
