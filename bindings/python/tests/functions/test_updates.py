@@ -154,6 +154,23 @@ def test_callables_train_by_the_same_rules(library, weighted, fork):
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
+def test_parameters_come_one_by_one(fork, library):
+    """As `model.parameters()` gives them: all are trained, the first too."""
+    module = pytest.importorskip(library)
+    fork(2)
+    if library == "torch":
+        params = [module.nn.Parameter(module.zeros(1)) for _ in range(3)]
+        loss, given = (lambda x: (x * sum(params)).mean()), iter(params)
+    else:
+        params = [functions.shared(np.zeros(1, "float32"), name) for name in ("u", "v", "w")]
+        loss, given = (lambda x, u, v, w: (x * (u + v + w)).mean()), iter(params)
+    step = functions.make_train_function(loss, given, learning_rate=0.5)
+    step(functions.data(np.ones(4, "float32")))
+    for one in params:
+        assert functions.gather(one).tolist() == [[-0.5], [-0.5]]
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
 def test_learning_rates_change_between_steps(fork, library):
     pytest.importorskip(library)
     fork(2)

@@ -33,11 +33,11 @@ def make(
     sliceables = [one for one in data if isinstance(one, Shared)]
     check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
-    is_torch = torch is not None and (
-        isinstance(params, torch.nn.Module) or any(isinstance(one, torch.Tensor) for one in params)
-    )
+    is_module = torch is not None and isinstance(params, torch.nn.Module)
+    trained = params if is_module else list(params)
+    is_torch = is_module or (torch is not None and any(isinstance(one, torch.Tensor) for one in trained))
     maker = _torch if is_torch else _jax
-    return maker(loss, params, sliceables, RULES[name], settings, weighted)
+    return maker(loss, trained, sliceables, RULES[name], settings, weighted)
 
 
 def _settings(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _torch(
 ) -> TrainFunction:
     import torch
 
-    every = list(params.parameters()) if isinstance(params, torch.nn.Module) else list(params)
+    every = list(params.parameters()) if isinstance(params, torch.nn.Module) else params
     tensors = [one for one in every if one.requires_grad]
     if not tensors:
         raise ValueError(
@@ -167,7 +167,7 @@ def _jax(
             "pip install jax, or pass a PyTorch module as params"
         ) from error
 
-    trained: list[Shared] = list(params)
+    trained: list[Shared] = params
     check_names(loss, "params", trained)
     shapes = [one.value.shape for one in trained]
     sizes = [int(np.prod(shape)) for shape in shapes]
