@@ -171,6 +171,21 @@ def test_parameters_come_one_by_one(fork, library):
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
+def test_parameters_that_are_listed_twice_make_one_step(fork, library):
+    module = pytest.importorskip(library)
+    fork(2)
+    if library == "torch":
+        w = module.nn.Parameter(module.zeros(1))
+        loss, params = (lambda x: (x * w).mean()), [w, w]
+    else:
+        w = functions.shared(np.zeros(1, "float32"), "w")
+        loss, params = (lambda x, w: (x * w).mean()), [w, w]
+    step = functions.make_train_function(loss, params, learning_rate=0.5)
+    step(functions.data(np.ones(4, "float32")))
+    assert functions.gather(w).tolist() == [[-0.5], [-0.5]]
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
 def test_learning_rates_change_between_steps(fork, library):
     pytest.importorskip(library)
     fork(2)

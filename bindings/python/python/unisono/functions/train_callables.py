@@ -34,7 +34,8 @@ def make(
     check_names(loss, "x and y", sliceables)
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(params, torch.nn.Module)
-    trained = params if is_module else list(params)
+    # Weights that are tied may be listed twice: they make one step.
+    trained = params if is_module else list({id(one): one for one in params}.values())
     is_torch = is_module or (torch is not None and any(isinstance(one, torch.Tensor) for one in trained))
     maker = _torch if is_torch else _jax
     return maker(loss, trained, sliceables, RULES[name], settings, weighted)
