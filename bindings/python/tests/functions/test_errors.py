@@ -364,6 +364,68 @@ def test_what_training_functions_are_made_of(pair):
         functions.broadcast(optimizer)
 
 
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+def test_updates_keep_the_type_of_shared_arrays(pair, framework):
+    pytest.importorskip(framework)
+    for dtype in ("float32", "float64"):
+        w = functions.shared(np.zeros(2, dtype), "w")
+
+        def step(x, w):
+            return functions.updated(x.sum(), w=w - x.sum(0)) if functions.rank() else x.sum()
+
+        f = functions.function(step, "sum", shareds=[w], framework=framework)
+        for kind in ("float32", "float64"):
+            f(functions.data(np.ones((4, 2), kind)))
+            assert [functions.get_value(rank, w).dtype for rank in range(2)] == [dtype, dtype]
+        functions.all_reduce(w, "sum")
+        assert functions.gather(w).tolist() == [[-4, -4], [-4, -4]]
+
+
+def test_updates_of_another_type(pair):
+    w, whole = functions.shared(np.zeros(3), "w"), functions.shared(np.zeros(3, int), "whole")
+    for name, value in [("w", [1.0, None, 2.0]), ("w", ["a", "b", "c"]), ("whole", [0.5, 1.0, 2.0])]:
+
+        def change(w, whole, name=name, value=value):
+            new = {"w": w + 1, "whole": whole + 1}
+            return functions.updated(**{**new, name: value} if functions.rank() else {})
+
+        f = functions.function(change, updates=[w, whole])
+        with refuses(functions.WorkerError, "updated", name, "expected", "received", "np.asarray"):
+            f()
+        assert not functions.gather(w).any() and not functions.gather(whole).any(), "nothing was changed"
+
+
+def test_what_is_lent_to_others_is_a_number(pair):
+    w = functions.shared(np.zeros(2), "w")
+
+    def spoil(w):
+        if functions.rank():
+            spoilt.value = np.array([None, 1.0])
+
+    spoilt = w
+    functions.function(spoil, shareds=[w])()
+    for verb in (functions.gather, functions.all_gather, functions.reduce, functions.all_reduce):
+        with refuses(functions.WorkerError, verb.__name__, "w", "expected numbers", "object"):
+            verb(w)
+    with refuses(functions.WorkerError, "get_value", "w", "expected numbers", "object"):
+        functions.get_value(1, w)
+
+
+def test_new_values_of_shared_arrays():
+    s, whole = functions.shared(np.zeros(2, "float32"), "s"), functions.shared([1, 2], "whole")
+    s.set_value(np.array([0.5, 1.5, 2.5]))
+    assert s.get_value().tolist() == [0.5, 1.5, 2.5] and s.value.dtype == np.float32
+    s.set_value([1, 2])
+    assert s.get_value().tolist() == [1, 2] and s.value.dtype == np.float32
+    with refuses(ValueError, "set_value", "s", "1 axes", "2"):
+        s.set_value(np.ones((2, 2)))
+    with refuses(TypeError, "set_value", "s", "float32", "object"):
+        s.set_value([1.0, None])
+    with refuses(TypeError, "set_value", "whole", "int64", "float64", "np.asarray"):
+        whole.set_value([1.7, 2.9])
+    assert s.get_value().tolist() == [1, 2] and whole.get_value().tolist() == [1, 2]
+
+
 def test_losses_that_have_no_gradient(pair):
     pytest.importorskip("jax")
     w = functions.shared(np.zeros(2, "float32"), "w")

@@ -72,7 +72,7 @@ class Kernel:
         return np.asarray(value)
 
     def stored(self, value: Any) -> Any:
-        """What is kept for a shared array's new value: never the memory of an input."""
+        """An array of a shared array's new value: never the memory of an input."""
         return np.array(value)
 
     def call(self, arguments: list[Any], shareds: dict[str, Any]) -> Any:
@@ -105,12 +105,11 @@ class Kernel:
                 f"expected {self.definition.outputs} outputs, as declared, received {len(outputs)}; "
                 'declare one mode for each, such as outputs=["avg", "gather"]'
             )
-        for name, value in changes.items():
-            axes, expected = np.ndim(value), np.ndim(self.shareds[name].value)
-            if axes != expected:
-                raise ValueError(f"updated: {name} expected {expected} axes, received {axes}")
-        for name, value in changes.items():
-            self.shareds[name].value = self.stored(value)
+        fitted = {
+            name: self.shareds[name]._fitted(self.stored(value), "updated") for name, value in changes.items()
+        }
+        for name, value in fitted.items():
+            self.shareds[name].value = value
         return outputs
 
 

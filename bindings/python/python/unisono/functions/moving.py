@@ -50,8 +50,13 @@ class Move:
                 shown.append((*_kind(variable), -1))
                 continue
             array = variable.get()
-            shown.append((array.dtype.str, array.shape, self.member.lend(array)))
+            shown.append((array.dtype.str, array.shape, self.lend(variable, array)))
         return shown
+
+    def lend(self, variable: Variable, array: Any) -> int:
+        """Copies a value to where all can read it: numbers alone, others would point into this process."""
+        outputs.check_type(array.dtype, f"{self.operation}: {variable.name}")
+        return self.member.lend(array)
 
     def read(self, lent: tuple[str, tuple[int, ...], int]) -> Any:
         """What another rank has lent."""
@@ -209,7 +214,7 @@ class Reduce(Move):
                 shown.append((*_kind(variable), -1))
                 continue
             array = variable.get()
-            place = -1 if array.dtype in outputs.CARRIED else self.member.lend(array)
+            place = -1 if array.dtype in outputs.CARRIED else self.lend(variable, array)
             shown.append((array.dtype.str, array.shape, place))
         return shown
 

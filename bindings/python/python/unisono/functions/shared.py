@@ -43,9 +43,24 @@ class Shared:
         """Changes this process's copy alone.
 
         Args:
-            value: The new value, of the same type and number of axes.
+            value: The new value, with the same number of axes. Its type stays: numbers of the same kind, as
+                NumPy has it, are converted, such as float64 to float32, but not to whole numbers.
         """
-        _Copy(self).set(np.asarray(value))
+        _Copy(self).set(self._fitted(np.asarray(value), "set_value"))
+
+    def _fitted(self, array: Any, operation: str) -> Any:
+        """A new value in the type that this has; fails for one that does not fit."""
+        held = self.value if hasattr(self.value, "dtype") else np.asarray(self.value)
+        if array.ndim != held.ndim:
+            raise ValueError(f"{operation}: {self.name} expected {held.ndim} axes, received {array.ndim}")
+        if array.dtype == held.dtype:
+            return array
+        if not np.can_cast(array.dtype, held.dtype, "same_kind"):
+            raise TypeError(
+                f"{operation}: {self.name} expected {held.dtype.name}, received {array.dtype.name}; "
+                f"convert it, for example with np.asarray(value, {held.dtype.name!r})"
+            )
+        return np.asarray(array).astype(held.dtype)
 
 
 def shared(value: Any, name: str) -> Shared:
