@@ -98,6 +98,49 @@ def test_averages_of_halves_on_a_device_that_have_large_sums():
     assert total.result().tolist() == [4]
 
 
+@pytest.mark.parametrize("mode", ["sum", "avg", "max", "gather", None])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_outputs_in_memory_that_is_used_again(pair, mode, weighted):
+    held = np.zeros(1)
+
+    def total(x):
+        held[0] = x.sum()
+        return held
+
+    x = functions.data(np.arange(8.0))
+    f = functions.function(total, [mode], weighted=weighted)
+    expected = {"sum": [28], "avg": [7], "max": [13], "gather": [1, 5, 9, 13], None: [5]}
+    for _ in range(2):
+        assert f(x, num_slices=2)[0].tolist() == expected[mode]
+
+
+def test_outputs_that_are_variables(pair):
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.zeros(1))
+
+    def grow(x):
+        with torch.no_grad():
+            weight.add_(x.sum())
+        return weight
+
+    f = functions.function(grow, "gather", updates=[weight])
+    assert f(functions.data(np.arange(8.0, dtype="float32")), num_slices=2).tolist() == [1, 5, 9, 13]
+    assert functions.gather(weight).tolist() == [[3], [11]]
+
+
+def test_outputs_in_memory_on_a_device_that_is_used_again():
+    torch = pytest.importorskip("torch")
+    from unisono.functions import device
+
+    held = torch.zeros(1)
+    for mode, expected in [("sum", [3]), ("gather", [1, 2]), (None, [2])]:
+        total = device.Accumulator(mode, weighted=False)
+        for value in (1.0, 2.0):
+            total.add(held.fill_(value), 1)
+        held.fill_(9.0)
+        assert total.result().tolist() == expected
+
+
 def test_outputs_of_types_that_numpy_has_not(pair):
     torch = pytest.importorskip("torch")
     x = functions.data(np.ones(4, "float32"))

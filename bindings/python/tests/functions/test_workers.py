@@ -563,6 +563,18 @@ def test_one_worker_is_the_master_alone(fork):
     assert s.get_value().tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int16", "bool", "complex64"])
+@pytest.mark.parametrize("mode", ["sum", "max", "gather", None])
+def test_results_of_one_worker_are_not_its_inputs(fork, dtype, mode):
+    fork(1)
+    s, x = functions.shared(np.ones(3, dtype), "s"), functions.data(np.zeros(3, dtype))
+    (result,) = functions.function(lambda x, s: x, [mode], shareds=[s])(x)
+    kept = functions.reduce(s, "sum", in_place=False)
+    x[...] = 1
+    s.value[...] = 0
+    assert not result.any() and result.flags.writeable and kept.all()
+
+
 def test_a_world_of_the_process_itself_is_another_world(fork):
     world = uni.init()
     fork(2)

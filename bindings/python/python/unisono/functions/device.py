@@ -111,8 +111,8 @@ def weighed(value: Any, rank: int, weights: list[int]) -> Any:
 class Accumulator:
     """Puts together the outputs of one worker's slices, on its device."""
 
-    def __init__(self, mode: str | None, weighted: bool) -> None:
-        self._mode, self._weighted = mode, weighted and mode == "avg"
+    def __init__(self, mode: str | None, weighted: bool, is_fresh: bool = False) -> None:
+        self._mode, self._weighted, self._is_fresh = mode, weighted and mode == "avg", is_fresh
         self._parts: list[Any] = []
         self._weights: list[float] = []
 
@@ -121,7 +121,7 @@ class Accumulator:
         if self._mode is None:
             self._parts.clear()
             self._weights.clear()
-        self._parts.append(value.detach())
+        self._parts.append(value.detach() if self._is_fresh else value.detach().clone())
         self._weights.append(float(rows) if self._weighted else 1.0)
 
     def result(self) -> Any:

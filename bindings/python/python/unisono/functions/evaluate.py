@@ -102,7 +102,8 @@ class Evaluator:
     def _accumulators(self, values: list[Any]) -> list[Any]:
         kinds = [device.Accumulator if device.is_there(value) else Accumulator for value in values]
         weighted, modes = self.definition.weighted, self.definition.output_modes
-        return [kind(mode, weighted) for kind, mode in zip(kinds, modes, strict=True)]
+        is_fresh = self.kernel.is_fresh
+        return [kind(mode, weighted, is_fresh) for kind, mode in zip(kinds, modes, strict=True)]
 
     def _take(self, chosen: list[Any], rows: slice | None) -> None:
         for variable, part in zip(self.sliceables, chosen, strict=True):

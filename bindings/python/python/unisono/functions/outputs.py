@@ -93,8 +93,8 @@ def parse_modes(outputs: Any) -> tuple[list[str | None], bool]:
 
 
 def fold(mode: str, arrays: Sequence[Any]) -> Any:
-    """Combines arrays in their order; the type stays."""
-    total = functools.reduce(_FOLDS[mode], arrays)
+    """Combines arrays in their order, in a new one; the type stays."""
+    total = functools.reduce(_FOLDS[mode], arrays) if len(arrays) > 1 else np.array(arrays[0])
     if mode == "avg":
         total = total * (1.0 / len(arrays))
     return np.asarray(total, dtype=arrays[0].dtype)
@@ -116,10 +116,16 @@ def together(mode: str, arrays: Sequence[Any], weights: Sequence[int] | None) ->
 
 
 class Accumulator:
-    """Puts together the outputs of one worker's slices."""
+    """Puts together the outputs of one worker's slices.
 
-    def __init__(self, mode: str | None, weighted: bool) -> None:
-        self._mode, self._weighted = mode, weighted and mode == "avg"
+    Args:
+        mode: The output's mode.
+        weighted: Whether averages weigh each slice by its rows.
+        is_fresh: Whether values belong to nobody else; others are copied, as the next slice may change them.
+    """
+
+    def __init__(self, mode: str | None, weighted: bool, is_fresh: bool = False) -> None:
+        self._mode, self._weighted, self._is_fresh = mode, weighted and mode == "avg", is_fresh
         self._parts: list[Any] = []
         self._total: Any = None
         self._type: Any = None
@@ -128,7 +134,7 @@ class Accumulator:
     def add(self, value: Any, rows: int) -> None:
         """Takes the next slice's value."""
         if self._mode == "gather":
-            self._parts.append(value)
+            self._parts.append(self._own(value))
             return
         self._type = value.dtype
         if self._mode == "avg" and value.dtype == np.float16:
@@ -137,8 +143,11 @@ class Accumulator:
         if self._weighted:
             value = value * value.dtype.type(rows)
         is_first = self._mode is None or self._total is None
-        self._total = value if is_first else _FOLDS[str(self._mode)](self._total, value)
+        self._total = self._own(value) if is_first else _FOLDS[str(self._mode)](self._total, value)
         self._weight += rows if self._weighted else 1
+
+    def _own(self, value: Any) -> Any:
+        return value if self._is_fresh else np.array(value)
 
     def result(self) -> Any:
         """All slices together."""

@@ -29,7 +29,7 @@ class PendingUpdate:
     def add(self) -> None:
         """Takes what the slice has made of it."""
         if self._is_array:
-            self._accumulator.add(np.array(self._variable.get()), 1)
+            self._accumulator.add(self._variable.get(), 1)
 
     def undo(self) -> None:
         """Everything is as it was."""
