@@ -166,10 +166,11 @@ def test_batches_of_a_call(f):
         (slice(-2, 3), ["slice(-2, 3"]),
         (slice(0, 4, 2), ["no step"]),
         (slice(0, 0), ["above 0"]),
+        (np.array([2**64 - 1], "uint64"), ["below 2**63", str(2**64 - 1)]),
     ]:
         with refuses(ValueError, "batch", *words):
             f(x, y, batch=batch)
-    for batch in ([0.5], [[0]], "all"):
+    for batch in ([0.5], [[0]], "all", slice(0, 2.9), slice(0.0, 2), slice(True, 2)):
         with refuses(TypeError, "batch", "whole numbers"):
             f(x, y, batch=batch)
     assert f(x, y, batch=[3, 3, 3]).tolist() == [3, 3], "the last row is a row"
@@ -197,6 +198,10 @@ def test_rows_that_workers_do_not_have(pair):
     for wrong in ([slice(0, 1)], [slice(0, 1)] * 3, [slice(0, 1), [0]]):
         with refuses(TypeError, "batch_s", "each of 2 workers"):
             f(batch_s=wrong)
+    with refuses(ValueError, "batch_s", "below 2**63"):
+        f(batch_s=np.array([2**64 - 1], "uint64"))
+    with refuses(TypeError, "batch_s", "whole numbers", "1.5"):
+        f(batch_s=slice(0, 1.5))
     assert f(batch_s=[[0, 2], [1]]) == 3
     functions.set_value(1, t, np.ones(7))
     with refuses(ValueError, "worker 1", "one length", "s 2", "t 7"):
@@ -247,6 +252,35 @@ def test_data(pair):
         huge.set_shape(1 << 50)
 
 
+def test_data_that_cannot_grow_stay_as_they_are(pair):
+    x = functions.data(np.arange(4.0), name="x")
+    for change in (lambda: x.set_shape(1 << 50), lambda: x.set_length(1 << 50), lambda: x.set_shape(1 << 60)):
+        with refuses(uni.UsageError, "empty"):
+            change()
+    for wrong in (2.7, "3", True, None):
+        with refuses(TypeError, "set_length", "whole number", repr(wrong)):
+            x.set_length(wrong)
+        with refuses(TypeError, "shape", "whole numbers", repr(wrong)):
+            x.set_shape((wrong,))
+        with refuses(TypeError, "shape", "whole numbers", repr(wrong)):
+            functions.data(shape=(2, wrong), dtype="float64")
+    with refuses(ValueError, "shape", "from 0 up", "-3"):
+        x.set_shape(-3)
+    with refuses(ValueError, "shape", "from 0 up", "-1"):
+        functions.data(shape=(-1, -3), dtype="float64")
+    assert x.data.tolist() == [0, 1, 2, 3] and x.alloc_size == 4
+    assert functions.function(lambda x: x.sum(), "sum")(x) == 6
+
+
+def test_data_are_written_to_and_not_replaced(pair):
+    x, total = functions.data(np.arange(4.0), name="x"), functions.function(lambda x: x.sum(), "sum")
+    with refuses(AttributeError, "data 'x'", "another array", "x.set_value(array)"):
+        x.data = np.arange(10.0, 20.0)
+    x.data += 1
+    x.data[0] = 5
+    assert total(x) == 5 + 2 + 3 + 4
+
+
 def test_what_is_not_a_number(pair):
     x = functions.data(np.arange(3.0))
     for value in (np.array(["a"]), [None], np.zeros(2, "V4")):
@@ -283,10 +317,19 @@ def test_collectives(pair):
         functions.get_value(2, s)
     with refuses(ValueError, "rank from 0 to 1", "-1"):
         functions.set_value(-1, s, np.ones(2))
+    for wrong in (1.0, 0.5, "1", True, None):
+        with refuses(TypeError, "get_value", "rank as a whole number", repr(wrong)):
+            functions.get_value(wrong, s)
+        with refuses(TypeError, "set_value", "rank as a whole number", repr(wrong)):
+            functions.set_value(wrong, s, np.zeros(2))
+    assert functions.get_value(np.int64(1), s).tolist() == [1, 1]
     with refuses(TypeError, "s expected float64 with 1", "float64 with 2"):
         functions.broadcast(s, np.ones((2, 2)))
     with refuses(TypeError, "s expected float64 with 1", "float32 with 1"):
         functions.scatter(s, np.ones(2, "float32"))
+    with refuses(TypeError, "t expected float64 with 1", "float32 with 1"):
+        functions.broadcast([s, t], [np.zeros(2), np.zeros(2, "float32")])
+    assert functions.gather(s).tolist() == [[1, 1], [1, 1]]
     with refuses(ValueError, "2 values", "1"):
         functions.broadcast([s, t], [np.ones(2)])
     with refuses(ValueError, "one length"):
@@ -299,6 +342,29 @@ def test_collectives(pair):
     functions.set_value(1, s, np.full(2, 3.0))
     functions.all_reduce(s)
     assert functions.gather(s).tolist() == [[2, 2], [2, 2]], "errors changed nothing"
+
+
+def test_rows_of_values(pair):
+    s, scalar = functions.shared(np.ones(2), "s"), functions.shared(1.0, "scalar")
+    functions.function(lambda s, scalar: None, shareds=[s, scalar])
+    rows = np.arange(6.0)
+    for values in (rows, rows.tolist(), functions.data(rows)):
+        for give in (functions.scatter, lambda s, *given, **rows: functions.set_value(1, s, *given, **rows)):
+            for wrong in (-1, 0, 7, slice(4, 9), slice(-2, 3), slice(0, 6, 2), [6], [-1], []):
+                with refuses(ValueError, "batch"):
+                    give(s, values, batch=wrong)
+            for wrong in (2.5, [0.5], slice(0, 2.5), rows > 2):
+                with refuses(TypeError, "batch", "whole numbers"):
+                    give(s, values, batch=wrong)
+    for value in (1.0, functions.data(1.0)):
+        with refuses(ValueError, "scatter", "with rows", "without an axis"):
+            functions.scatter(scalar, value)
+        with refuses(ValueError, "set_value", "with rows", "without an axis"):
+            functions.set_value(1, scalar, value, batch=1)
+    assert functions.gather(s).tolist() == [[1, 1], [1, 1]], "errors changed nothing"
+    for batch, expected in [(3, [0, 1, 2]), (slice(1, 4), [1, 2, 3]), ([5, 0, 0], [5, 0, 0])]:
+        functions.scatter(s, rows, batch=batch)
+        assert functions.gather(s, nd_up=0).tolist() == expected and functions.get_lengths(s) == [2, 1]
 
 
 def test_calls_without_rows_change_nothing(pair):

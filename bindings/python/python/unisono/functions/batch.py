@@ -14,6 +14,11 @@ Place = tuple[int, str, tuple[int, ...]]
 """Where an array lies in the arena: offset, type, shape."""
 
 
+def is_whole(value: Any) -> bool:
+    """Whether this is a whole number: an int or one of NumPy's, but no truth value."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def edges(start: int, stop: int, parts: int) -> tuple[int, ...]:
     """Cuts rows as evenly as possible.
 
@@ -66,7 +71,7 @@ def parse(batch: Any) -> Batch | None:
     """The rows that a user wrote: None, how many, a slice, or a list of rows."""
     if batch is None:
         return None
-    if isinstance(batch, (int, np.integer)) and not isinstance(batch, bool):
+    if is_whole(batch):
         if batch < 1:
             raise ValueError(f"batch: expected at least one row, received {batch}")
         return Batch(0, int(batch))
@@ -82,6 +87,9 @@ def parse(batch: Any) -> Batch | None:
 
 def _range(rows: slice, what: str) -> tuple[int, int]:
     start = 0 if rows.start is None else rows.start
+    for one in (start, rows.stop):
+        if one is not None and not is_whole(one):
+            raise TypeError(f"{what}: expected whole numbers in a slice, received {rows}")
     if rows.step is not None or rows.stop is None or start < 0 or rows.stop <= 0 or start > rows.stop:
         raise ValueError(
             f"{what}: expected slice(start, stop) with 0 <= start <= stop, stop above 0 and no step, "
@@ -99,6 +107,8 @@ def row_list(rows: Any, what: str) -> Any:
         raise TypeError(f"{what}: expected {numbers}a slice, or a list of whole numbers, received {received}")
     if array.size and array.min() < 0:
         raise ValueError(f"{what}: expected rows from 0 up, received {int(array.min())}")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{what}: expected rows below 2**63, received {int(array.max())}")
     return array.astype(np.int64)
 
 

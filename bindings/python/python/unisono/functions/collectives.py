@@ -51,9 +51,10 @@ def broadcast(shared_vars: Any, values: Any = None, nccl: bool = True) -> None:
         [None] * len(numbers) if values is None else _listed(values, shared_vars, len(numbers), "broadcast")
     )
     for number, value in zip(numbers, given, strict=True):
-        variable = pool.member.variables.variable(number)
         if value is not None:
             _check(pool, number, value, "broadcast")
+    for number, value in zip(numbers, given, strict=True):
+        variable = pool.member.variables.variable(number)
         if isinstance(value, Data):
             places.append(value._place())
             continue
@@ -95,29 +96,17 @@ def scatter(shared_vars: Any, values: Any, batch: Any = None) -> None:
         _check(pool, number, value, "scatter")
     if len({isinstance(value, Data) for value in given}) > 1:
         raise TypeError("scatter: expected all values to be Data or none, received both")
+    chosen = _chosen(given, batch, "scatter")
     if isinstance(given[0], Data):
-        chosen = batches.parse(batch)
-        lengths = {len(value) for value in given}
-        if chosen is None:
-            if len(lengths) > 1:
-                raise ValueError(f"scatter: expected values of one length, received {sorted(lengths)}")
-            chosen = batches.Batch(0, lengths.pop())
-        else:
-            chosen.check(min(lengths), "the shortest value")
         bounds = edges(chosen.start, chosen.stop, pool.member.size)
         parts = list(itertools.pairwise(bounds))
         rows = None if chosen.rows is None else _lend(pool, chosen.rows)
         _run(pool, "scatter", numbers, [value._place() for value in given], parts, rows)
         return
-    arrays = [np.asarray(value) for value in given]
-    if batch is not None:
-        arrays = [array[:batch] if isinstance(batch, (int, np.integer)) else array[batch] for array in arrays]
-    if len({len(array) for array in arrays}) > 1:
-        raise ValueError(
-            f"scatter: expected values of one length, received {[len(array) for array in arrays]}"
-        )
-    parts = _chunks(len(arrays[0]), pool.member.size, pool.member.master)
-    _run(pool, "scatter", numbers, [_lend(pool, array) for array in arrays], parts, None)
+    taken = slice(chosen.start, chosen.stop) if chosen.rows is None else chosen.rows
+    places = [_lend(pool, np.asarray(value)[taken]) for value in given]
+    parts = _chunks(chosen.length, pool.member.size, pool.member.master)
+    _run(pool, "scatter", numbers, places, parts, None)
 
 
 @in_turn
@@ -226,11 +215,9 @@ def set_value(rank: int, shared_vars: Any, values: Any, batch: Any = None) -> No
     given = _listed(values, shared_vars, len(numbers), "set_value")
     for number, value in zip(numbers, given, strict=True):
         _check(pool, number, value, "set_value")
-    chosen = batches.parse(batch)
     rows: Any = None
-    if chosen is not None:
-        for value in given:
-            chosen.check(len(value), "the value")
+    if batch is not None:
+        chosen = _chosen(given, batch, "set_value")
         rows = slice(chosen.start, chosen.stop) if chosen.rows is None else _lend(pool, chosen.rows)
     places = [
         value._place() if isinstance(value, Data) else _lend(pool, np.asarray(value)) for value in given
@@ -363,12 +350,28 @@ def _check(pool: Pool, number: int, value: Any, operation: str) -> None:
         )
 
 
+def _chosen(values: Sequence[Any], batch: Any, operation: str) -> batches.Batch:
+    """Which rows of values; by default all, if they are of one length."""
+    chosen = batches.parse(batch)
+    if any(np.ndim(value) == 0 for value in values):
+        raise ValueError(f"{operation}: expected values with rows, received one without an axis")
+    lengths = {len(value) for value in values}
+    if chosen is not None:
+        chosen.check(min(lengths), "the shortest value" if len(lengths) > 1 else "the value")
+        return chosen
+    if len(lengths) > 1:
+        raise ValueError(f"{operation}: expected values of one length, received {sorted(lengths)}")
+    return batches.Batch(0, lengths.pop())
+
+
 def _check_operation(op: str, operation: str) -> None:
     if op not in OPERATIONS:
         raise ValueError(f"{operation}: expected op to be one of {', '.join(OPERATIONS)}, received {op!r}")
 
 
 def _check_rank(pool: Pool, rank: int, operation: str) -> None:
+    if not batches.is_whole(rank):
+        raise TypeError(f"{operation}: expected a rank as a whole number, received {rank!r}")
     if not 0 <= rank < pool.member.size:
         raise ValueError(f"{operation}: expected a rank from 0 to {pool.member.size - 1}, received {rank}")
 

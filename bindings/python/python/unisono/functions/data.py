@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unisono.functions.batch import Place
+from unisono.functions.batch import Place, is_whole
 from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.outputs import check_type
 from unisono.functions.pool import Pool, active
@@ -40,8 +40,7 @@ class Data:
         """Whether it holds exactly the current batch, instead of everything that batches are taken from."""
         self.name = name
         """What it is called; only for people."""
-        self.data: Any = np.empty((0,) * ndim, self._dtype)
-        """The array itself: a NumPy view of the shared memory."""
+        self._array: Any = np.empty((0,) * ndim, self._dtype)
 
     def __repr__(self) -> str:
         return f"<unisono.functions.Data {self.name or ''}: {self.dtype} {self.shape}>"
@@ -63,6 +62,20 @@ class Data:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(self.data, dtype=dtype) if copy or dtype is not None else self.data
+
+    @property
+    def data(self) -> Any:
+        """The array itself: a NumPy view of the shared memory, which its items can be written to."""
+        return self._array
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        # Python assigns what `x.data += 1` has changed in place.
+        if value is not self._array:
+            raise AttributeError(
+                f"{self._called()}expected new items in the memory that workers see, received another array; "
+                "write x.set_value(array), or x.data[...] = array"
+            )
 
     @property
     def dtype(self) -> str:
@@ -116,6 +129,8 @@ class Data:
             length: How many, at least one.
             oversize: As for `set_value`.
         """
+        if not is_whole(length):
+            raise TypeError(f"set_length: expected a whole number of rows, received {length!r}")
         if length < 1:
             raise ValueError(f"set_length: expected at least 1 row, received {length}")
         self._resize((int(length), *self.shape[1:]), oversize)
@@ -155,14 +170,17 @@ class Data:
         return array
 
     def free_memory(self) -> None:
-        """Gives the memory back; the array is empty then. It is the only way to have less."""
+        """Gives the memory back; the array is empty then. It is the only way to have less.
+
+        It helps too where there is no room for more memory beside the old.
+        """
         if self._memory is not None:
             self._memory.base.return_pages()
         self._drop()
 
     def _drop(self) -> None:
         self._memory, self.alloc_size = None, 0
-        self.data = np.empty((0,) * self._ndim, self._dtype)
+        self._array = np.empty((0,) * self._ndim, self._dtype)
 
     def _called(self) -> str:
         return f"data {self.name!r} " if self.name else "data "
@@ -182,13 +200,18 @@ class Data:
                     "functions.fork(), and make it again"
                 )
             self._pool.check_usable()
-            count = int(size * oversize)
-            link = self._pool.member.link
-            # Give the old memory back first: the new one may be the same, grown.
-            self._drop()
-            self._memory = link.allocate(count * self._dtype.itemsize)
-            self._offset, self.alloc_size = link.offset_of(self._memory), count
-        self.data = np.ndarray(shape, self._dtype, self._memory)
+            self._renew(int(size * oversize))
+        self._array = np.ndarray(shape, self._dtype, self._memory)
+
+    def _renew(self, count: int) -> None:
+        """Takes other memory; where there is none, everything stays as it is."""
+        link, wanted = self._pool.member.link, count * self._dtype.itemsize
+        # Memory that nobody touches costs nothing: see that there is some before the old is given back.
+        # Then give the old back first: the new one may be the same, grown.
+        link.allocate(wanted)
+        self._drop()
+        self._memory = link.allocate(wanted)
+        self._offset, self.alloc_size = link.offset_of(self._memory), count
 
     def _place(self) -> Place:
         """Where workers find it."""
@@ -197,9 +220,12 @@ class Data:
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape that a user wrote."""
-    if isinstance(shape, (int, np.integer)):
-        return (int(shape),)
-    return tuple(int(one) for one in shape)
+    axes = tuple(shape) if np.iterable(shape) else (shape,)
+    if not all(is_whole(one) for one in axes):
+        raise TypeError(f"shape: expected whole numbers, received {shape!r}")
+    if any(one < 0 for one in axes):
+        raise ValueError(f"shape: expected lengths from 0 up, received {shape!r}")
+    return tuple(int(one) for one in axes)
 
 
 def data(
