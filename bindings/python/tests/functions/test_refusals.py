@@ -35,6 +35,19 @@ def test_data_of_closed_workers_stay_as_they_are(fork):
     fork(1)
 
 
+def test_data_of_closed_workers_are_no_values(fork):
+    fork(2)
+    x = functions.data(np.arange(4.0), name="x")
+    functions.close()
+    fork(2)
+    s = functions.shared(np.ones(4), "s")
+    functions.function(lambda s: None, shareds=[s])
+    for verb in (functions.broadcast, functions.scatter, lambda *given: functions.set_value(1, *given)):
+        with pytest.raises(RuntimeError, match=r"s expected data of these workers, received .* closed"):
+            verb(s, x)
+    assert functions.gather(s).tolist() == [[1] * 4] * 2
+
+
 def test_selections_say_what_they_can_be(fork):
     fork(2)
     part = functions.shared(np.arange(4.0), "part")

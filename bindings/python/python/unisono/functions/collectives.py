@@ -342,6 +342,11 @@ def _listed(values: Any, shared_vars: Any, count: int, operation: str) -> Sequen
 
 def _check(pool: Pool, number: int, value: Any, operation: str) -> None:
     variable = pool.member.variables.variable(number)
+    if isinstance(value, Data) and value._pool is not pool:
+        raise RuntimeError(
+            f"{operation}: {variable.name} expected data of these workers, received data of workers that "
+            "were closed; make it again"
+        )
     held, array = variable.get(), value.data if isinstance(value, Data) else np.asarray(value)
     if array.ndim != held.ndim or array.dtype != held.dtype:
         raise TypeError(

@@ -89,7 +89,8 @@ def updated(outputs: Any = None, **values: Any) -> Updated:
 
     Args:
         outputs: The outputs, as without changes.
-        **values: The new value of each shared array that changes, by its name.
+        **values: The new value of each shared array that changes, by its name. The types stay, and values
+            must fit as for `Shared.set_value`.
 
     Returns:
         Both together.
