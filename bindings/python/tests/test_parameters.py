@@ -70,6 +70,50 @@ def test_what_nobody_knows_is_explained():
         uni.ParameterManager([np.zeros(1)], consistency="average")
 
 
+def test_an_array_that_is_there_twice_counts_once():
+    uni.init()
+    weights, other = np.zeros((2, 3)), np.zeros(1)
+    tied = {"in": weights, "other": other, "out": weights, "again": weights[:]}
+    with uni.ParameterManager(tied, background=True, name="tied") as manager:
+        assert "2 parameters, 7 elements" in repr(manager)
+        for _ in range(3):
+            weights += 1
+            manager.sync()
+    assert (weights == 3).all() and (other == 0).all()
+    columns = uni.ParameterManager([weights[:, :1], weights[:, 1:]])
+    assert columns.sync()
+
+
+def test_arrays_that_share_memory_in_part_are_refused():
+    uni.init()
+    whole = np.zeros((3, 3))
+    for name, part in (("rows", whole[1:]), ("transposed", whole.T), ("other type", whole.view("float32"))):
+        with pytest.raises(uni.UsageError, match="share some; leave one of them out") as caught:
+            uni.ParameterManager({"whole": whole, name: part})
+        assert "'whole'" in str(caught.value) and repr(name) in str(caught.value)
+    own = Own([whole, whole])
+    with pytest.raises(uni.UsageError, match="'0' and '1'"):
+        uni.ParameterManager(own)
+
+
+class Own:
+    """An adapter of one's own."""
+
+    in_place = True
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def names(self):
+        return [str(place) for place in range(len(self.arrays))]
+
+    def read(self):
+        return self.arrays
+
+    def write(self, values):
+        raise AssertionError("views are written in place")
+
+
 def test_a_manager_ends_with_its_block():
     uni.init()
     weights = np.zeros(2)

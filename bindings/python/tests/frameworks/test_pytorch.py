@@ -11,6 +11,7 @@ PARTS = [
     "unused",
     "accumulation",
     "states",
+    "tied",
     "types",
     "refused",
     "unequal",

@@ -8,8 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from unisono.errors import UsageError
-
-Values = np.ndarray[Any, Any]
+from unisono.parameters.memory import Values, distinct
 
 
 @runtime_checkable
@@ -31,7 +30,10 @@ class Parameters(Protocol):
     """
 
     in_place: bool
-    """Whether the arrays of `read` are views that may be written instead of calling `write`."""
+    """Whether the arrays of `read` are views that may be written instead of calling `write`.
+
+    If so, each has memory of its own: what is tied to another comes once.
+    """
 
     def names(self) -> list[str]:
         """A name for each parameter, for errors."""
@@ -79,7 +81,7 @@ class Swapping(Protocol):
 
 
 class Arrays:
-    """NumPy arrays that the model changes in place.
+    """NumPy arrays that the model changes in place; one that is there twice counts once.
 
     Example:
         >>> import numpy as np
@@ -93,13 +95,14 @@ class Arrays:
 
     def __init__(self, arrays: Sequence[Values] | Mapping[Any, Values]) -> None:
         named = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
-        self._arrays = {str(name): array for name, array in named}
-        for name, array in self._arrays.items():
+        given = {str(name): array for name, array in named}
+        for name, array in given.items():
             if not array.flags.writeable:
                 raise UsageError(
                     f"parameters: expected arrays that can be written, received {name!r}, which is "
                     "read-only; copy it"
                 )
+        self._arrays = distinct(given, lambda array: array)
 
     def names(self) -> list[str]:
         """The keys of a dictionary, or the places in a list."""

@@ -13,6 +13,7 @@ import numpy as np
 from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Parameters, Values
+from unisono.parameters.memory import refuse_overlaps
 
 # The element types that parameters may have; narrow ones are widened in the table.
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -37,7 +38,8 @@ class Layout:
             Its layout.
 
         Raises:
-            UsageError: A parameter has an element type that is no float, or there are none.
+            UsageError: A parameter has an element type that is no float, shares memory with another, or there
+                are none.
         """
         values = parameters.read()
         names = parameters.names()
@@ -51,6 +53,8 @@ class Layout:
                     f"parameters: expected parameters of type {', '.join(FLOATS)}, received {name!r} of type "
                     f"{value.dtype}; convert it, or leave it out"
                 )
+        if parameters.in_place:
+            refuse_overlaps(dict(zip(names, values, strict=True)))
         shapes = tuple(tuple(map(int, value.shape)) for value in values)
         return cls(tuple(names), shapes, tuple(value.dtype.name for value in values))
 

@@ -10,10 +10,11 @@ from unisono.errors import UsageError
 from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.torch.gradients import reduce_gradients, scale
+from unisono.torch.memory import distinct_tensors
 
 
 class DeviceParameters:
-    """Tensors of one CUDA device.
+    """Tensors of one CUDA device; tied ones count once.
 
     Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
     each element type.
@@ -22,7 +23,8 @@ class DeviceParameters:
     in_place = False
 
     def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
-        self._named = dict(named)
+        self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._named = distinct_tensors(named)
         self._groups: dict[torch.dtype, list[int]] = {}
         for place, (name, one) in enumerate(self._named.items()):
             _check(name, one, next(iter(self._named.values())).device)
@@ -88,7 +90,7 @@ class DeviceParameters:
 
     def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
         """Combines the gradients between workers, on the device."""
-        reduce_gradients(self._named, group, op, factor)
+        reduce_gradients(self._trained, group, op, factor)
 
     def _tensors(self) -> list[torch.Tensor]:
         first = next(iter(self._named.values())).device

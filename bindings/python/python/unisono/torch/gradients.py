@@ -66,14 +66,19 @@ def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, f
     """Combines the gradients of named parameters, in place.
 
     Args:
-        named: The parameters; those that need no gradient take no part.
+        named: The parameters; those that need no gradient take no part, and one that is there twice counts
+            once.
         group: The workers.
         op: "avg" or "sum".
         factor: What this worker's gradients are multiplied by first.
     """
     if op not in ("avg", "sum"):
         raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
-    parameters = {name: one for name, one in named.items() if one.requires_grad}
+    names: dict[torch.Tensor, str] = {}
+    for name, one in named.items():
+        if one.requires_grad:
+            names.setdefault(one, name)
+    parameters = {name: one for one, name in names.items()}
     if group.size == 1 or not parameters:
         return
     everybody = group.all_gather(np.array([_kind(one) for one in parameters.values()], np.uint8))

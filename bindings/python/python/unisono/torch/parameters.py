@@ -12,14 +12,16 @@ from unisono.group import Group
 from unisono.parameters.adapter import Values
 from unisono.torch.device_parameters import DeviceParameters
 from unisono.torch.gradients import reduce_gradients
+from unisono.torch.memory import distinct_tensors
 from unisono.torch.swap import Swap
 
 
 class ModuleParameters:
-    """Tensors in the processor's memory."""
+    """Tensors in the processor's memory; tied ones count once."""
 
     def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
-        self._named = dict(named)
+        self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._named = distinct_tensors(named)
         # NumPy has no bfloat16, so such tensors are read as copies.
         self.in_place = all(one.dtype != torch.bfloat16 for one in self._named.values())
         # Before the first array, because PyTorch does not tell memory that it shares from such it was given.
@@ -50,7 +52,7 @@ class ModuleParameters:
 
     def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
         """Combines the gradients between workers."""
-        reduce_gradients(self._named, group, op, factor)
+        reduce_gradients(self._trained, group, op, factor)
 
 
 def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:

@@ -277,6 +277,52 @@ def states():
     assert model.module[1].num_batches_tracked == 3
 
 
+def tied():
+    """Parameters that lie in the same memory count once."""
+    layers = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    layers[1].weight = layers[0].weight
+    for background in (False, True):
+        with torch.no_grad():
+            layers[0].weight.zero_()
+        manager = uni.ParameterManager(layers.state_dict(), background=background, consistency="bsp")
+        assert manager.table.shape == (4,)
+        for _ in range(4):
+            with torch.no_grad():
+                layers[0].weight += 1
+            manager.sync()
+        manager.flush()
+        equal(layers[0].weight.detach(), torch.full((2, 2), 4.0 * N))
+        manager.close()
+
+    one = nn.Parameter(torch.zeros(100_000))
+    one.grad = torch.ones_like(one)
+    uni.ParameterManager([one, one], mode="gradients", op="sum").sync()
+    equal(one.grad, torch.full_like(one, N))
+    one.grad = torch.full_like(one, world.rank + 1.0)
+    uni.ParameterManager([one, one], mode="gradients").sync(weight=N - world.rank)
+    mean = sum((rank + 1) * (N - rank) for rank in range(N)) / sum(range(N + 1))
+    equal(one.grad, torch.full_like(one, mean))
+
+    # The same memory, and gradients of their own.
+    other = nn.Parameter(one.detach())
+    manager = uni.ParameterManager([one, other], mode="gradients", op="sum")
+    one.grad, other.grad = torch.ones_like(one), torch.full_like(one, 2.0)
+    manager.sync()
+    equal(one.grad, torch.full_like(one, N))
+    equal(other.grad, torch.full_like(one, 2.0 * N))
+
+    whole = torch.zeros(4, 6)
+    columns = {"left": whole[:, :3], "right": whole[:, 3:]}
+    assert uni.ParameterManager(columns, mode="average").sync()
+    for dtype in (torch.float32, torch.bfloat16):
+        parts = {"first": torch.zeros(4, dtype=dtype)}
+        parts["second"] = parts["first"][2:]
+        fails(
+            lambda parts=parts: uni.ParameterManager(parts), "'first' and 'second'", "leave one of them out"
+        )
+    fails(lambda: uni.ParameterManager([whole, whole.t()]), "'0' and '1'")
+
+
 def types():
     """Types of all kinds, gradients with gaps, and models that lie elsewhere."""
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.bfloat16, 0.02), (torch.float16, 0.01)):
