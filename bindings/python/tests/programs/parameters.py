@@ -60,6 +60,15 @@ manager.flush()
 assert (weights == 5 * 101 * N).all(), weights
 manager.close()
 
+# Who has used no rows counts as nothing, even if what it has is no number.
+for background in (False, True):
+    mean = np.full(3, 2.0)
+    with uni.ParameterManager([mean], mode="average", background=background) as manager:
+        if world.rank:
+            mean[:] = np.nan
+        manager.sync(weight=0 if world.rank else 5)
+        assert background or (mean == 2).all(), mean
+
 # Narrow types hold less than the table; the difference is no change that they made.
 narrow = np.zeros(8, np.float16)
 manager = uni.ParameterManager([narrow], consistency="bsp")

@@ -141,7 +141,9 @@ class Averaging:
     def _fill(self, values: Values, fill: Part) -> None:
         fill(0, values.size)
         factor, self.factor = self.factor, 1.0
-        if factor != 1.0:
+        if factor == 0.0:
+            values[...] = 0  # a mean over no rows is no number, and counts as nothing
+        elif factor != 1.0:
             np.multiply(values, factor, out=values)
 
 
