@@ -42,6 +42,22 @@ def test_trouble_names_the_parameter_and_the_worker(run_ranks, trouble, words):
         assert all(word in message for word in words), message
 
 
+def test_a_model_that_raises_is_an_error_on_all_workers(run_ranks):
+    job = run_ranks(3, "parameters_trouble.py", "raising").check()
+    assert job.notes[2].startswith("KeyError: "), job.notes
+    for rank in (0, 1):
+        words = ["UsageError", "rank 2: ", "KeyError", "no weights here"]
+        assert all(word in job.notes[rank] for word in words), job.notes
+
+
+@pytest.mark.parametrize("trouble", ["late", "late gradients", "late tensors"])
+def test_a_managers_own_limit_counts_from_the_start(run_ranks, trouble):
+    if trouble == "late tensors":
+        pytest.importorskip("torch", reason="no PyTorch here: pip install torch")
+    job = run_ranks(2, "parameters_trouble.py", trouble).check()
+    assert job.notes[0].startswith("Timeout: ") and "timed out after 5.0 s" in job.notes[0], job.notes
+
+
 def test_a_worker_that_left_is_named(run_ranks):
     job = run_ranks(2, "parameters_trouble.py", "left").check()
     assert "PeerLost" in job.notes[0] and "rank 1" in job.notes[0], job.notes

@@ -11,13 +11,34 @@ world = uni.init()
 trouble = sys.argv[1]
 
 
-def observe(call):
+def observe(call, expected=uni.Error):
     try:
         call()
-    except uni.Error as error:
+    except expected as error:
         note(world.rank, f"{type(error).__name__}: {error}")
     else:
         raise AssertionError("the call should have failed")
+
+
+class Sloping:
+    """Weights with given gradients."""
+
+    in_place = True
+
+    def __init__(self, slopes):
+        self.slopes = slopes
+
+    def names(self):
+        return ["weights"]
+
+    def read(self):
+        return [np.zeros(2)]
+
+    def write(self, values):
+        pass
+
+    def gradients(self):
+        return self.slopes
 
 
 mine = {"first": np.full(3, world.rank, np.float32), "second": np.full((2, 2), world.rank, np.float32)}
@@ -49,6 +70,37 @@ elif trouble == "read-only":
 
 elif trouble == "unknown":
     observe(lambda: uni.ParameterManager("a model" if world.rank == last else mine))
+
+elif trouble == "raising":
+
+    def get():
+        if world.rank == last:
+            raise KeyError("no weights here")
+        return list(mine.values())
+
+    observe(lambda: uni.ParameterManager(get=get, set=print), KeyError if world.rank == last else uni.Error)
+    uni.barrier()
+
+elif trouble == "late":
+    # The last worker only waits until the others have given up and are gone.
+    if world.rank == last:
+        observe(lambda: world.recv(np.zeros(1), 0))
+    else:
+        observe(lambda: uni.ParameterManager(mine, timeout=5))
+
+elif trouble.startswith("late"):
+    if trouble == "late tensors":
+        import torch
+
+        model = [torch.nn.Parameter(torch.zeros(3))]
+        model[0].grad = torch.zeros(3)
+    else:
+        model = Sloping([np.zeros(2)])
+    manager = uni.ParameterManager(model, mode="gradients", timeout=5)
+    if world.rank == last:
+        observe(lambda: world.recv(np.zeros(1), 0))
+    else:
+        observe(manager.sync)
 
 elif trouble == "unequal":
     manager = uni.ParameterManager(mine, consistency="bsp")
@@ -94,23 +146,8 @@ elif trouble == "reshaped":
     uni.barrier()
 
 elif trouble == "gradients":
-
-    class Model(dict):
-        in_place = True
-
-        def names(self):
-            return ["weights"]
-
-        def read(self):
-            return [np.zeros(2)]
-
-        def write(self, values):
-            pass
-
-        def gradients(self):
-            return [None if world.rank == last else np.ones(2)]
-
-    observe(uni.ParameterManager(Model(), mode="gradients").sync)
+    model = Sloping([None if world.rank == last else np.ones(2)])
+    observe(uni.ParameterManager(model, mode="gradients").sync)
 
 else:
     raise AssertionError(trouble)

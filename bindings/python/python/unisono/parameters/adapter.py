@@ -8,7 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from unisono.errors import UsageError
-from unisono.parameters.memory import Values, distinct
+from unisono.parameters.memory import distinct
+
+Values = np.ndarray[Any, Any]
 
 
 @runtime_checkable
@@ -24,8 +26,8 @@ class Parameters(Protocol):
     - `exact`: whether the parameters keep to the last bit what they are given, though `in_place` is false.
     - `average(group, factor, timeout)`: replaces everybody's parameters by their average in a way of its own,
       this worker's multiplied by the factor first; all of them, or none and an error.
-    - `reduce_gradients(group, op, factor)`: combines the gradients between workers in a way of its own, this
-      worker's multiplied by the factor first.
+    - `reduce_gradients(group, op, factor, timeout)`: combines the gradients between workers in a way of its
+      own, this worker's multiplied by the factor first.
     - `model` and `replace(model)`: for models that cannot be changed in place. `model` is the current one.
     """
 

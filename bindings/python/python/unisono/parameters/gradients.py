@@ -13,7 +13,12 @@ from unisono.parameters.adapter import Values
 
 
 def reduce_gradients(
-    names: Sequence[str], gradients: Sequence[Values | None], group: Group, op: str, factor: float = 1.0
+    names: Sequence[str],
+    gradients: Sequence[Values | None],
+    group: Group,
+    op: str,
+    factor: float = 1.0,
+    timeout: float | None = None,
 ) -> None:
     """Combines gradients in place. Every worker calls it, with the same parameters in the same order.
 
@@ -24,11 +29,12 @@ def reduce_gradients(
         group: The workers.
         op: "avg" or "sum".
         factor: What this worker's gradients are multiplied by first; zero leaves zeros, whatever was there.
+        timeout: Seconds until a call gives up.
 
     Raises:
         UsageError: A parameter has a gradient on some workers only; the same on every worker.
     """
-    check_presence(names, [gradient is not None for gradient in gradients], group)
+    check_presence(names, [gradient is not None for gradient in gradients], group, timeout)
     kinds: dict[Any, list[Values]] = {}
     for gradient in gradients:
         if gradient is not None:
@@ -39,24 +45,27 @@ def reduce_gradients(
             joined[...] = 0
         elif factor != 1.0:
             joined *= joined.dtype.type(factor)
-        group.all_reduce(joined, op)
+        group.all_reduce(joined, op, timeout=timeout)
         begin = 0
         for gradient in kinds[dtype]:
             gradient[...] = joined[begin : begin + gradient.size].reshape(gradient.shape)
             begin += gradient.size
 
 
-def check_presence(names: Sequence[str], present: Sequence[bool], group: Group) -> None:
+def check_presence(
+    names: Sequence[str], present: Sequence[bool], group: Group, timeout: float | None = None
+) -> None:
     """Fails on every worker when a parameter has a gradient on some only.
 
     Args:
         names: The parameters' names.
         present: Whether each has a gradient here.
         group: The workers.
+        timeout: Seconds until it gives up.
     """
     if group.size == 1 or not present:
         return
-    everybody = group.all_gather(np.array(present, dtype=np.uint8))
+    everybody = group.all_gather(np.array(present, dtype=np.uint8), timeout=timeout)
     mixed = np.flatnonzero(everybody.min(axis=0) != everybody.max(axis=0))
     if mixed.size:
         place = int(mixed[0])

@@ -108,12 +108,13 @@ class Layout:
         return f"{self.names[place]!r} of shape {self.shapes[place]} and type {self.dtypes[place]}"
 
 
-def agree(describe: Callable[[], Layout] | None, group: Group) -> Layout:
+def agree(describe: Callable[[], Layout] | None, group: Group, timeout: float | None = None) -> Layout:
     """The layout that all workers have. Every rank calls it.
 
     Args:
         describe: Makes this rank's layout; None on a rank that is no worker.
         group: All ranks.
+        timeout: Seconds until it gives up.
 
     Returns:
         The layout.
@@ -121,15 +122,22 @@ def agree(describe: Callable[[], Layout] | None, group: Group) -> Layout:
     Raises:
         UsageError: Workers differ, or one of them has parameters that cannot be shared; the same on every
             rank.
+        Exception: What else `describe` has raised here; the others hear of it in a UsageError.
     """
     description: dict[str, Any] = {}
+    failure: Exception | None = None
     if describe is not None:
         try:
             layout = describe()
             description = {"names": layout.names, "shapes": layout.shapes, "dtypes": layout.dtypes}
         except UsageError as error:
             description = {"error": str(error)}
-    found = _gather(description, group)
+        except Exception as error:
+            failure = error
+            description = {"error": _reading_failed(error)}
+    found = _gather(description, group, timeout)
+    if failure is not None:
+        raise failure
     for rank, one in zip(group.members, found, strict=True):
         if "error" in one:
             raise UsageError(f"rank {rank}: {one['error']}")
@@ -146,11 +154,18 @@ def agree(describe: Callable[[], Layout] | None, group: Group) -> Layout:
     return layouts[first]
 
 
-def _gather(description: dict[str, Any], group: Group) -> list[dict[str, Any]]:
+def _reading_failed(error: Exception) -> str:
+    return (
+        "parameters: expected a model whose parameters can be read, received "
+        f"{type(error).__name__}: {error}; see that rank's own output"
+    )
+
+
+def _gather(description: dict[str, Any], group: Group, timeout: float | None) -> list[dict[str, Any]]:
     """Everybody's description."""
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    lengths = group.all_gather(np.array([text.size])).ravel()
-    joined = group.all_gather(text, varied=True).tobytes()
+    lengths = group.all_gather(np.array([text.size]), timeout=timeout).ravel()
+    joined = group.all_gather(text, varied=True, timeout=timeout).tobytes()
     ends = np.cumsum(lengths)
     return [json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 

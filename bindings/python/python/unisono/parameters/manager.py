@@ -117,7 +117,7 @@ class ParameterManager:
         if self._world.restarts and is_worker:
             # The others are in the middle of their work; the table itself compares sizes.
             return describe()
-        return agree(describe if is_worker else None, self._world)
+        return agree(describe if is_worker else None, self._world, self._timeout)
 
     def _start(self, name: str | None, **wishes: Any) -> None:
         """Makes the exchange and gives the model worker 0's values."""
@@ -130,7 +130,7 @@ class ParameterManager:
             table = table_of(first, name=name, **wishes)
             self._exchange = ThroughTable(table, self._timeout)
             if self._parameters is not None:
-                table.get(out=first.reshape(table.shape))
+                table.get(out=first.reshape(table.shape), timeout=self._timeout)
                 self._steps.meet()  # before the first of them changes it
         else:
             if self._parameters is not None:
@@ -302,9 +302,10 @@ class ParameterManager:
         own = getattr(self._parameters, "reduce_gradients", None)
         gradients = getattr(self._parameters, "gradients", None)
         if own is not None:
-            own(self._steps.workers, self._op, self._factor())
+            own(self._steps.workers, self._op, self._factor(), self._timeout)
         elif gradients is not None:
-            reduce_gradients(self._layout.names, gradients(), self._steps.workers, self._op, self._factor())
+            names, factor = self._layout.names, self._factor()
+            reduce_gradients(names, gradients(), self._steps.workers, self._op, factor, self._timeout)
         else:
             raise UsageError(
                 f'rank {self._world.rank}: sync: expected a model that has gradients for mode "gradients", '

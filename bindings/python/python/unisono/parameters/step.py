@@ -17,7 +17,7 @@ class Steps:
     """Counts this worker's exchanges and compares them with the others'."""
 
     def __init__(self, world: World, what: str, timeout: float | None) -> None:
-        self.workers: Group = _workers(world)
+        self.workers: Group = _workers(world, timeout)
         """The ranks that are workers."""
         self.closed = False
         """Whether the manager was closed."""
@@ -101,8 +101,8 @@ class Steps:
         )
 
 
-def _workers(world: World) -> Group:
+def _workers(world: World, timeout: float | None) -> Group:
     if world.workers == world.size:
         return world
-    group = world.split(0 if world.worker_id is not None else None)
+    group = world.split(0 if world.worker_id is not None else None, timeout=timeout)
     return world if group is None else group

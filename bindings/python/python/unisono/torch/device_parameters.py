@@ -88,9 +88,9 @@ class DeviceParameters:
                 targets, [part.view(one.shape) for part, one in zip(parts, targets, strict=True)]
             )
 
-    def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
+    def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
         """Combines the gradients between workers, on the device."""
-        reduce_gradients(self._trained, group, op, factor)
+        reduce_gradients(self._trained, group, op, factor, timeout)
 
     def _tensors(self) -> list[torch.Tensor]:
         first = next(iter(self._named.values())).device

@@ -62,7 +62,13 @@ def average_gradients(
 
 
 @torch.no_grad()
-def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, factor: float = 1.0) -> None:
+def reduce_gradients(
+    named: Mapping[str, torch.Tensor],
+    group: Group,
+    op: str,
+    factor: float = 1.0,
+    timeout: float | None = None,
+) -> None:
     """Combines the gradients of named parameters, in place.
 
     Args:
@@ -71,6 +77,7 @@ def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, f
         group: The workers.
         op: "avg" or "sum".
         factor: What this worker's gradients are multiplied by first.
+        timeout: Seconds until a call gives up.
     """
     if op not in ("avg", "sum"):
         raise UsageError(f"gradients: expected the operation avg or sum, received {op!r}; choose one of them")
@@ -81,7 +88,8 @@ def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, f
     parameters = {name: one for one, name in names.items()}
     if group.size == 1 or not parameters:
         return
-    everybody = group.all_gather(np.array([_kind(one) for one in parameters.values()], np.uint8))
+    kinds = np.array([_kind(one) for one in parameters.values()], np.uint8)
+    everybody = group.all_gather(kinds, timeout=timeout)
     _refuse_unusable(list(parameters), everybody, group)
     gradients = []
     for parameter, kind in zip(parameters.values(), everybody.max(axis=0), strict=True):
@@ -89,16 +97,19 @@ def reduce_gradients(named: Mapping[str, torch.Tensor], group: Group, op: str, f
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(scale(parameter.grad, factor))
-    reduce_tensors(gradients, group, op)
+    reduce_tensors(gradients, group, op, timeout)
 
 
-def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> None:
+def reduce_tensors(
+    tensors: Iterable[torch.Tensor], group: Group, op: str, timeout: float | None = None
+) -> None:
     """Combines tensors in place: the same sizes and types in the same order on every worker.
 
     Args:
         tensors: Dense tensors, in the processor's memory or in that of a CUDA device.
         group: The workers.
         op: "avg" or "sum".
+        timeout: Seconds until a call gives up.
     """
     small: dict[object, list[torch.Tensor]] = {}
     for tensor in tensors:
@@ -106,12 +117,12 @@ def reduce_tensors(tensors: Iterable[torch.Tensor], group: Group, op: str) -> No
         if tensor.numel() * tensor.element_size() < large:
             small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         elif tensor.is_contiguous():
-            group.all_reduce(tensor, op)
+            group.all_reduce(tensor, op, timeout=timeout)
         else:
-            tensor.copy_(group.all_reduce(tensor.contiguous(), op))
+            tensor.copy_(group.all_reduce(tensor.contiguous(), op, timeout=timeout))
     for together in small.values():
         joined = torch.cat([tensor.reshape(-1) for tensor in together])
-        group.all_reduce(joined, op)
+        group.all_reduce(joined, op, timeout=timeout)
         parts = torch.split(joined, [one.numel() for one in together])
         # One launch for all of them, where there is something to launch.
         torch._foreach_copy_(

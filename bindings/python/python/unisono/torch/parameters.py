@@ -50,9 +50,9 @@ class ModuleParameters:
             if value is not None:
                 one.add_(torch.from_numpy(value))
 
-    def reduce_gradients(self, group: Group, op: str, factor: float) -> None:
+    def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
         """Combines the gradients between workers."""
-        reduce_gradients(self._trained, group, op, factor)
+        reduce_gradients(self._trained, group, op, factor, timeout)
 
 
 def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:
