@@ -167,6 +167,30 @@ def test_nothing_is_lost_when_an_exchange_fails(background, monkeypatch):
         assert (weights == held).all() and (manager.table.get() == held).all()
 
 
+@pytest.mark.parametrize("mode", ["delta", "average"])
+@pytest.mark.parametrize("background", [False, True])
+def test_nothing_is_half_written_when_an_array_has_become_read_only(mode, background):
+    uni.init()
+    first, second = np.zeros(2), np.zeros(2)
+    manager = uni.ParameterManager([first, second], mode=mode, background=background)
+    first += 1
+    second += 1
+    if background:
+        manager.sync()
+    held = first.copy()
+    if manager.table is not None:
+        manager.table.add(np.full(4, 10.0), wait=True)
+    second.flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(uni.UsageError, match="'1', which is now read-only"):
+            manager.sync()
+        assert (first == held).all() and (second == 1).all()
+    second.flags.writeable = True
+    manager.flush()
+    expected = 11 if mode == "delta" else 1
+    assert (first == expected).all() and (second == expected).all(), (first, second)
+
+
 def test_it_is_imported_when_it_is_used():
     program = (
         "import sys, unisono\n"

@@ -115,14 +115,26 @@ class Tree:
         """Takes a tree in the place of the latest.
 
         Args:
-            model: A tree with the same structure.
+            model: A tree with the same structure, shapes and types.
+
+        Raises:
+            UsageError: It differs; the latest tree stays.
         """
-        structure = self._flatten(model)[1]
+        leaves, structure = self._flatten(model)
         if structure != self._tree:
             raise UsageError(
                 f"sync: expected a tree of the structure that the manager was made with, {self._tree}, "
                 f"received {structure}; pass the same tree with new values"
             )
+        for name, (_, leaf), (_, before) in zip(
+            self._names, leaves, self._flatten(self.model)[0], strict=True
+        ):
+            _check(name, leaf)
+            if (leaf.shape, leaf.dtype) != (before.shape, before.dtype):
+                raise UsageError(
+                    f"sync: expected {name!r} of shape {before.shape} and type {before.dtype}, as when the "
+                    f"manager was made, received shape {leaf.shape} and type {leaf.dtype}; make a new manager"
+                )
         self.model = model
 
     def _flatten(self, model: Any) -> Any:

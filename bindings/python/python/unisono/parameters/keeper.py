@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from unisono.errors import UsageError
 from unisono.parameters.adapter import Parameters, Swapping, Values
 from unisono.parameters.exchange import Exchange, Waiting
 from unisono.parameters.layout import Layout
@@ -131,6 +132,8 @@ class Keeper:
             values: The model's values.
         """
         assert self._waiting is not None and self._seen is not None
+        if self._parameters.in_place:
+            refuse_read_only(self._layout.names, values)  # before anything is taken
         waiting, self._waiting = self._waiting, None
         try:
             waiting.wait()
@@ -229,14 +232,37 @@ class Keeper:
 
 
 def write(parameters: Parameters, values: list[Values]) -> None:
-    """Gives a model new values.
+    """Gives a model new values: all of them, or none and an error.
 
     Args:
         parameters: The model's parameters.
         values: Arrays of their shapes.
+
+    Raises:
+        UsageError: A parameter cannot be written.
     """
     if parameters.in_place:
-        for target, value in zip(parameters.read(), values, strict=True):
+        targets = parameters.read()
+        refuse_read_only(parameters.names(), targets)
+        for target, value in zip(targets, values, strict=True):
             np.copyto(target, value, casting="same_kind")
     else:
         parameters.write(values)
+
+
+def refuse_read_only(names: Sequence[str], arrays: Sequence[Values]) -> None:
+    """Refuses parameters that can no longer be written.
+
+    Args:
+        names: Their names.
+        arrays: What is to be written in place.
+
+    Raises:
+        UsageError: One of them is read-only.
+    """
+    for name, array in zip(names, arrays, strict=True):
+        if not array.flags.writeable:
+            raise UsageError(
+                f"parameters: expected arrays that can be written, received {name!r}, which is now "
+                "read-only; set flags.writeable, or make a new manager without it"
+            )

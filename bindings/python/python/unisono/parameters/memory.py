@@ -13,7 +13,7 @@ Values = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 # How much work it is worth to find out whether two arrays with gaps lie in each other's gaps.
-_WORK = 100_000
+_WORK: Any = 100_000
 
 
 def distinct(named: Mapping[str, T], view: Callable[[T], Values | None]) -> dict[str, T]:

@@ -179,8 +179,12 @@ def test_managers():
     assert holder.sync(tree(world.rank)) is True
     expected = sum(range(world.size)) / world.size
     np.testing.assert_allclose(holder.model["dense"]["w"], np.full((2, 3), expected), rtol=1e-6)
+    held = manager.model
     refused("structure", manager.sync, {"dense": jnp.ones(3)})
     refused("of shape (2, 3)", manager.sync, {"dense": {"w": jnp.ones((2, 2)), "b": jnp.ones(3, "bfloat16")}})
+    refused("which is a float", manager.sync, {"dense": {"w": 1.0, "b": jnp.ones(3, "bfloat16")}})
+    assert manager.model is held
+    jax.tree.map(np.testing.assert_array_equal, manager.sync(), held)
     refused("of type int32", unijax.ParameterManager, {"step": jnp.zeros(1, jnp.int32)})
     refused("received 'rate'", unijax.ParameterManager, {"rate": 0.1, "w": jnp.ones(2)})
     return manager
