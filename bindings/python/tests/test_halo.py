@@ -1,6 +1,7 @@
 """Halos on ranks that are threads of this process, and on real ones."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -206,6 +207,11 @@ def test_torch_tensors_stay_tensors():
         (lambda: image().window(kernel=3, padding="same", stride=2), "stride 1"),
         (lambda: image().window(kernel=3, boundary={"w": "zero"}), "boundaries for the axes h"),
         (lambda: image().window(kernel=3).forward(np.zeros((4, 4))), "an array of the shape"),
+        (lambda: bounded(2.7, "int32"), "that int32 holds, received 2.7"),
+        (lambda: bounded(-1, "uint8"), "received -1.0; choose a whole number from 0 to 255"),
+        (lambda: bounded(("zero", 300), "uint8"), "that uint8 holds, received 300.0"),
+        (lambda: bounded(float("nan"), "int32"), "received nan"),
+        (lambda: bounded(2.0**63, "int64"), "that int64 holds"),
         (lambda: image().scatter(np.zeros(3)), "whole array"),
         (lambda: image().gather(np.zeros(3)), "this rank's part"),
         (lambda: image().window(kernel=3).forward(np.zeros((4, 5), dtype="complex64")), "convert"),
@@ -229,6 +235,18 @@ def test_mistakes_are_named(make, words):
         make()
 
 
+def bounded(boundary, dtype):
+    window = image().window(kernel=3, padding=1, boundary={"h": boundary})
+    return window.forward(np.ones((4, 5), dtype))
+
+
+def test_constants_that_a_type_holds():
+    uni.init()
+    for boundary, dtype in ((255, "uint8"), (-128, "int8"), (-(2.0**63), "int64"), (2.5, "float32")):
+        assert (bounded(boundary, dtype)[0, 1:] == boundary).all()
+    assert np.isnan(bounded(float("nan"), "float16")[0]).all()
+
+
 def image():
     return uni.GlobalArray((4, 5), uni.Grid(h=1), split={"h": 0})
 
@@ -243,6 +261,59 @@ def test_ranks_that_differ_are_named():
 
     with uni.local_grid(h=2) as grid:
         grid.run(rank)
+
+
+@pytest.mark.parametrize("how", ["dropped", "block"])
+@pytest.mark.parametrize("failing", [(0,), (0, 1, 2)])
+def test_a_window_goes_on_after_an_exchange_that_was_not_ended(how, failing):
+    whole = np.arange(24.0).reshape(6, 4)
+
+    def attempt(window, part, fails):
+        if how == "block":
+            with window.begin(part) as exchange:
+                if fails:
+                    raise KeyError("mine")
+        else:
+            exchange = window.begin(part)
+            if fails:
+                raise KeyError("mine")
+            exchange.end()
+        return exchange
+
+    def rank(grid):
+        array = uni.GlobalArray(whole.shape, grid, split={"h": 0})
+        part = whole[array.region]
+        window = array.window(kernel=3, padding=1)
+        expected = window.forward(part)
+        back = window.adjoint(np.ones(window.padded_shape))
+        for step in range(4):
+            fails = grid.rank in failing and step < 3
+            try:
+                exchange = attempt(window, part + step, fails)
+            except KeyError:
+                assert fails
+            else:
+                inner = expected[1:-1, 1:-1] + step
+                np.testing.assert_array_equal(exchange.padded[1:-1, 1:-1], inner)
+        np.testing.assert_array_equal(array.window(kernel=3, padding=1).forward(part), expected)
+        np.testing.assert_array_equal(window.adjoint(np.ones(window.padded_shape)), back)
+        with pytest.raises(uni.UsageError, match="ended or left"):
+            exchange = window.begin(part)
+            exchange.end()
+            exchange.end()
+        grid.group.barrier()
+
+    with warnings.catch_warnings(), uni.local_grid(h=3) as grid:
+        warnings.simplefilter("ignore", ResourceWarning)
+        grid.run(rank)
+
+
+def test_an_exchange_that_is_dropped_warns():
+    uni.init()
+    window = image().window(kernel=3, padding=1)
+    with pytest.warns(ResourceWarning, match=r"dropped without end\(\)"):
+        window.begin(np.zeros((4, 5)))
+    assert window.forward(np.ones((4, 5))).sum() == 20
 
 
 def test_what_a_rank_raises_is_raised():

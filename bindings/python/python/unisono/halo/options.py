@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from unisono.errors import UsageError
 
 Boundary = str | float
@@ -172,6 +174,30 @@ def boundaries(
     for dim, one in zip(dims, for_each("boundary", boundary, len(dims)), strict=True):
         edges[dim] = _edges(one)
     return edges
+
+
+def check_constants(edges: Iterable[tuple[Words, Words]], dtype: str) -> None:
+    """Refuses constants that arrays of a type of whole numbers cannot hold.
+
+    Args:
+        edges: The boundaries before and after each dimension.
+        dtype: The name of the elements' type.
+
+    Raises:
+        UsageError: A constant is outside the type's range, or no whole number.
+
+    Example:
+        >>> check_constants([(("constant", 255.0), ("zero", 0.0))], "uint8")
+    """
+    if not dtype.startswith(("int", "uint", "bool")):
+        return
+    least, most = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    for name, value in (edge for pair in edges for edge in pair):
+        if name == "constant" and not (value.is_integer() and least <= int(value) <= most):
+            raise UsageError(
+                f"boundary: expected a number that {dtype} holds, received {value}; choose a whole number "
+                f"from {least} to {most}, or convert the array"
+            )
 
 
 def _edges(one: Any) -> tuple[Words, Words]:

@@ -12,6 +12,7 @@ from unisono.errors import UsageError
 from unisono.halo.boxes import boxes_of
 from unisono.halo.global_array import _DEFAULT_DIMENSIONS, GlobalArray
 from unisono.halo.grid import Grid
+from unisono.halo.options import check_constants
 from unisono.halo.source import Source
 from unisono.halo.window import Window
 
@@ -85,6 +86,8 @@ class RegionReader:
                 f"rank {grid.rank}: region: expected a window over {array!r}, received one over "
                 f"{window.input!r}; make it with array.window of the reader"
             )
+        if window is not None:
+            check_constants(window.edges, first.dtype.name)
         self._layout = (array, window)
         if window is None:
             needed = tuple((one.start, one.stop) for one in array.region)

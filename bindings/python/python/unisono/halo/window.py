@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from unisono import _native
 from unisono.arrays import name_of
 from unisono.errors import UsageError
-from unisono.halo.options import WindowNumbers, Words
+from unisono.halo.options import WindowNumbers, Words, check_constants
 from unisono.halo.places import device_of, empty_like
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class Window:
         """The boundary before and after each dimension: its name and value."""
         self._plan = self._plan_of(array.grid.rank)
         self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
+        # The results of exchanges that nobody will end, by the identity of what carries them out.
+        self._left: dict[int, list[Any]] = {}
 
     def __repr__(self) -> str:
         return f"<unisono.Window {self.input.shape} -> {self.output.shape}; padded here {self.padded_shape}>"
@@ -183,7 +188,7 @@ class Window:
         parts, targets = self._arrays(x, out, self.input.local_shape, self.padded_shape, "halo forward")
         exchange = self._exchange(parts, timeout)
         exchange.begin(parts, targets, timeout)
-        return Exchange(exchange, targets, isinstance(x, (list, tuple)))
+        return Exchange(self, exchange, targets, isinstance(x, (list, tuple)))
 
     def begin_adjoint(self, gradient: Any, out: Any = None, *, timeout: float | None = None) -> Exchange:
         """Begins `adjoint`.
@@ -201,7 +206,7 @@ class Window:
         )
         exchange = self._exchange(padded, timeout)
         exchange.begin_adjoint(padded, targets, timeout)
-        return Exchange(exchange, targets, isinstance(gradient, (list, tuple)))
+        return Exchange(self, exchange, targets, isinstance(gradient, (list, tuple)))
 
     def _arrays(
         self, x: Any, out: Any, shape: tuple[int, ...], target: tuple[int, ...], operation: str
@@ -241,18 +246,67 @@ class Window:
         dtype, fields, device = key = (name_of(arrays[0].dtype), len(arrays), device_of(arrays[0]))
         if key not in self._exchanges:
             native = self.input.grid.group._native
+            try:
+                check_constants(self.edges, dtype)
+            except UsageError:
+                native.skip_call()  # the others may be making this call: it counts
+                raise
             made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
             self._exchanges[key] = made
-        return self._exchanges[key]
+        exchange = self._exchanges[key]
+        left = self._left.pop(id(exchange), None)
+        if left is not None:
+            exchange.end(left, timeout)  # the others have sent it
+        return exchange
 
 
 class Exchange:
-    """Halos that are under way; made by `Window.begin`."""
+    """Halos that are under way; made by `Window.begin`.
 
-    def __init__(self, native: _native.HaloExchange, outputs: list[Any], several: bool) -> None:
+    As a context manager it ends with its block. One that is dropped, or whose block fails, is ended without a
+    result by the window's next call, as if `end` had been called just before: the other ranks end theirs.
+
+    Example:
+        >>> import numpy as np, unisono as uni
+        >>> world = uni.init()
+        >>> window = uni.GlobalArray((4,), uni.Grid(w=1), split={"w": 0}).window(kernel=3, padding=1)
+        >>> with window.begin(np.ones(4)) as exchange:
+        ...     inner = exchange.padded[1:-1].sum()  # needs no halo
+        >>> exchange.padded
+        array([0., 1., 1., 1., 1., 0.])
+    """
+
+    def __init__(
+        self, window: Window, native: _native.HaloExchange, outputs: list[Any], several: bool
+    ) -> None:
+        self._window = window
         self._native = native
         self._outputs = outputs
         self._several = several
+        self._under_way = True
+
+    def __enter__(self) -> Exchange:  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._under_way:
+            return
+        if kind is None:
+            self.end()
+        else:
+            self._leave()  # an error must not wait for ranks that may not come
+
+    def __del__(self) -> None:
+        if getattr(self, "_under_way", False) and not sys.is_finalizing():
+            self._leave()
+            message = "an exchange of halos was dropped without end(): its result is lost"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def _leave(self) -> None:
+        self._under_way = False
+        self._window._left[id(self._native)] = self._outputs
 
     @property
     def padded(self) -> Any:
@@ -268,6 +322,10 @@ class Exchange:
         Returns:
             The whole result.
         """
+        if not self._under_way:
+            expected = "an exchange that is under way"
+            self._window._refuse("halo end", expected, "one that was ended or left; call begin again")
+        self._under_way = False
         self._native.end(self._outputs, timeout)
         return self.padded
 

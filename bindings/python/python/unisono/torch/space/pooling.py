@@ -44,7 +44,7 @@ def maximum(
         stride=strides,
         padding=paddings,
         dilation=dilations,
-        boundary=-math.inf,
+        boundary=_least(unwrap(x).dtype),
         ceil_mode=ceil_mode,
     )
     target = outputs(window, spatial, x.place.shape[:-spatial], x.place)
@@ -52,6 +52,11 @@ def maximum(
     if is_empty(target) or source.is_meta:
         return wrap(nothing(target.local_shape, source), target)
     return wrap(function(source, kernel, strides, 0, dilations), target)
+
+
+def _least(dtype: torch.dtype) -> float:
+    """What is no maximum of anything."""
+    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d", always=True)
