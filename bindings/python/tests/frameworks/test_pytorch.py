@@ -11,6 +11,7 @@ PARTS = [
     "unused",
     "accumulation",
     "states",
+    "copies",
     "tied",
     "types",
     "refused",

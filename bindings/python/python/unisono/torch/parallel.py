@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,8 @@ class DistributedDataParallel(torch.nn.Module):
     Gradients travel in buckets, each as soon as it is complete, while backward computes the next. As with
     PyTorch's own class of this name, the wrapped module is `module` and keys of `state_dict` begin with
     "module."; `load_state_dict` takes keys with and without it. Every worker makes the same passes.
+
+    Gradients lie in the buckets, which the next backward pass fills again: clone one that is to be kept.
 
     Example:
         >>> import torch, unisono as uni
@@ -55,15 +58,36 @@ class DistributedDataParallel(torch.nn.Module):
         self._check(trained)
         broadcast_parameters(module, group=self._group)
         self._averages = True
+        self._begin_averaging(list(trained.values()))
+
+    def _begin_averaging(self, trained: list[torch.nn.Parameter]) -> None:
+        """Makes the buckets, and has each gradient brought to its own when it is complete."""
         self._under_way = False
         self._next = 0
         self._buckets: list[Bucket] = []
         if self._group.size > 1:
-            self._buckets = buckets_of(list(trained.values()), world())
+            self._buckets = buckets_of(trained, world())
         for bucket in self._buckets:
             for place, parameter in enumerate(bucket.parameters):
                 register: Any = parameter.register_post_accumulate_grad_hook
                 register(self._hook(bucket, place))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """A copy with parameters and buckets of its own, on the same group; any worker may make one."""
+        copied = self.__class__.__new__(self.__class__)
+        memo[id(self)] = copied
+        shared = {"_group": self._group, "_buckets": []}
+        for name, value in self.__dict__.items():
+            copied.__dict__[name] = shared[name] if name in shared else copy.deepcopy(value, memo)
+        copied._begin_averaging([one for one in copied.module.parameters() if one.requires_grad])
+        return copied
+
+    def __getstate__(self) -> Any:
+        raise UsageError(
+            f"rank {self._group.rank}: pickle: expected a module that any process can load, received a "
+            "DistributedDataParallel, which belongs to its workers; save or copy model.module, or its "
+            "state_dict()"
+        )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Calls the module."""

@@ -1,6 +1,8 @@
 """PyTorch on several ranks, against one process that sees all data."""
 
 import copy
+import io
+import pickle
 import sys
 
 import torch
@@ -275,6 +277,26 @@ def states():
     equal(model.module[1].running_mean, 0.9 * first + 0.1 * model.module[0].bias.detach())
     broadcast_parameters(model)
     assert model.module[1].num_batches_tracked == 3
+
+
+def copies():
+    """A copy of a wrapper is a wrapper with parameters of its own; a file gets the module alone."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
+    model(torch.ones(2, 2)).sum().backward()
+    if world.rank == 0:
+        copy.deepcopy(model)  # nobody else needs to know
+    copied = copy.deepcopy({"best": model})["best"]
+    assert type(copied) is DistributedDataParallel
+    with torch.no_grad():
+        copied.module[0].weight += 1
+    equal(copied.module[0].weight, model.module[0].weight + 1)
+    for one in (model, copied):
+        one.zero_grad()
+        one.module[0](torch.full((1, 2), world.rank + 1.0)).sum().backward()
+        equal(one.module[0].weight.grad, torch.full((1, 2), (N + 1) / 2))
+    for call in (pickle.dumps, lambda wrapper: torch.save(wrapper, io.BytesIO())):
+        fails(lambda call=call: call(model), f"rank {world.rank}", "save or copy model.module")
+    torch.save(model.module, io.BytesIO())
 
 
 def tied():
