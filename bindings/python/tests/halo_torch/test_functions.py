@@ -185,3 +185,14 @@ def test_every_pointwise_layer():
             return [layer(x) for layer in self.layers]
 
     compare(Each().double(), whole, [{"h": 2, "w": 2}, {"data": 2, "h": 3}])
+
+
+def test_maxima_of_whole_numbers_know_no_padding():
+    whole = -torch.arange(1, 49, dtype=torch.int32).reshape(1, 1, 8, 6)
+
+    def rank(grid):
+        return functional.max_pool2d(Part.of(whole, grid), 3, 2, 1).local
+
+    with uni.local_grid(h=2) as local:
+        parts = local.run(rank)
+    assert torch.equal(torch.cat(parts, 2), functional.max_pool2d(whole, 3, 2, 1))
