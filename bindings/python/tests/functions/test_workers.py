@@ -1,9 +1,7 @@
 """Worker processes: how they start and end, what they cannot take, and what the master learns of it."""
 
-import atexit
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import is_gone, wait_until
 
 import unisono as uni
 from unisono import functions
@@ -19,20 +18,6 @@ from unisono.functions.distribution import Distribute
 from unisono.functions.pool import active
 
 PROGRAMS = Path(__file__).parent / "programs"
-
-
-def is_gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def run(*arguments, **options):
@@ -280,65 +265,6 @@ def test_a_worker_that_wants_to_leave_stays(fork):
     assert leave(functions.data(np.zeros(2))) == 0
 
 
-@pytest.fixture
-def heeds_control_c():
-    """A program that was started in the background may have been told to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeds_control_c")
-def test_a_master_interrupted_while_it_waits_must_fork_again(fork):
-    fork(2)
-    master = os.getpid()
-
-    def rest(x):
-        if x[0]:
-            time.sleep(0.3)  # until the master has done its own part, which is nothing
-            os.kill(master, signal.SIGINT)
-            time.sleep(60)
-
-    rest = functions.function(rest, name="rest")
-    with pytest.raises(KeyboardInterrupt):
-        rest(functions.data(np.arange(2.0)))
-    with pytest.raises(RuntimeError, match=r"interrupted.*close"):
-        rest(functions.data(np.zeros(2)))
-    functions.close()
-    fork(2)
-    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
-
-
-@pytest.mark.usefixtures("heeds_control_c")
-@pytest.mark.parametrize("stopped", [True, False])
-def test_an_interrupted_close_ends_the_workers(fork, stopped):
-    """While one does not answer, and while one takes long to tidy up."""
-    fork(3)
-    master, pool = os.getpid(), active("the test")
-
-    def interrupt():
-        wait_until(lambda: pool.is_closed)
-        os.kill(master, signal.SIGINT)
-
-    def tidy():
-        os.kill(master, signal.SIGINT)
-        time.sleep(60)
-
-    def where(x):
-        if x[0] == 2 and not stopped:
-            atexit.register(tidy)
-        return np.array([os.getpid()])
-
-    pids = functions.function(where, "gather")(functions.data(np.arange(3.0))).tolist()
-    if stopped:
-        os.kill(pids[1], signal.SIGSTOP)
-        threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        functions.close()
-    assert is_gone(pids[1]) and is_gone(pids[2])
-    assert fork(2) == 2
-
-
 def test_a_call_has_the_deadline_that_fork_was_told(fork):
     fork(2, timeout=2)
     rest = functions.function(lambda x: time.sleep(60 * x[0]), name="rest")
@@ -398,20 +324,6 @@ def test_threads_of_the_master_take_turns(fork):
     assert not wrong
 
 
-def test_an_interrupted_master_keeps_its_workers(fork):
-    fork(2)
-
-    def interrupted(x):
-        if x[0] == 0:
-            raise KeyboardInterrupt
-        return x.sum()
-
-    f = functions.function(interrupted, "sum")
-    with pytest.raises(KeyboardInterrupt):
-        f(functions.data(np.arange(2.0)))
-    assert f(functions.data(np.ones(2))) == 2
-
-
 def test_a_missing_package_is_named(fork, monkeypatch):
     fork(2)
     f = functions.function(lambda x: x.sum(), "sum")
@@ -421,50 +333,6 @@ def test_a_missing_package_is_named(fork, monkeypatch):
             functions.distribute()
     assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
     assert f(functions.data(np.ones(2))) == 2, "it was not the function's fault"
-
-
-class Interrupts:
-    """Its packing is interrupted a few times, as if somebody had pressed Ctrl-C."""
-
-    def __init__(self, value, times):
-        self.value, self.times = value, times
-
-    def __reduce__(self):
-        if self.times:
-            self.times -= 1
-            raise KeyboardInterrupt
-        return Interrupts, (self.value, 0)
-
-
-@pytest.mark.parametrize("framework", ["numpy", "jax"])
-def test_an_interrupt_while_changes_are_sent_loses_none(fork, framework):
-    pytest.importorskip(framework)
-    fork(2)
-    held = Interrupts(1.0, 0)
-    f = functions.function(lambda x: x.sum() * held.value, "sum", framework=framework)
-    x = functions.data(np.ones(4, "float32"))
-    assert f(x) == 4
-    held = Interrupts(5.0, 1)
-    with pytest.raises(KeyboardInterrupt):
-        f(x)
-    assert f.alone(x.data) == 20 and f(x) == 20 and f(x) == 20
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_an_interrupt_while_functions_are_sent_loses_none(fork, wrong):
-    """Also where they are sent one by one, because one of them cannot be."""
-    fork(2)
-    x, lock = functions.data(np.arange(4.0)), threading.Lock()
-    bad = functions.function(lambda x: (lock, x)[1].sum(), "sum") if wrong else None
-    held = Interrupts(3.0, 1)
-    f = functions.function(lambda x: x.sum() * held.value, "sum")
-    g = functions.function(lambda x: x.max(), "max")
-    with pytest.raises(KeyboardInterrupt):
-        functions.distribute()
-    assert g(x) == 3 and f(x) == 18
-    if bad is not None:
-        with pytest.raises(TypeError, match="pickle"):
-            bad(x)
 
 
 def test_a_command_that_a_worker_cannot_make_is_an_error_and_the_job_goes_on(fork):
@@ -601,10 +469,3 @@ def test_profiles_are_written(fork, monkeypatch, tmp_path):
     functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2)))
     functions.close()
     assert [path.name for path in tmp_path.iterdir()] == ["synk_worker_1.prof"]
-
-
-def test_signals_for_the_terminal_reach_the_master_alone(fork):
-    fork(2)
-    pid = functions.function(lambda x: np.array([os.getpid()]), "gather")(functions.data(np.ones(2)))[1]
-    os.kill(int(pid), signal.SIGINT)
-    assert functions.function(lambda x: x.sum(), "sum")(functions.data(np.ones(2))) == 2
