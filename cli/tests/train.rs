@@ -271,7 +271,7 @@ fn wrong_grids_end_with_2_one_line_and_nothing_written() {
     .unwrap();
     for (file, arguments, words) in [
         (&file, &["-n", "3", "--grid", "h=2,w=2"][..], "make 3"),
-        (&file, &["--grid", "h=2,x=2"], "axes of this mode"),
+        (&file, &["--grid", "h=2,x=2"], "axes of the mode halo"),
         (&file, &["-n", "2", "--mode", "data", "--grid", "h=2"], "unisono: --mode data --grid h=2: grid"),
         (&file, &["-n", "2", "--consistency", "often"], "unisono: --consistency often: distributed"),
         (&file, &["-n", "2", "--trace", "nowhere/trace.json"], "a folder that exists"),

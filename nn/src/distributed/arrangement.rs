@@ -84,8 +84,8 @@ impl Arrangement {
         let known = |name: &str| name == "data" || mode.axes().contains(&name);
         if let Some((name, _)) = grid.axes().find(|(name, _)| !known(name)) {
             let axes = ["data"].iter().chain(mode.axes()).copied().collect::<Vec<_>>().join(", ");
-            let advice = match mode {
-                Mode::Halo => {
+            let advice = match (mode, name) {
+                (Mode::Halo, "v") => {
                     "leave it out: halo divides the inputs of fully connected layers over all its ranks"
                 }
                 _ => "h and w belong to halo, v to vector",
