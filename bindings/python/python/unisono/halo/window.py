@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -301,8 +300,6 @@ class Exchange:
     def __del__(self) -> None:
         if getattr(self, "_under_way", False) and not sys.is_finalizing():
             self._leave()
-            message = "an exchange of halos was dropped without end(): its result is lost"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def _leave(self) -> None:
         self._under_way = False
