@@ -18,7 +18,7 @@ from unisono import _native
 from unisono.devices import assignment, installed
 from unisono.errors import Error
 from unisono.functions import device
-from unisono.functions.batch import Place
+from unisono.functions.batch import Place, is_whole
 from unisono.functions.errors import Inactive, Interrupted, explain
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.link import FOREVER, Link
@@ -201,9 +201,9 @@ def fork(
         >>> functions.close()
     """
     global _pool
-    if n is not None and not _is_whole(n):
+    if n is not None and not is_whole(n):
         raise TypeError(f"fork: expected a whole number of workers, received {n!r}")
-    if not _is_whole(master_rank):
+    if not is_whole(master_rank):
         raise TypeError(f"fork: expected a whole number as master_rank, received {master_rank!r}")
     if _pool is not None:
         raise RuntimeError("Only fork once: there are workers already; call close() first")
@@ -215,7 +215,7 @@ def fork(
         raise ValueError(f"fork: expected at least 1 worker, received {size}")
     if not 0 <= master_rank < size:
         raise ValueError(f"fork: expected a master_rank from 0 to {size - 1}, received {master_rank}")
-    if threads is not None and (not _is_whole(threads) or threads < 1):
+    if threads is not None and (not is_whole(threads) or threads < 1):
         raise ValueError(f"fork: expected a whole number of threads from 1 up, received {threads!r}")
     if timeout is not None and not (_is_number(timeout) and 0 < timeout < math.inf):
         raise ValueError(f"fork: expected a timeout of more than 0 seconds, received {timeout!r}")
@@ -285,14 +285,9 @@ def distribute() -> None:
     active("distribute()").distribute()
 
 
-def _is_whole(value: object) -> bool:
-    """Whether this is a whole number."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
     """Whether this is a number."""
-    return _is_whole(value) or isinstance(value, (float, np.floating))
+    return is_whole(value) or isinstance(value, (float, np.floating))
 
 
 def _at_exit() -> None:
