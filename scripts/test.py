@@ -45,7 +45,14 @@ FRAMEWORK_TESTS = [f"{PACKAGE}/tests/frameworks", FRAMEWORK_EXAMPLES]
 APART = ["frameworks", "functions", "halo_torch"]
 PACKAGES = ["unisono", "multiverso", "synkhronos"]
 
-PROTOCOLS = ["arena::flag", "arena::lock", "arena::lanes", "tables::pace"]
+PROTOCOLS = [
+    "arena::channel::access",
+    "arena::flag",
+    "arena::lock",
+    "arena::lanes",
+    "arena::stay",
+    "tables::pace",
+]
 LOOM = ["--lib", "--target-dir", "target/loom", "--", *PROTOCOLS]
 
 # These need PyTorch and its like; mypy reads what PyTorch says of its types.

@@ -7,6 +7,7 @@ machine without a device it says so and fails. Arguments choose tests by words o
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -32,6 +33,8 @@ class Test:
     program: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 150.0
+    alone: bool = False
+    """Whether it measures the device's memory or time, which other tests would change."""
     says: list[str] = field(default_factory=list)
     """What must be printed where ranks die on purpose, whatever the launcher then thinks of the job."""
 
@@ -64,6 +67,15 @@ def tests() -> list[Test]:
         killed = _by(path, "a killed rank", 2 if path == "nccl" else 3, "trouble.py", "killed")
         killed.says = [f"rank {rank}: the lost rank was named" for rank in range(killed.ranks - 1)]
         found += [late, killed]
+    for path in ("ipc", "staged"):
+        found.append(_by(path, "lifetimes, a withdrawn send", 2, "lifetimes.py", "send"))
+        found.append(_by(path, "lifetimes, CUDA graphs", 2, "lifetimes.py", "graphs"))
+    alone = [_by("ipc", f"lifetimes, {part}", 2, "lifetimes.py", part) for part in ("freed", "halos")]
+    kernel = _by("ipc", "lifetimes, a late kernel", 2, "lifetimes.py", "kernel")
+    kernel.says = ["rank 1: untouched after its error"]
+    for test in [*alone, kernel]:
+        test.alone = True
+        found.append(test)
     for ranks, path in ((3, "staged"), (2, "staged"), (1, "staged"), (2, "ipc")):
         found.append(_by(path, f"large arrays, {ranks} ranks", ranks, "large.py"))
     for path in ("ipc", "staged"):
@@ -159,8 +171,10 @@ def main() -> int:
         return 1
     wanted = [test for test in tests() if all(word in test.name for word in sys.argv[1:])]
     failures = []
+    together = [test for test in wanted if not test.alone]
     with ThreadPoolExecutor(TESTS) as pool:
-        for test, passed, seconds, output in pool.map(run, wanted):
+        results = itertools.chain(pool.map(run, together), (run(test) for test in wanted if test.alone))
+        for test, passed, seconds, output in results:
             last = output.strip().splitlines()[-1:] or [""]
             print(f"{'passed' if passed else 'FAILED'}  {test.name} ({seconds:.0f} s)  {last[0]}", flush=True)
             if not passed:

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, LEFT_EARLY, Result};
-use crate::transport::arena::{Arena, Fate};
+use crate::transport::arena::{Arena, Fate, MOST_SEATS};
 use crate::transport::shm;
 use crate::world::{InitOptions, World};
+
+/// The most ranks that a job may have on one host.
+pub const MAX_RANKS: usize = MOST_SEATS;
 
 /// A job of ranks on this host. It holds the job's memory, so that a rank that dies takes nothing with it.
 ///

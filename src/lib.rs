@@ -28,8 +28,8 @@ mod world;
 pub use collectives::{Cuda, Raw};
 pub use error::{Error, Kind, Result};
 pub use memory::{DType, Element, ReduceOp};
-pub use transport::{ArenaBuffer, Interrupt, WholeArena};
-pub use world::{Group, InitOptions, Pending, World};
+pub use transport::{ArenaBuffer, Interrupt, POLL_INTERVAL, WholeArena};
+pub use world::{Group, InitOptions, Pending, Series, World};
 
 /// The README's Rust code, so that it runs as a test.
 #[cfg(doctest)]

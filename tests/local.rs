@@ -41,3 +41,17 @@ fn groups_that_come_and_go_give_their_memory_back() {
         }
     });
 }
+
+#[test]
+fn ranks_of_several_hosts_that_combine_differently_are_told() {
+    use unisono::{Error, ReduceOp, testing};
+    let hosts = testing::spawn_on_hosts(4, 2, |world| {
+        let group = world.group().with_timeout(std::time::Duration::from_secs(60));
+        // The ranks of each host agree, so that only the hosts can notice.
+        let operation = if world.rank() < 2 { ReduceOp::Sum } else { ReduceOp::Avg };
+        group.all_reduce(&mut [1.0f32], operation).unwrap_err()
+    });
+    assert!(hosts.iter().any(|error| matches!(error, Error::Mismatch { .. })), "{hosts:?}");
+    let text = hosts.iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("all_reduce #1 (avg) of 1 x float32"), "{text}");
+}

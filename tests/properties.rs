@@ -1,7 +1,8 @@
 //! Properties of the collectives for any number of ranks, any lengths and any values: they equal a serial computation.
 
+use half::{bf16, f16};
 use proptest::prelude::*;
-use unisono::testing::spawn;
+use unisono::testing::{spawn, spawn_on_hosts};
 use unisono::{Element, ReduceOp};
 
 /// Values for each rank: any bits for integers, so that wrap-around is covered too.
@@ -27,6 +28,85 @@ fn fold<T: Element>(rows: &[Vec<T>], combine: impl Fn(T, T) -> T) -> Vec<T> {
         result.iter_mut().zip(row).for_each(|(sum, &value)| *sum = combine(*sum, value));
     }
     result
+}
+
+/// A half type, and what the collectives must make of values of it: partial results in f32, rounded once.
+trait Half: Element {
+    fn wide(self) -> f32;
+    fn rounded(wide: f32) -> Self;
+}
+
+impl Half for f16 {
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+    fn rounded(wide: f32) -> f16 {
+        f16::from_f32(wide)
+    }
+}
+
+impl Half for bf16 {
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+    fn rounded(wide: f32) -> bf16 {
+        bf16::from_f32(wide)
+    }
+}
+
+/// Combines halves on ranks that pretend to be on so many hosts, and compares all bits with a naive computation in f32.
+/// The values are such that most sums are larger than the type's largest number.
+fn check_halves<T: Half>(ranks: usize, hosts: usize, count: usize, seed: u64) {
+    let largest = if T::DTYPE == f16::DTYPE { f16::MAX.to_f32() } else { bf16::MAX.to_f32() };
+    let scale = |&value: &i32| T::rounded(value as f32 / i32::MAX as f32 * largest);
+    let rows: Vec<Vec<T>> =
+        inputs(ranks, count, seed).iter().map(|row| row.iter().map(scale).collect()).collect();
+    let wide: Vec<Vec<f32>> = rows.iter().map(|row| row.iter().map(|value| value.wide()).collect()).collect();
+    let flat = fold(&wide, |a, b| a + b);
+    // Two levels: the ranks of each host in order, then the hosts. A host with a single rank is a level of its own.
+    let host = |rank: usize| rank * hosts / ranks;
+    let by_host: Vec<Vec<f32>> = (0..hosts)
+        .map(|at| {
+            fold(
+                &(0..ranks)
+                    .filter(|&rank| host(rank) == at)
+                    .map(|rank| wide[rank].clone())
+                    .collect::<Vec<_>>(),
+                |a, b| a + b,
+            )
+        })
+        .collect();
+    let levels = fold(&by_host, |a, b| a + b);
+    let narrow = |wide: &[f32], divisor: usize| -> Vec<T> {
+        wide.iter().map(|value| T::rounded(value / divisor as f32)).collect()
+    };
+    let same = |what: &str, found: &[T], expected: &[T]| {
+        let equal = |(a, b): (&T, &T)| {
+            bytemuck::bytes_of(a) == bytemuck::bytes_of(b) || a.wide().is_nan() && b.wide().is_nan()
+        };
+        assert!(
+            found.len() == expected.len() && found.iter().zip(expected).all(equal),
+            "{what}, {ranks} on {hosts} hosts"
+        );
+    };
+    spawn_on_hosts(ranks, hosts, |world| {
+        let (group, rank) = (world.group(), world.rank());
+        for (operation, divisor) in [(ReduceOp::Avg, ranks), (ReduceOp::Sum, 1)] {
+            for (deterministic, wide) in [(false, &levels), (true, &flat)] {
+                let mut values = rows[rank].clone();
+                group.deterministic(deterministic).all_reduce(&mut values, operation).unwrap();
+                same("all_reduce", &values, &narrow(wide, divisor));
+            }
+            let combined = narrow(&flat, divisor);
+            let mut values = rows[rank].clone();
+            group.reduce(&mut values, operation, ranks - 1).unwrap();
+            same("reduce", &values, if rank == ranks - 1 { &combined } else { &rows[rank] });
+            let counts: Vec<usize> = (0..ranks).map(|rank| if rank == 0 { count } else { 0 }).collect();
+            let mut part = vec![T::rounded(0.0); counts[rank]];
+            group.reduce_scatter_varied(&rows[rank], &mut part, &counts, operation).unwrap();
+            same("reduce_scatter", &part, &combined[..part.len()]);
+        }
+    });
 }
 
 /// Every rank's part when `counts[from][to]` elements of its row go from rank to rank.
@@ -60,6 +140,14 @@ proptest! {
             // Bit for bit: the order of the sum is part of the promise.
             assert!(values.iter().zip(&total).all(|(a, b)| a.to_bits() == b.to_bits()));
         });
+    }
+
+    #[test]
+    fn halves_are_combined_in_single_precision_between_hosts(
+        ranks in 2usize..=7, hosts in 1usize..=4, count in 0usize..3000, seed: u64,
+    ) {
+        check_halves::<f16>(ranks, hosts.min(ranks), count, seed);
+        check_halves::<bf16>(ranks, hosts.min(ranks), count, seed);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod doctor;
 mod json;
 mod launcher;
 mod run;
+mod stdout;
 mod train;
 
 use std::ffi::OsString;
@@ -63,12 +64,13 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
     let parsed = match Arguments::try_parse_from(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // Fails only when nobody reads; then there is nobody to tell.
-            let _ = error.print();
-            return error.exit_code();
+            if let Err(failure) = error.print() {
+                stdout::failed(&failure);
+            }
+            return stdout::status(error.exit_code());
         }
     };
-    match parsed.command {
+    let status = match parsed.command {
         Command::Run(options) => run::run(options, &this_program),
         Command::Train(options) => train::train(&options, &arguments, &this_program),
         Command::Check(options) => train::check(&options, &arguments, &this_program),
@@ -81,5 +83,6 @@ pub fn main(arguments: Vec<OsString>, this_program: Vec<OsString>) -> i32 {
         Command::Keeper => launcher::keeper::keep(),
         Command::CheckRank(options) => doctor::check_rank(&options),
         Command::BenchRank(options) => bench::bench_rank(&options),
-    }
+    };
+    stdout::status(status)
 }

@@ -14,7 +14,11 @@ fn mistakes_are_named() {
     let no_script = finish(unisono(["run", "-n", "2", "no-such-script.py"]));
     assert_eq!(no_script.status.code(), Some(127));
     assert!(text(&no_script.stderr).contains("no-such-script.py"));
-    for (arguments, word) in [(["-n", "0"], "at least one rank"), (["--env", "x"], "NAME=VALUE")] {
+    for (arguments, word) in [
+        (["-n", "0"], "at least 1"),
+        (["-n", "99999999999"], "at most 4096 ranks"),
+        (["--env", "x"], "NAME=VALUE"),
+    ] {
         let output = finish(run_shell(&arguments, "echo started"));
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(word) && output.stdout.is_empty(), "{}", text(&output.stderr));

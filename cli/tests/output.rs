@@ -109,6 +109,26 @@ fn python_programs_run_with_python() {
 }
 
 #[test]
+fn a_full_disk_is_an_error() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let experiment = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/iris.yaml");
+    for arguments in [
+        &["schema"][..],
+        &["schema", "--help"],
+        &["grad", experiment, "--tries", "1"],
+        &["run", "-n", "2", "echo", "hello"],
+        &["run", "-n", "2", "-q", "yes"],
+    ] {
+        let mut command = unisono(arguments);
+        let child = command.stdout(full()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let output = finish_child(child);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {errors}");
+        assert_eq!(errors.matches("No space left on device").count(), 1, "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_ends_the_job() {
     let mut child = run_shell(&["-n", "2"], "yes").stdout(std::process::Stdio::piped()).spawn().unwrap();
     await_lines(&mut child, 2, |line| line.ends_with("] y\n"));

@@ -20,6 +20,7 @@ fn rank() {
         return work_in_rounds(&world);
     }
     let inside = std::env::var("UNISONO_TEST_INSIDE").is_ok();
+    world.resume();
     loop {
         let restarts = if world.rank() == 1 { world.restarts() } else { 0 };
         let mut values = [1, restarts as i64];
@@ -40,7 +41,8 @@ fn rank() {
 /// Rank 1 is killed between two rounds; the others end with an error.
 fn work_in_rounds(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
-    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let options =
+        TableOptions { consistency: Consistency::Bsp { backup: 0, mean: false }, ..TableOptions::default() };
     let table = ArrayTable::<f32>::create(&tables, 3, None, options).unwrap();
     for step in 0.. {
         if world.rank() == 1 && step == 3 {

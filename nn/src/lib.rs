@@ -5,6 +5,8 @@ mod data;
 mod distributed;
 mod exact;
 mod experiment;
+#[cfg(test)]
+mod fuzz;
 mod initial;
 mod layers;
 mod memory;

@@ -289,7 +289,7 @@ fn weights_can_come_from_a_file() {
         let mut pairs = doubles(values).into_iter().zip(doubles(&first[name]));
         assert!(pairs.all(|(one, other)| (one - other).abs() <= 1e-14), "{name}");
     }
-    // NumPy's archive, stored without compression, made by hand.
+    // NumPy's archive, stored without compression.
     let weights: Vec<u8> = (0..30).flat_map(|value| (value as f32 / 7.0).to_le_bytes()).collect();
     let header = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }");
     let array = [b"\x93NUMPY\x01\x00\x76\x00".to_vec(), header.into_bytes(), weights].concat();
@@ -307,19 +307,11 @@ fn weights_can_come_from_a_file() {
 
 /// A zip archive of one stored file.
 fn zip(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let word = |value: usize| (value as u32).to_le_bytes();
-    let half = |value: usize| (value as u16).to_le_bytes();
-    let sizes = [word(0), word(bytes.len()), word(bytes.len())].concat();
-    let mut file =
-        [&b"PK\x03\x04"[..], &[0; 10], &sizes, &half(name.len()), &half(0), name.as_bytes(), bytes].concat();
-    let start = file.len();
-    file.extend([&b"PK\x01\x02"[..], &[0; 12], &sizes, &half(name.len()), &[0; 12], &word(0)].concat());
-    file.extend(name.as_bytes());
-    let length = file.len() - start;
-    file.extend(
-        [&b"PK\x05\x06"[..], &[0; 4], &half(1), &half(1), &word(length), &word(start), &half(0)].concat(),
-    );
-    file
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    writer.start_file(name, stored).expect("memory can be written");
+    std::io::Write::write_all(&mut writer, bytes).expect("memory can be written");
+    writer.finish().expect("memory can be written").into_inner()
 }
 
 #[test]

@@ -176,6 +176,11 @@ fn what_is_not_known_is_refused_with_its_line() {
         ("CrossEntropy {}", "CrossEntropy { scala: 2 }", "known key"),
         ("sample_pct: 0.5", "sample_pct: some", "a number"),
         ("repo_path: '/data'", "repo_path: 5", "a folder"),
+        (
+            "mnist.MNIST { backend: *be, repo_path: '/data'",
+            "cifar10.CIFAR10 { repo_path: null",
+            "a key `repo_path`",
+        ),
         ("backend: *be, repo_path", "dist_flag: perhaps, repo_path", "True or False"),
         ("sample_pct: 0.5", "validation_pct: 10", "no `validation_pct`"),
         ("num_epochs: 3", "deserialized_path: 'model.pkl', num_epochs: 3", "initial_weights"),

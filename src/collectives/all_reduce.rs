@@ -4,9 +4,9 @@
 
 use super::{Raw, even, ranges};
 use crate::error::Result;
-use crate::memory::{DType, Element, ReduceOp};
+use crate::memory::{DType, Element, ReduceOp, half_floats, reduce};
 use crate::transport::{Call, Signature, Verb};
-use crate::world::Group;
+use crate::world::{Group, Hierarchy};
 
 impl Group {
     /// Combines the members' values, in place.
@@ -31,6 +31,41 @@ impl Group {
         }
         self.all_gather_by_messages(call, signature, bytes, &counts, dtype.size())
     }
+
+    /// Each host combines its members' values, the leaders combine those of the hosts, and each host copies the result.
+    /// Half types travel as f32 until then: a partial sum may be larger than a half type can hold, and is rounded once.
+    fn all_reduce_in_levels(
+        &self,
+        call: &Call,
+        levels: &Hierarchy,
+        signature: Signature,
+        bytes: &mut [u8],
+        (dtype, operation): (DType, ReduceOp),
+    ) -> Result<()> {
+        let (local, leaders) = (self.step_of(call, &levels.local), &levels.leaders);
+        let combine = |values: &mut [u8], dtype: DType| -> Result<()> {
+            let within = if operation == ReduceOp::Avg { ReduceOp::Sum } else { operation };
+            local.raw().steps_of(signature).reduce(values, dtype, within, 0)?;
+            if let Some(leaders) = leaders {
+                let leaders = self.step_of(call, leaders);
+                leaders.raw().steps_of(signature).all_reduce(values, dtype, within)?;
+                if operation == ReduceOp::Avg {
+                    reduce::divide(values, dtype, self.size());
+                }
+            }
+            Ok(())
+        };
+        match half_floats::to_single(bytes, dtype) {
+            Some(mut wide) => {
+                combine(bytemuck::cast_slice_mut(&mut wide), DType::F32)?;
+                if leaders.is_some() {
+                    half_floats::from_single(&wide, bytes, dtype);
+                }
+            }
+            None => combine(bytes, dtype)?,
+        }
+        local.raw().steps_of(signature).broadcast(bytes, dtype, 0)
+    }
 }
 
 impl Raw<'_> {
@@ -45,22 +80,15 @@ impl Raw<'_> {
                 .of(dtype, count as u64)
                 .operation(operation)
                 .deterministic(group.is_deterministic());
+            let signature = self.enclosing.unwrap_or(signature);
             if let Some(channel) = &group.core.channel {
                 return channel.all_reduce(call, signature, bytes, dtype, operation);
             }
-            // In two floors the order of the sum depends on who shares a host.
+            // In two levels the order of the sum depends on which ranks share a host.
             if !group.is_deterministic()
-                && let Some(floors) = group.hierarchy(call)?
+                && let Some(levels) = group.hierarchy(call)?
             {
-                let within = if operation == ReduceOp::Avg { ReduceOp::Sum } else { operation };
-                group.step_of(call, &floors.local).raw().reduce(bytes, dtype, within, 0)?;
-                if let Some(leaders) = &floors.leaders {
-                    group.step_of(call, leaders).raw().all_reduce(bytes, dtype, within)?;
-                    if operation == ReduceOp::Avg {
-                        crate::memory::reduce::divide(bytes, dtype, group.size());
-                    }
-                }
-                return group.step_of(call, &floors.local).raw().broadcast(bytes, dtype, 0);
+                return group.all_reduce_in_levels(call, levels, signature, bytes, (dtype, operation));
             }
             let (transport, kind) = (&group.core.common.transport, (dtype, operation));
             transport

@@ -51,6 +51,7 @@ impl Raw<'_> {
         let count = self.elements(Verb::Broadcast, bytes.len(), dtype)?;
         group.call(Verb::Broadcast, |call| {
             let signature = self.signature(Verb::Broadcast, call).of(dtype, count as u64).root(root);
+            let signature = self.enclosing.unwrap_or(signature);
             match (&group.core.channel, group.hierarchy(call)?) {
                 (Some(channel), _) => through(channel, call, signature, bytes, root, group.rank()),
                 (None, Some(floors)) => {
@@ -60,19 +61,18 @@ impl Raw<'_> {
                     if at_home {
                         let root =
                             floors.local.members().iter().position(|&rank| rank == group.members()[root]);
-                        group.step_of(call, &floors.local).raw().broadcast(
-                            bytes,
-                            dtype,
-                            root.unwrap_or(0),
-                        )?;
+                        let local = group.step_of(call, &floors.local);
+                        local.raw().steps_of(signature).broadcast(bytes, dtype, root.unwrap_or(0))?;
                     }
                     if let Some(leaders) = &floors.leaders {
-                        group.step_of(call, leaders).raw().broadcast(bytes, dtype, home)?;
+                        let leaders = group.step_of(call, leaders);
+                        leaders.raw().steps_of(signature).broadcast(bytes, dtype, home)?;
                     }
                     if at_home {
                         Ok(())
                     } else {
-                        group.step_of(call, &floors.local).raw().broadcast(bytes, dtype, 0)
+                        let local = group.step_of(call, &floors.local);
+                        local.raw().steps_of(signature).broadcast(bytes, dtype, 0)
                     }
                 }
                 (None, None) => group.broadcast_by_messages(call, signature, bytes, root),

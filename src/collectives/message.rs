@@ -22,7 +22,7 @@ impl Group {
 impl Raw<'_> {
     /// Sends bytes to a member.
     pub fn send(&self, bytes: &[u8], dtype: DType, to: usize, tag: u32) -> Result<()> {
-        let slot = self.message_slot(bytes.len(), dtype, to, tag)?;
+        let slot = self.message_slot(Verb::Send, bytes.len(), dtype, to, tag)?;
         self.group.message_call(Verb::Send, |call| {
             self.group.exchange(call, &slot, vec![Outgoing { to, bytes }], Vec::new())
         })
@@ -30,7 +30,7 @@ impl Raw<'_> {
 
     /// Receives bytes from a member; type and length must be the sender's.
     pub fn recv(&self, bytes: &mut [u8], dtype: DType, from: usize, tag: u32) -> Result<()> {
-        let slot = self.message_slot(bytes.len(), dtype, from, tag)?;
+        let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
         self.group.message_call(Verb::Recv, |call| {
             self.group.exchange(call, &slot, Vec::new(), vec![Incoming { from, bytes }])
         })
@@ -43,11 +43,11 @@ impl Raw<'_> {
     {
         let buffer = Box::new(buffer);
         let bytes = (*buffer).as_ref();
-        let slot = self.message_slot(bytes.len(), dtype, to, tag)?;
+        let slot = self.message_slot(Verb::Send, bytes.len(), dtype, to, tag)?;
         let to = self.group.members()[to];
         self.group.check_peer(Verb::Send, to)?;
         // SAFETY: the buffer is boxed and moves into the work below, which keeps it until the ticket is cancelled.
-        let ticket = unsafe { self.begin(&slot, &[Outgoing { to, bytes }], &mut [])? };
+        let ticket = unsafe { self.begin(Verb::Send, &slot, &[Outgoing { to, bytes }], &mut [])? };
         Ok(self.finish(Verb::Send, buffer, ticket))
     }
 
@@ -58,18 +58,24 @@ impl Raw<'_> {
     {
         let mut buffer = Box::new(buffer);
         let bytes = (*buffer).as_mut();
-        let slot = self.message_slot(bytes.len(), dtype, from, tag)?;
+        let slot = self.message_slot(Verb::Recv, bytes.len(), dtype, from, tag)?;
         let from = self.group.members()[from];
         self.group.check_peer(Verb::Recv, from)?;
         // SAFETY: as in `start_send`.
-        let ticket = unsafe { self.begin(&slot, &[], &mut [Incoming { from, bytes }])? };
+        let ticket = unsafe { self.begin(Verb::Recv, &slot, &[], &mut [Incoming { from, bytes }])? };
         Ok(self.finish(Verb::Recv, buffer, ticket))
     }
 
     /// # Safety
     /// The buffers stay valid and untouched until the ticket is cancelled.
-    unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Result<Ticket> {
-        self.group.check_usable(Verb::Send.name())?;
+    unsafe fn begin(
+        &self,
+        verb: Verb,
+        slot: &Slot,
+        sends: &[Outgoing],
+        receives: &mut [Incoming],
+    ) -> Result<Ticket> {
+        self.group.check_usable(verb.name())?;
         // SAFETY: passed on from the caller.
         Ok(unsafe { self.group.core.common.transport.begin(slot, sends, receives) })
     }
@@ -87,20 +93,28 @@ impl Raw<'_> {
         })
     }
 
-    pub(super) fn message_slot(&self, bytes: usize, dtype: DType, peer: usize, tag: u32) -> Result<Slot> {
-        let count = self.elements(Verb::Send, bytes, dtype)? as u64;
+    pub(super) fn message_slot(
+        &self,
+        verb: Verb,
+        bytes: usize,
+        dtype: DType,
+        peer: usize,
+        tag: u32,
+    ) -> Result<Slot> {
+        let count = self.elements(verb, bytes, dtype)? as u64;
         if peer >= self.group.size() {
             let expected = format!("a rank below {}", self.group.size());
-            return Err(self.refuse(Verb::Send, expected, peer.to_string(), "ranks count from 0"));
+            return Err(self.refuse(verb, expected, peer.to_string(), "ranks count from 0"));
         }
         if tag >= Slot::TAGS {
             return Err(self.refuse(
-                Verb::Send,
+                verb,
                 format!("a tag below {}", Slot::TAGS),
                 tag.to_string(),
                 "use a smaller one",
             ));
         }
+        // One signature for both ends: they are compared.
         let signature = Signature::new(Verb::Send, 0).of(dtype, count).on_device(self.on_device);
         Ok(Slot { context: self.group.core.context, tag, signature })
     }

@@ -35,9 +35,16 @@ pub struct Raw<'a> {
     group: &'a Group,
     /// Whether the bytes stand for ones in the memory of a device.
     on_device: bool,
+    /// The call over several hosts that this one is a step of: members then compare that call.
+    enclosing: Option<Signature>,
 }
 
 impl Raw<'_> {
+    /// The same verbs as steps of a call with this signature.
+    fn steps_of(self, enclosing: Signature) -> Self {
+        Raw { enclosing: Some(enclosing), ..self }
+    }
+
     /// The signature of one of this group's calls.
     fn signature(&self, verb: Verb, call: &Call) -> Signature {
         self.group.signature(verb, call).on_device(self.on_device)
@@ -47,7 +54,7 @@ impl Raw<'_> {
 impl Group {
     /// The same verbs on bytes.
     pub fn raw(&self) -> Raw<'_> {
-        Raw { group: self, on_device: false }
+        Raw { group: self, on_device: false, enclosing: None }
     }
 
     /// The signature of one of this group's calls.

@@ -131,6 +131,7 @@ impl Raw<'_> {
                 .operation(operation)
                 .deterministic(group.is_deterministic())
                 .root(root);
+            let signature = self.enclosing.unwrap_or(signature);
             let Some(channel) = &group.core.channel else {
                 let (between, kinds) = ((input, output), (dtype, operation));
                 // SAFETY: passed on from the caller.

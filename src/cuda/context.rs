@@ -19,12 +19,15 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Makes this the thread's current context until the result is dropped; then the one before is current again.
+    /// Makes this the thread's current context until the result is dropped; then the one before is current again. Meanwhile
+    /// no function of the driver disturbs a CUDA graph that any thread of this process captures: ours have no part in it.
     pub fn enter(self) -> Result<Entered> {
         // SAFETY: the context is never destroyed.
         let code = unsafe { (self.driver.functions.context_push)(self.raw) };
         self.driver.check(code, "CUDA", || "the device's context cannot be used".into())?;
-        Ok(Entered(self.driver))
+        let mut entered = Entered { driver: self.driver, mode: RELAXED };
+        entered.exchange_mode();
+        Ok(entered)
     }
 
     /// Whether what is asked for has ended; fails if it, or anything before it, went wrong.
@@ -37,13 +40,28 @@ impl Context {
     }
 }
 
+/// The mode in which a thread may call what would end captures of other threads.
+const RELAXED: c_int = 2;
+
 /// A context that is current.
-pub(crate) struct Entered(&'static Driver);
+pub(crate) struct Entered {
+    driver: &'static Driver,
+    /// The thread's mode towards captures: ours, and once exchanged the one before.
+    mode: c_int,
+}
+
+impl Entered {
+    fn exchange_mode(&mut self) {
+        // SAFETY: reads and writes one number, which is a mode of the driver's.
+        unsafe { (self.driver.functions.capture_mode)(&mut self.mode) };
+    }
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        self.exchange_mode();
         let mut before = std::ptr::null_mut();
         // SAFETY: takes off what `enter` put on; threads do not move between the two.
-        unsafe { (self.0.functions.context_pop)(&mut before) };
+        unsafe { (self.driver.functions.context_pop)(&mut before) };
     }
 }

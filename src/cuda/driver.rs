@@ -37,6 +37,8 @@ functions! {
         stream_destroy = "cuStreamDestroy_v2"(Handle);
         stream_query = "cuStreamQuery"(Handle);
         stream_synchronize = "cuStreamSynchronize"(Handle);
+        stream_capturing = "cuStreamIsCapturing"(Handle, *mut c_int);
+        capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_int);
         stream_wait_event = "cuStreamWaitEvent"(Handle, Handle, c_uint);
         event_create = "cuEventCreate"(*mut Handle, c_uint);
         event_record = "cuEventRecord"(Handle, Handle);

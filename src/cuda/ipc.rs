@@ -1,14 +1,15 @@
 //! Device memory of one process, at an address of another: handles to show, and a book of those that were opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
 use super::context::Context;
 use super::device::Device;
 use super::driver::IpcHandle;
+use super::opened::{Allocation, Opened};
 use super::span::Span;
 use crate::error::{Error, Result};
 
@@ -18,8 +19,11 @@ const LAZY_PEER_ACCESS: u32 = 1;
 /// A number that no two allocations of a process share, ever.
 const BUFFER_ID: c_int = 7;
 
-/// How many allocations of others stay open; torch's allocator makes few, large ones.
-const MOST_OPEN: usize = 64;
+/// How many of its exported allocations a process looks at in each call, to notice those that it has freed.
+const LOOKED_AT: usize = 4;
+
+/// How many exported allocations a process remembers.
+const MOST_KNOWN: usize = 1024;
 
 /// Bytes of device memory as other processes of the host can reach them. Plain data, to be sent to them.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -33,6 +37,8 @@ pub(crate) struct Exported {
     buffer: u64,
     /// Where the exported bytes begin in their owner's process.
     address: u64,
+    /// How often the owner has noticed that exported memory was freed: others then close what they need no more.
+    freed: u64,
 }
 
 impl Exported {
@@ -52,46 +58,71 @@ impl Exported {
     }
 }
 
+/// The allocations that this process has exported.
+#[derive(Default)]
+struct Known {
+    handles: HashMap<u64, [u8; 64]>,
+    /// Their numbers and where they begin, in the order in which they are looked at.
+    queue: VecDeque<(u64, u64)>,
+    freed: u64,
+}
+
+impl Known {
+    /// Looks at some of the allocations, and forgets those that are gone; `number_at` gives the number of what is at an address.
+    fn look(&mut self, number_at: impl Fn(u64) -> Option<u64>) {
+        for _ in 0..LOOKED_AT.min(self.queue.len()) {
+            let Some((buffer, base)) = self.queue.pop_front() else { return };
+            if number_at(base) == Some(buffer) && self.queue.len() < MOST_KNOWN {
+                self.queue.push_back((buffer, base));
+            } else {
+                self.handles.remove(&buffer);
+                self.freed += 1;
+            }
+        }
+    }
+}
+
 /// Shows bytes to other processes of this host. Fails where the driver cannot: memory of a pool, of virtual addresses
 /// (torch's expandable segments), or managed memory.
 pub(crate) fn export(device: &Arc<Device>, span: &Span) -> Result<Exported> {
-    static KNOWN: Mutex<Option<HashMap<u64, [u8; 64]>>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     let context = device.context;
     let (_entered, functions) = (context.enter()?, &context.driver.functions);
     let say =
         || format!("{} bytes at {:#x} cannot be shown to other processes", span.bytes(), span.address());
     let check = |code| context.driver.check(code, "CUDA memory", say);
-    let (mut base, mut length, mut buffer) = (0, 0, 0u64);
-    // SAFETY: each call writes numbers of these sizes; the driver looks the address up in its own book.
-    unsafe {
-        check((functions.memory_range)(&mut base, &mut length, span.address()))?;
-        check((functions.pointer_attribute)((&raw mut buffer).cast(), BUFFER_ID, span.address()))?;
-    }
+    let number_at = |address: u64| {
+        let mut number = 0u64;
+        // SAFETY: writes a number of this size; the driver looks the address up in its own book.
+        let code = unsafe { (functions.pointer_attribute)((&raw mut number).cast(), BUFFER_ID, address) };
+        check(code).map(|()| number)
+    };
+    let (mut base, mut length) = (0, 0);
+    // SAFETY: writes two numbers of these sizes.
+    check(unsafe { (functions.memory_range)(&mut base, &mut length, span.address()) })?;
+    let buffer = number_at(span.address())?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
-    let handle = match known.get(&buffer) {
+    known.look(|address| number_at(address).ok());
+    let handle = match known.handles.get(&buffer) {
         Some(handle) => *handle,
         None => {
             let mut handle = IpcHandle([0; 64]);
             // SAFETY: writes one handle.
             check(unsafe { (functions.ipc_export)(&mut handle, base) })?;
-            if known.len() >= 16 * MOST_OPEN {
-                known.clear();
-            }
-            known.insert(buffer, handle.0);
+            known.handles.insert(buffer, handle.0);
+            known.queue.push_back((buffer, base));
             handle.0
         }
     };
-    Ok(Exported { handle, base, length: length as u64, buffer, address: span.address() })
+    let freed = known.freed;
+    Ok(Exported { handle, base, length: length as u64, buffer, address: span.address(), freed })
 }
 
 /// Another process's allocation at an address of this one, closed when dropped.
 pub(crate) struct Mapped {
     context: Context,
     base: u64,
-    owner: u64,
-    theirs: (u64, u64),
-    buffer: u64,
 }
 
 impl Drop for Mapped {
@@ -103,52 +134,71 @@ impl Drop for Mapped {
     }
 }
 
-/// What is open, by device; the last one used comes last.
-static OPEN: Mutex<Vec<(u32, Arc<Mapped>)>> = Mutex::new(Vec::new());
+/// What is open in this process.
+static OPEN: Mutex<Opened<Mapped>> = Mutex::new(Opened::NOTHING);
+
+fn opened() -> MutexGuard<'static, Opened<Mapped>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Lets go of what another process exported and will not use again: its memory stays taken as long as it is open here.
 pub(crate) fn forget(mapped: &Arc<Mapped>) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|(_, other)| !Arc::ptr_eq(mapped, other));
+    opened().forget(mapped);
+}
+
+/// Lets go of all that a process exported, which has ended.
+pub(crate) fn forget_process(owner: u64) {
+    opened().forget_owner(owner);
 }
 
 /// Opens what another process (`owner`, a number of its own) exported; the address holds as long as the result lives.
-/// What is opened once stays open for the next time, until its owner shows something else in its place.
+/// What is opened once stays open for the next time, until its owner frees memory or shows something else in its place.
 pub(crate) fn open(device: &Arc<Device>, owner: u64, exported: &Exported) -> Result<(u64, Arc<Mapped>)> {
     let offset = exported.address.wrapping_sub(exported.base);
     if offset > exported.length {
         return Err(Error::internal("CUDA memory", "an exported address lies outside its allocation"));
     }
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |(ordinal, mapped): &(u32, Arc<Mapped>)| {
-        (*ordinal, mapped.owner, mapped.buffer) == (device.ordinal(), owner, exported.buffer)
+    let end = exported.base.saturating_add(exported.length);
+    let wanted = Allocation {
+        ordinal: device.ordinal(),
+        owner,
+        buffer: exported.buffer,
+        range: exported.base..end,
+        freed: exported.freed,
     };
-    if let Some(at) = open.iter().position(is_it) {
-        // The last one used is the last to go.
-        let known = open.remove(at);
-        open.push(known.clone());
-        return Ok((known.1.base + offset, known.1));
+    let mapped = opened().get(wanted, || {
+        let context = device.context;
+        let _entered = context.enter()?;
+        let mut base = 0;
+        let handle = IpcHandle(exported.handle);
+        // SAFETY: writes one address; the driver checks the handle.
+        let code = unsafe { (context.driver.functions.ipc_open)(&mut base, handle, LAZY_PEER_ACCESS) };
+        context.driver.check(code, "CUDA memory", || "memory of another process cannot be opened".into())?;
+        Ok(Mapped { context, base })
+    })?;
+    Ok((mapped.base + offset, mapped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_allocations_are_noticed_a_few_in_each_call() {
+        let mut known = Known::default();
+        for buffer in 1..=10 {
+            known.handles.insert(buffer, [0; 64]);
+            known.queue.push_back((buffer, 1000 * buffer));
+        }
+        // Number 3 is gone; at the place of number 9 is another allocation.
+        let number_at = |address: u64| match address / 1000 {
+            3 => None,
+            9 => Some(99),
+            number => Some(number),
+        };
+        (0..3).for_each(|_| known.look(number_at));
+        assert_eq!((known.freed, known.handles.len(), known.queue.len()), (2, 8, 8));
+        (0..3).for_each(|_| known.look(number_at));
+        assert_eq!(known.freed, 2);
     }
-    // What lay at the same place in the owner's process is gone there.
-    let end = exported.base + exported.length;
-    // The driver opens an allocation once for each device of this process.
-    open.retain(|(_, mapped)| {
-        let (base, length) = mapped.theirs;
-        let is_same = mapped.buffer == exported.buffer;
-        mapped.owner != owner || is_same || base + length <= exported.base || end <= base
-    });
-    if open.len() >= MOST_OPEN {
-        open.remove(0);
-    }
-    let context = device.context;
-    let _entered = context.enter()?;
-    let mut base = 0;
-    let handle = IpcHandle(exported.handle);
-    // SAFETY: writes one address; the driver checks the handle.
-    let code = unsafe { (context.driver.functions.ipc_open)(&mut base, handle, LAZY_PEER_ACCESS) };
-    context.driver.check(code, "CUDA memory", || "memory of another process cannot be opened".into())?;
-    let theirs = (exported.base, exported.length);
-    let mapped = Arc::new(Mapped { context, base, owner, theirs, buffer: exported.buffer });
-    open.push((device.ordinal(), mapped.clone()));
-    Ok((base + offset, mapped))
 }

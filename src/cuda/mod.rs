@@ -12,6 +12,7 @@ mod ipc;
 mod kernel;
 mod library;
 mod memory;
+mod opened;
 mod owner;
 mod process;
 mod span;
@@ -19,7 +20,7 @@ mod stream;
 mod survey;
 
 pub use device::Device;
-pub(crate) use ipc::{Exported, Mapped, export, forget, open};
+pub(crate) use ipc::{Exported, Mapped, export, forget, forget_process, open};
 pub use kernel::{Argument, Kernel, Source};
 pub use library::look_in;
 pub(crate) use library::{NCCL, functions};

@@ -1,5 +1,6 @@
 //! A stream: work of the device, one after another, and the wait for it.
 
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::device::Device;
 use super::driver::Handle;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Waits for no other stream, not even the default one.
 const NON_BLOCKING: u32 = 1;
@@ -145,9 +146,13 @@ impl Stream {
         patiently(|| self.is_done(), until).inspect_err(|_| drop(self.synchronize()))
     }
 
-    /// A mark behind all work so far.
+    /// A mark behind all work so far. Fails while the stream is being captured for a CUDA graph: nothing can wait for work that
+    /// is only recorded.
     pub fn mark(&self) -> Result<Event> {
         let _entered = self.context.enter()?;
+        if self.is_captured()? {
+            return Err(captured());
+        }
         let mut event = Event { context: self.context, raw: std::ptr::null_mut() };
         let driver = self.context.driver;
         // SAFETY: writes one handle, which the event then has.
@@ -157,6 +162,15 @@ impl Stream {
         let code = unsafe { (driver.functions.event_record)(event.raw, self.raw) };
         driver.check(code, "CUDA event", || "it cannot be recorded".into())?;
         Ok(event)
+    }
+
+    /// Whether work on this stream is recorded for a CUDA graph instead of being done.
+    fn is_captured(&self) -> Result<bool> {
+        let (driver, mut status) = (self.context.driver, 0);
+        // SAFETY: writes one number; the stream lives.
+        let code = unsafe { (driver.functions.stream_capturing)(self.raw, &mut status) };
+        driver.check(code, "CUDA stream", || "it cannot be looked at".into())?;
+        Ok(status != NOT_CAPTURED)
     }
 
     /// Lets what comes next on this stream wait for a mark.
@@ -175,6 +189,18 @@ impl Stream {
         let code = unsafe { (self.context.driver.functions.stream_synchronize)(self.raw) };
         self.context.driver.check(code, "CUDA", || "work on the device failed".into())
     }
+}
+
+/// What the driver says of a stream that is not captured.
+const NOT_CAPTURED: c_int = 0;
+
+fn captured() -> Error {
+    Error::usage(
+        "CUDA",
+        "a call outside the capture of a CUDA graph",
+        "one on a stream that is being captured",
+        "make the call before or after the capture: a graph is replayed without the other ranks",
+    )
 }
 
 impl Drop for Stream {

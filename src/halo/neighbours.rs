@@ -1,9 +1,8 @@
 //! Waiting for neighbours: until the deadline, and only while they live and make the same call.
 
-use std::time::Instant;
-
-use crate::error::{Lost, Result};
-use crate::transport::arena::patience::NAP;
+use crate::error::{Lost, Missing, Result};
+use crate::transport::arena::channel::Channel;
+use crate::transport::wait::Awaited;
 use crate::transport::{Call, Verb};
 use crate::world::Group;
 
@@ -24,17 +23,9 @@ pub(super) fn wait(
     missing: impl Fn(usize) -> bool,
 ) -> Result<()> {
     let Some(seat) = &group.core.common.seat else { return Ok(()) };
-    let mut looked = Instant::now();
     let mut suspects = Vec::new();
-    let check = || {
-        // Bells ring for many reasons; looking at processes costs more than one ring.
-        if looked.elapsed() < NAP {
-            return Ok(());
-        }
-        looked = Instant::now();
-        look(group, call, begun, &missing, &mut suspects)
-    };
-    seat.patience.wait(&seat.place().bell, done, check, || false)
+    let check = || look(group, call, begun, &missing, &mut suspects);
+    seat.patience.wait(call, &seat.place().bell, done, check, || false)
 }
 
 /// Fails if there is no sense in waiting any longer.
@@ -45,22 +36,17 @@ fn look(
     missing: &impl Fn(usize) -> bool,
     suspects: &mut Vec<(usize, String)>,
 ) -> Result<()> {
-    call.check_interrupt()?;
-    let (Some(channel), Some(seat)) = (&group.core.channel, &group.core.common.seat) else { return Ok(()) };
-    // Read first who is gone or elsewhere, then who is missing: a member that did its part and went on is neither.
-    let members = 0..group.size();
-    let gone: Vec<Option<Lost>> = members.clone().map(|member| channel.lost(member)).collect();
+    let (Some(channel), Some(_)) = (&group.core.channel, &group.core.common.seat) else {
+        return call.check_interrupt();
+    };
+    // Read first who is elsewhere, then who is missing: a member that did its part and went on is not.
     let elsewhere: Vec<Option<String>> =
-        members.clone().map(|member| begun.and_then(|begun| elsewhere(group, member, begun))).collect();
-    let awaited: Vec<usize> = members.filter(|&member| missing(member)).collect();
-    let lost: Vec<Lost> = awaited.iter().filter_map(|&member| gone[member].clone()).collect();
-    if !lost.is_empty() {
-        return Err(call.lost(lost));
+        (0..group.size()).map(|member| begun.and_then(|begun| elsewhere(group, member, begun))).collect();
+    let neighbours = Neighbours { group, channel, missing };
+    if call.check(&neighbours, || Ok(neighbours.awaited().is_empty()))? {
+        return Ok(());
     }
-    let rank = |member: usize| group.members()[member];
-    if call.remaining().is_zero() && !awaited.is_empty() {
-        return Err(call.timeout(seat.all_missing(awaited.into_iter().map(rank))));
-    }
+    let (awaited, rank) = (neighbours.awaited(), |member: usize| group.members()[member]);
     // A member's notes are read while it may be writing them: only what is seen twice counts.
     let words = |member: usize| elsewhere[member].clone().map(|words| (rank(member), words));
     let found: Vec<(usize, String)> = awaited.into_iter().filter_map(words).collect();
@@ -73,6 +59,28 @@ fn look(
     }
     *suspects = found;
     Ok(())
+}
+
+/// The members whose part is missing.
+struct Neighbours<'a, F> {
+    group: &'a Group,
+    channel: &'a Channel,
+    missing: &'a F,
+}
+
+impl<F: Fn(usize) -> bool> Awaited for Neighbours<'_, F> {
+    fn awaited(&self) -> Vec<usize> {
+        (0..self.group.size()).filter(|&member| (self.missing)(member)).collect()
+    }
+
+    fn lost(&self, member: usize) -> Option<Lost> {
+        self.channel.lost(member)
+    }
+
+    fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
+        let ranks = members.into_iter().map(|member| self.group.members()[member]);
+        self.group.core.common.seat.as_ref().map_or_else(Vec::new, |seat| seat.all_missing(ranks))
+    }
 }
 
 /// What a member does instead of the call, in words.

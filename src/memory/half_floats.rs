@@ -1,8 +1,53 @@
-//! Slices of f16 to f32 and back, eight at a time where the processor has instructions for it.
+//! Slices of half types to f32 and back, f16 eight at a time where the processor has instructions for it.
 //!
 //! The loops are inlined into kernels that are compiled for these instructions; there, nothing is left of the calls.
 
-use half::f16;
+use half::{bf16, f16};
+
+use super::DType;
+use super::numbers::Stored;
+
+/// Elements that are converted at once.
+const BLOCK: usize = 1024;
+
+/// The values of a half type in single precision, in which partial results travel; `None` for other types.
+pub(crate) fn to_single(bytes: &[u8], dtype: DType) -> Option<Vec<f32>> {
+    let mut wide = vec![0.0; bytes.len() / dtype.size()];
+    match dtype {
+        DType::F16 => widen_bytes::<f16>(bytes, &mut wide),
+        DType::BF16 => widen_bytes::<bf16>(bytes, &mut wide),
+        _ => return None,
+    }
+    Some(wide)
+}
+
+/// Rounds each value to a half type; `bytes` has room for as many.
+pub(crate) fn from_single(wide: &[f32], bytes: &mut [u8], dtype: DType) {
+    match dtype {
+        DType::F16 => narrow_bytes::<f16>(wide, bytes),
+        DType::BF16 => narrow_bytes::<bf16>(wide, bytes),
+        _ => unreachable!("{dtype} is no half type"),
+    }
+}
+
+// Callers' bytes may lie at any address: each block is converted in an aligned array.
+fn widen_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(bytes: &[u8], wide: &mut [f32]) {
+    let mut block = [T::default(); BLOCK];
+    for (bytes, wide) in bytes.chunks(BLOCK * size_of::<T>()).zip(wide.chunks_mut(BLOCK)) {
+        let block = &mut block[..wide.len()];
+        bytemuck::cast_slice_mut(block).copy_from_slice(bytes);
+        T::widen_all(block, wide);
+    }
+}
+
+fn narrow_bytes<T: Stored<Wide = f32> + bytemuck::Pod>(wide: &[f32], bytes: &mut [u8]) {
+    let mut block = [T::default(); BLOCK];
+    for (bytes, wide) in bytes.chunks_mut(BLOCK * size_of::<T>()).zip(wide.chunks(BLOCK)) {
+        let block = &mut block[..wide.len()];
+        T::narrow_all(wide, block);
+        bytes.copy_from_slice(bytemuck::cast_slice(block));
+    }
+}
 
 /// Widens a slice into another of the same length.
 #[inline(always)]

@@ -3,7 +3,7 @@
 mod dtype;
 pub(crate) mod each;
 mod element;
-mod half_floats;
+pub(crate) mod half_floats;
 mod nan;
 mod numbers;
 mod operation;

@@ -44,9 +44,9 @@ macro_rules! add_options {
 add_options! {
     /// How large a step is.
     learning_rate,
-    /// How much of the earlier steps is kept: momentum, nesterov, dcasgda.
+    /// How much of the earlier steps is kept: momentum, nesterov, multiverso_momentum. Of the earlier squares: dcasgda.
     momentum,
-    /// The size of a step for adagrad; how much of the earlier squares is kept for rmsprop.
+    /// How much of the earlier squares is kept for rmsprop; the size of a step for multiverso_adagrad.
     rho,
     /// How strongly delays are compensated: dcasgd, dcasgda. How strongly weights decay: lion.
     lambda,
@@ -64,6 +64,10 @@ add_options! {
     lambda1,
     /// Strength of the penalty on squares: ftrl.
     lambda2,
+    /// How fast the learning rate falls with the number of adds: adagrad.
+    lr_decay,
+    /// What the sum of squares starts with: adagrad.
+    initial_accumulator_value,
 }
 
 impl AddOptions {
@@ -139,6 +143,7 @@ impl AddOptions {
         for (position, option) in options.all_mut().into_iter().enumerate() {
             *option = (set >> position & 1 == 1).then(|| f64::from_le_bytes(words[1 + position]));
         }
+        options.check()?;
         Ok(options)
     }
 }

@@ -1,8 +1,8 @@
 //! What tables of every kind have: a description, a clock, calls in the background, and an end.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::clock::{Clock, Verdict};
 use super::description::Description;
@@ -10,15 +10,14 @@ use super::founding::Making;
 use super::header::Header;
 use super::hold::{Guard, hold};
 use super::queue::Queue;
-use super::remote;
+use super::remote::{self, Request};
 use super::staleness::Staleness;
 use super::tables::Inner;
 use super::{AddOptions, Compression, Consistency, TableOptions, Tables};
 use crate::error::{Error, Lost, Result};
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
-use crate::transport::arena::patience::NAP;
-use crate::transport::{Call, Verb};
+use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
 /// The name of all memory that a table takes after its first.
@@ -59,15 +58,16 @@ impl Base {
         clock: usize,
         add: AddOptions,
         options: &TableOptions,
+        accumulates: bool,
     ) -> Base {
         let tables = making.tables;
-        let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency);
+        let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency, accumulates);
         if let (false, Some(worker)) = (making.is_new(), tables.inner.worker) {
-            let rounds = clock.has_rounds().then(|| tables.inner.seat.hold(&clock.round().lock));
+            let rounds = clock.has_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
             clock.return_to_life(worker);
             drop(rounds);
         }
-        let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0 });
+        let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0, .. });
         if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
             tables.inner.seat.place().stay.work_in_rounds();
         }
@@ -157,33 +157,36 @@ impl Base {
     }
 
     pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
-        let guard = self.clock.has_rounds().then(|| self.hold(call, &self.clock.round().lock));
+        let guard = self.clock.has_lock().then(|| self.hold(call, &self.clock.round().lock));
         let _guard = guard.transpose()?;
         self.clock.finish(worker);
         Ok(())
     }
 
-    /// Waits until nobody keeps this worker waiting any more.
-    fn wait(&self, call: &Call, verb: Verb, blockers: impl Fn() -> Vec<usize>) -> Result<()> {
-        if blockers().is_empty() {
-            return Ok(());
+    /// Waits until no other worker blocks this one.
+    pub(super) fn wait(&self, call: &Call, verb: Verb, blockers: impl Fn() -> Vec<usize>) -> Result<()> {
+        self.wait_for(call, verb, blockers, || Ok(Some(())))
+    }
+
+    /// Waits until no other worker blocks this one and `ready`, which is called then, returns a value.
+    fn wait_for<R>(
+        &self,
+        call: &Call,
+        verb: Verb,
+        blockers: impl Fn() -> Vec<usize>,
+        mut ready: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<R> {
+        let workers = RefCell::new(Vec::new());
+        let mut poll = || {
+            workers.replace(blockers());
+            if workers.borrow().is_empty() { ready() } else { Ok(None) }
+        };
+        if let Some(found) = poll()? {
+            return Ok(found);
         }
         let _waiting = self.inner.seat.note_wait(verb, call.number);
-        let progress = self.clock.progress();
-        let mut checked = Instant::now();
-        loop {
-            let seen = progress.load();
-            let workers = blockers();
-            if workers.is_empty() {
-                return Ok(());
-            }
-            progress.sleep_while(seen, NAP.min(call.remaining()));
-            // Others may ring again and again: that must not keep this call from its deadline.
-            if checked.elapsed() >= NAP || call.remaining().is_zero() {
-                self.check(call, &workers)?;
-                checked = Instant::now();
-            }
-        }
+        let check = || self.check(call, &workers.borrow()).map(|()| None);
+        wait::wait(call.deadline, self.clock.progress(), poll, check)
     }
 
     /// How a worker's process ended, if it did.
@@ -209,7 +212,7 @@ impl Base {
         match self.description.consistency {
             // A bound on staleness does not hold back those who are alive.
             Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
-            Consistency::Bsp { backup } if backup > 0 => {
+            Consistency::Bsp { backup, .. } if backup > 0 => {
                 let _guard = self.hold(call, &self.clock.round().lock)?;
                 // Others may have buried some of them before this one had the lock.
                 let unburied = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
@@ -240,7 +243,13 @@ impl Base {
         self.clock.add_waits_for(worker).is_empty()
     }
 
-    /// Waits for this worker's turn to get, copies out what this host holds, and ticks the clock.
+    /// Whether the adds of a round are summed before they are applied.
+    pub(super) fn accumulates(&self) -> bool {
+        self.clock.accumulates
+    }
+
+    /// Waits for this worker's turn to get, and copies out what this host holds. Counts it, except in rounds: there a get counts
+    /// when all hosts have answered, with [`Base::count_get`], so that one that fails can be repeated.
     pub(super) fn get_here(
         &self,
         call: &Call,
@@ -249,7 +258,33 @@ impl Base {
     ) -> Result<u64> {
         self.wait(call, Verb::TableGet, || self.clock.get_waits_for(worker))?;
         read()?;
-        Ok(self.clock.got(worker))
+        match self.tells_everybody() {
+            true => Ok(self.clock.staleness(worker)),
+            false => Ok(self.clock.got(worker)),
+        }
+    }
+
+    /// This worker has all that its get asked for, of this host if it takes part, and of these others: with rounds, it counts now.
+    pub(super) fn count_get(
+        &self,
+        call: &Call,
+        worker: usize,
+        takes_part: bool,
+        mut others: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        if !self.tells_everybody() {
+            return Ok(());
+        }
+        if let Some(remote) = self.inner.remote() {
+            others.try_for_each(|host| {
+                let request = Request::new(self.number, worker as u32, remote::Verb::Got);
+                remote.post_now(call, self.server_of(host)?, request)
+            })?;
+        }
+        if takes_part {
+            self.clock.got(worker);
+        }
+        Ok(())
     }
 
     /// Waits for this worker's turn to add, changes what this host holds, and ticks the clock.
@@ -261,37 +296,47 @@ impl Base {
     ) -> Result<()> {
         self.clock.is_back(worker);
         if !self.clock.has_rounds() {
-            self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker))?;
-            write()?;
+            let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
+            turn.map_err(not_applied)?;
+            write().map_err(applied_in_part)?;
             self.clock.added(worker);
             return Ok(());
         }
-        let round = &self.clock.round().lock;
-        let verdict = loop {
-            self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker))?;
-            let guard = self.hold(call, round)?;
-            let verdict = self.clock.enter(worker);
-            drop(guard);
-            if verdict != Verdict::Wait {
-                break verdict;
-            }
-            let progress = self.clock.progress();
-            progress.sleep_while(progress.load(), NAP.min(call.remaining()));
-            self.check(call, &[])?;
-        };
+        let (verdict, guard) = self.enter_round(call, worker).map_err(not_applied)?;
+        drop(guard);
         let mut accepted = Accepted { base: self, worker, armed: verdict == Verdict::Apply };
         if verdict == Verdict::Apply {
-            write()?;
+            write().map_err(applied_in_part)?;
         }
-        let _guard = self.hold(call, round)?;
+        let _guard = self.hold(call, &self.clock.round().lock).map_err(applied_in_part)?;
         accepted.armed = false;
         self.clock.added(worker);
         Ok(())
     }
 
+    /// Waits until the clock decides on this worker's next add; the round's lock is held then.
+    pub(super) fn enter_round(&self, call: &Call, worker: usize) -> Result<(Verdict, Guard<'_>)> {
+        let decide = || {
+            let guard = self.hold(call, &self.clock.round().lock)?;
+            let verdict = self.clock.enter(worker);
+            Ok((verdict != Verdict::Wait).then_some((verdict, guard)))
+        };
+        self.wait_for(call, Verb::TableAdd, || self.clock.add_waits_for(worker), decide)
+    }
+
     pub(super) fn host(&self) -> usize {
         self.inner.hosts[self.inner.rank]
     }
+}
+
+/// The error of an add that waited in vain, before it changed anything.
+pub(super) fn not_applied(error: Error) -> Error {
+    error.during("add (not applied anywhere: it may be repeated)")
+}
+
+/// The error of an add that could not take one of the table's locks.
+fn applied_in_part(error: Error) -> Error {
+    error.during("add (perhaps applied in part)")
 }
 
 /// A place in the open round: given back when its add fails, so that the round can be completed by others.
@@ -319,7 +364,7 @@ impl Drop for Base {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds = self.clock.has_rounds().then(|| self.inner.seat.hold(&self.clock.round().lock));
+            let rounds = self.clock.has_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Consistency;
 use super::pace::Pace;
+use super::rounds::AHEAD;
 use crate::transport::arena::Extent;
 use crate::transport::arena::flag::Flag;
 use crate::transport::arena::lock::Lock;
@@ -21,6 +22,8 @@ struct Counters {
     /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
     /// its adds are as many, that add is not applied yet.
     accepted: AtomicU64,
+    /// Where its adds are that were not applied when they came, by the number of their round (`rounds/mod.rs`).
+    pending: [AtomicU64; AHEAD],
     state: AtomicU32,
 }
 
@@ -36,7 +39,13 @@ const DEAD: u32 = 2;
 #[repr(C, align(128))]
 pub(super) struct Round {
     pub lock: Lock,
+    /// Held while rounds are applied whose adds were summed first.
+    pub applying: Lock,
     number: AtomicU64,
+    /// How many rounds are applied, where adds are summed first.
+    pub applied: AtomicU64,
+    /// How far the next one is applied.
+    pub progress: AtomicU64,
 }
 
 /// What is to be done with an add.
@@ -54,6 +63,8 @@ pub(super) struct Clock {
     offset: usize,
     workers: usize,
     consistency: Consistency,
+    /// Whether the adds of a round are summed before they are applied.
+    pub accumulates: bool,
 }
 
 impl Clock {
@@ -62,9 +73,34 @@ impl Clock {
         size_of::<Flag>() + size_of::<Round>() + workers * size_of::<Counters>()
     }
 
-    pub fn new(extent: Extent, offset: usize, workers: usize, consistency: Consistency) -> Clock {
+    pub fn new(
+        extent: Extent,
+        offset: usize,
+        workers: usize,
+        consistency: Consistency,
+        accumulates: bool,
+    ) -> Clock {
         extent.range(offset, Clock::bytes(workers));
-        Clock { extent, offset, workers, consistency }
+        Clock { extent, offset, workers, consistency, accumulates }
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Where this worker's add of a round is, if it waits for the round to be complete.
+    pub fn pending(&self, worker: usize, round: u64) -> &AtomicU64 {
+        &self.of(worker).pending[round as usize % AHEAD]
+    }
+
+    /// How many rounds have all the adds that they will ever have.
+    pub fn complete_rounds(&self) -> u64 {
+        if self.has_rounds() {
+            return self.round().number.load(Ordering::Acquire);
+        }
+        let active = (0..self.workers).filter(|&worker| self.is_active(worker));
+        let most = || (0..self.workers).map(|worker| self.adds(worker)).max().unwrap_or(0);
+        active.map(|worker| self.adds(worker)).min().unwrap_or_else(most)
     }
 
     /// Rung whenever a counter grows that somebody may wait for.
@@ -87,7 +123,7 @@ impl Clock {
         unsafe { &*self.extent.range(start + worker * bytes, bytes).cast() }
     }
 
-    fn adds(&self, worker: usize) -> u64 {
+    pub fn adds(&self, worker: usize) -> u64 {
         self.of(worker).adds.load(Ordering::Acquire)
     }
 
@@ -118,7 +154,7 @@ impl Clock {
     pub fn get_waits_for(&self, worker: usize) -> Vec<usize> {
         match self.consistency {
             Consistency::Async | Consistency::Average => Vec::new(),
-            Consistency::Bsp { backup: 0 } => {
+            Consistency::Bsp { backup: 0, .. } => {
                 let mine = self.adds(worker);
                 self.others(worker).filter(|&other| self.adds(other) < mine).collect()
             }
@@ -150,9 +186,11 @@ impl Clock {
 
     /// The workers that keep this one's next add from being applied.
     pub fn add_waits_for(&self, worker: usize) -> Vec<usize> {
-        let Consistency::Bsp { backup } = self.consistency else { return Vec::new() };
+        let Consistency::Bsp { backup, .. } = self.consistency else { return Vec::new() };
         let mine = self.gets(worker);
-        let late: Vec<usize> = self.others(worker).filter(|&other| self.gets(other) < mine).collect();
+        let too_far = |other: usize| self.accumulates && self.adds(other) + AHEAD as u64 <= self.adds(worker);
+        let late = self.others(worker).filter(|&other| self.gets(other) < mine || too_far(other));
+        let late: Vec<usize> = late.collect();
         if backup == 0 {
             return late;
         }
@@ -172,12 +210,17 @@ impl Clock {
 
     /// Whether rounds may be complete without everybody; then `enter` and `added` are called with the round's lock held.
     pub fn has_rounds(&self) -> bool {
-        matches!(self.consistency, Consistency::Bsp { backup } if backup > 0)
+        matches!(self.consistency, Consistency::Bsp { backup, .. } if backup > 0)
+    }
+
+    /// Whether what workers do with rounds needs the round's lock.
+    pub fn has_lock(&self) -> bool {
+        self.has_rounds() || self.accumulates
     }
 
     /// Decides on an add that nobody keeps waiting any more.
     pub fn enter(&self, worker: usize) -> Verdict {
-        let Consistency::Bsp { backup } = self.consistency else { return Verdict::Apply };
+        let Consistency::Bsp { backup, .. } = self.consistency else { return Verdict::Apply };
         if backup == 0 {
             return Verdict::Apply;
         }
@@ -215,7 +258,7 @@ impl Clock {
     }
 
     /// Steps are ticks where workers tick, adds elsewhere.
-    fn staleness(&self, worker: usize) -> u64 {
+    pub fn staleness(&self, worker: usize) -> u64 {
         let steps = |worker: usize| match self.consistency {
             Consistency::Ssp { .. } => self.ticks(worker),
             _ => self.adds(worker),
@@ -268,7 +311,13 @@ impl Clock {
     pub fn bury(&self, worker: usize) {
         let state = &self.of(worker).state;
         let _ = state.compare_exchange(ACTIVE, DEAD, Ordering::AcqRel, Ordering::Relaxed);
+        self.forget_pending(worker);
         self.withdraw(worker);
+    }
+
+    /// A worker that died may have left an add that it had not counted.
+    fn forget_pending(&self, worker: usize) {
+        self.pending(worker, self.adds(worker)).store(0, Ordering::Release);
     }
 
     /// How many workers died and were not seen again.
@@ -281,6 +330,7 @@ impl Clock {
     pub fn return_to_life(&self, worker: usize) {
         let counters = self.of(worker);
         counters.pace.leave();
+        self.forget_pending(worker);
         if self.has_rounds() {
             // Its part in the rounds that were complete without it would only be dropped.
             counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
@@ -306,22 +356,31 @@ impl Clock {
         self.progress().ring();
     }
 
-    /// Closes the open round when it has the adds that it needs, or when nobody is left who could bring more.
+    /// Closes the open round when it is complete.
     fn close_round(&self) {
-        let Consistency::Bsp { backup } = self.consistency else { return };
-        if backup == 0 {
-            return;
+        if self.is_complete() {
+            self.round().number.fetch_add(1, Ordering::Release);
         }
-        let round = self.round();
-        let number = round.number.load(Ordering::Acquire);
+    }
+
+    /// Whether the open round has the adds that it needs, or no worker is left that could bring more. The rank that counts the
+    /// last add closes the round in a second step: a reader that comes in between takes the round's lock and calls
+    /// [`settle`](Self::settle).
+    pub fn is_complete(&self) -> bool {
+        let Consistency::Bsp { backup: backup @ 1.., .. } = self.consistency else { return false };
+        let number = self.round().number.load(Ordering::Acquire);
         let accepted = self.accepted(number).count();
         if accepted == 0 || self.accepted(number).any(|worker| self.adds(worker) <= number) {
-            return;
+            return false;
         }
         let more = (0..self.workers).any(|worker| self.is_active(worker) && self.adds(worker) <= number);
-        if accepted >= self.workers - backup || !more {
-            round.number.fetch_add(1, Ordering::Release);
-        }
+        accepted >= self.workers - backup || !more
+    }
+
+    /// Counts an add of this worker, as a process does that is killed before it closes the round.
+    #[cfg(test)]
+    pub fn count_without_closing(&self, worker: usize) {
+        self.of(worker).adds.fetch_add(1, Ordering::Release);
     }
 
     fn ring(&self) {
@@ -339,7 +398,7 @@ mod tests {
     fn clock(workers: usize, backup: usize) -> Clock {
         let transports = local::create(1).unwrap();
         let extent = transports[0].seat.take_common(1, Clock::bytes(workers)).unwrap();
-        Clock::new(extent, 0, workers, Consistency::Bsp { backup })
+        Clock::new(extent, 0, workers, Consistency::Bsp { backup, mean: false }, false)
     }
 
     fn bounded(workers: usize, bound: u64) -> Clock {
@@ -431,7 +490,7 @@ mod tests {
         add(&clock, 0);
         assert_eq!(clock.enter(1), Verdict::Apply);
         // Killed after it had counted its add.
-        clock.of(1).adds.fetch_add(1, Ordering::Release);
+        clock.count_without_closing(1);
         assert_eq!(clock.get_waits_for(0), [2]);
         clock.settle();
         assert!(clock.get_waits_for(0).is_empty());

@@ -13,9 +13,14 @@ pub enum Consistency {
     /// In rounds: every worker makes the same calls, and the i-th get of all workers returns the same values: if a worker
     /// made j adds before, exactly the first j adds of all. With backup workers, a round is complete without the adds of
     /// the slowest, which are dropped; and whoever reads later than a round needs may see some adds of the next one.
+    ///
+    /// A round is one step of the updater, with the sum of the workers' adds. Updaters whose adds can be applied one by one
+    /// with the same result (`add`, `sgd`) apply each as it comes.
     Bsp {
         /// How many workers a round may do without.
         backup: usize,
+        /// Whether a round's step takes the mean of its adds instead of their sum.
+        mean: bool,
     },
     /// With bounded staleness: a worker that has ticked c times reads only when all others have ticked c − bound times.
     Ssp {
@@ -27,15 +32,23 @@ pub enum Consistency {
 }
 
 impl Consistency {
-    /// Reads "async", "bsp", "bsp:backup=1", "ssp:3" or "average".
+    /// Reads "async", "bsp", "bsp:backup=1", "bsp:mean", "bsp:backup=1,mean", "ssp:3" or "average".
     pub fn parse(text: &str) -> Result<Consistency> {
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
-        let backup = |rest: &str| rest.strip_prefix("backup=").unwrap_or(rest).parse().ok();
+        let rounds = |rest: &str| {
+            let (backup, mean) = match rest.strip_suffix("mean") {
+                Some("") => return Some(Consistency::Bsp { backup: 0, mean: true }),
+                Some(before) => (before.strip_suffix(',')?, true),
+                None => (rest, false),
+            };
+            let backup = backup.strip_prefix("backup=").unwrap_or(backup).parse().ok()?;
+            Some(Consistency::Bsp { backup, mean })
+        };
         let found = match (name, rest) {
             ("async", None) => Some(Consistency::Async),
             ("average", None) => Some(Consistency::Average),
-            ("bsp" | "sync", None) => Some(Consistency::Bsp { backup: 0 }),
-            ("bsp", Some(rest)) => backup(rest).map(|backup| Consistency::Bsp { backup }),
+            ("bsp" | "sync", None) => Some(Consistency::Bsp { backup: 0, mean: false }),
+            ("bsp", Some(rest)) => rounds(rest),
             ("ssp", None) => Some(Consistency::Ssp { bound: 0 }),
             ("ssp", Some(rest)) => rest.parse().ok().map(|bound| Consistency::Ssp { bound }),
             _ => None,
@@ -43,7 +56,7 @@ impl Consistency {
         found.ok_or_else(|| {
             Error::usage(
                 "consistency",
-                "async, bsp, bsp:backup=1, ssp:3 or average",
+                "async, bsp, bsp:backup=1, bsp:mean, ssp:3 or average",
                 format!("{text:?}"),
                 "write one of these; the number of ssp is the bound",
             )
@@ -55,8 +68,10 @@ impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Consistency::Async => f.write_str("async"),
-            Consistency::Bsp { backup: 0 } => f.write_str("bsp"),
-            Consistency::Bsp { backup } => write!(f, "bsp:backup={backup}"),
+            Consistency::Bsp { backup: 0, mean: false } => f.write_str("bsp"),
+            Consistency::Bsp { backup: 0, mean: true } => f.write_str("bsp:mean"),
+            Consistency::Bsp { backup, mean: false } => write!(f, "bsp:backup={backup}"),
+            Consistency::Bsp { backup, mean: true } => write!(f, "bsp:backup={backup},mean"),
             Consistency::Ssp { bound } => write!(f, "ssp:{bound}"),
             Consistency::Average => f.write_str("average"),
         }
@@ -69,10 +84,12 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read() {
-        for text in ["async", "bsp", "bsp:backup=2", "ssp:0", "ssp:7", "average"] {
+        for text in
+            ["async", "bsp", "bsp:backup=2", "bsp:mean", "bsp:backup=1,mean", "ssp:0", "ssp:7", "average"]
+        {
             assert_eq!(Consistency::parse(text).unwrap().to_string(), text);
         }
-        for wrong in ["", "asynch", "ssp:-1", "ssp:x", "bsp:backup=", "average:1"] {
+        for wrong in ["", "asynch", "ssp:-1", "ssp:x", "bsp:backup=", "bsp:,mean", "bsp:1mean", "average:1"] {
             assert!(Consistency::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::PoisonError;
 
-use super::base::Base;
+use super::base::{Base, not_applied};
 use super::core::Core;
 use super::description::TableKind;
 use super::picks::Pick;
-use super::remote::compress::{Packer, Units};
-use super::remote::{Remote, Request, RowList, Verb};
+use super::remote::compress::{Packer, Remembered, Units};
+use super::remote::{Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
 use crate::error::{Error, Result};
 use crate::memory::DType;
@@ -58,11 +58,30 @@ impl Base {
     }
 }
 
-/// Sends requests: waits for their answers, or not even for them to be applied.
-pub(super) fn send(remote: &Remote, call: &Call, requests: Vec<(usize, Request)>, wait: bool) -> Result<()> {
-    match wait {
-        true => remote.call_all(call, requests).map(|_| ()),
-        false => requests.into_iter().try_for_each(|(server, request)| remote.post(call, server, request)),
+impl Base {
+    /// Makes an add on this host and on others: on all of them, or on none. `local` is what this host does, `requests` what
+    /// others do; `give_up` is called if it is not made. Returns when all hosts have made it if `wait`, else when it is under way.
+    pub(super) fn add_everywhere(
+        &self,
+        call: &Call,
+        requests: Vec<(usize, Request)>,
+        wait: bool,
+        local: impl FnOnce() -> Result<()>,
+        give_up: impl FnOnce(),
+    ) -> Result<()> {
+        let Some(remote) = self.inner.remote().filter(|_| !requests.is_empty()) else {
+            return local().inspect_err(|_| give_up());
+        };
+        if !wait {
+            let servers = requests.iter().map(|(server, _)| *server);
+            let room = remote.wait_for_room(call, servers).map_err(not_applied);
+            room.and_then(|()| local()).inspect_err(|_| give_up())?;
+            return requests.into_iter().try_for_each(|(to, request)| remote.post_now(call, to, request));
+        }
+        let prepared = remote.prepare(call, requests).map_err(not_applied);
+        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| give_up())?;
+        let words = "add (applied, but not confirmed in time: do not repeat it)";
+        prepared.confirm().map_err(|error| error.during(words))?
     }
 }
 
@@ -84,17 +103,26 @@ impl Core {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    /// A request for the part of these rows that a host holds, and where they stand in the caller's list. `None` where
-    /// there is nothing to ask. With rounds every host must hear of every call.
+    /// As [`Core::request_for`]; `None` where there is nothing to ask. With rounds every host must hear of every call.
     fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
+        let (request, picks) = self.request_for(host, worker, verb, rows);
+        let is_empty = matches!(rows, Rows::List(_)) && picks.is_empty();
+        (!is_empty || self.tells_everybody()).then_some((request, picks))
+    }
+
+    /// A request for the part of these rows that a host holds, and where they stand in the caller's list.
+    pub(super) fn request_for(
+        &self,
+        host: usize,
+        worker: usize,
+        verb: Verb,
+        rows: Rows,
+    ) -> (Request, Vec<Pick>) {
         let mut request = Request::new(self.number, worker as u32, verb);
-        let Rows::List(list) = rows else { return Some((request, Vec::new())) };
+        let Rows::List(list) = rows else { return (request, Vec::new()) };
         let picks: Vec<Pick> = self.placement.picks(list, host).collect();
-        if picks.is_empty() && !self.tells_everybody() {
-            return None;
-        }
         request.rows = RowList::List(picks.iter().map(|pick| list[pick.position as usize]).collect());
-        Some((request, picks))
+        (request, picks)
     }
 
     /// Brings what other hosts hold to its places in `out`.
@@ -142,8 +170,8 @@ impl Core {
         Ok(())
     }
 
-    /// Sends the rows of a delta that other hosts hold; waits for them if `wait`.
-    pub(super) fn add_far(
+    /// Makes an add on all hosts that hold some of its rows.
+    pub(super) fn add(
         &self,
         call: &Call,
         worker: usize,
@@ -152,15 +180,30 @@ impl Core {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        let Some(remote) = self.inner.remote() else { return Ok(()) };
-        let mut requests = Vec::new();
+        let (mut requests, mut taken) = (Vec::new(), Vec::new());
         for host in self.other_hosts() {
             let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
+            let server = self.server_of(host)?;
             request.options = options.to_bytes().to_vec();
-            (request.payload, request.packed) = self.pack(host, rows, &picks, delta);
-            requests.push((self.server_of(host)?, request));
+            taken.push((host, self.pack(host, rows, &picks, delta, &mut request)));
+            requests.push((server, request));
         }
-        send(remote, call, requests, wait)
+        let local = || match (self.takes_part(), self.accumulates()) {
+            (false, _) => Ok(()),
+            (true, true) => self.join_round(call, worker, self.request_here(worker, rows, delta, options)),
+            (true, false) => self.add_here(call, worker, || self.write(call, worker, rows, delta, options)),
+        };
+        self.add_everywhere(call, requests, wait, local, || {
+            let mut packers = self.packers.lock().unwrap_or_else(PoisonError::into_inner);
+            for (host, before) in taken {
+                packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
+            }
+        })
+    }
+
+    /// This worker has all that its get asked for: with rounds, the get counts now.
+    pub(super) fn count_get(&self, call: &Call, worker: usize) -> Result<()> {
+        self.base.count_get(call, worker, self.takes_part(), self.other_hosts())
     }
 
     /// Forgets what adds have lost: the table becomes another one.
@@ -168,8 +211,15 @@ impl Core {
         self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The part of a delta that is for one host, as it travels.
-    fn pack(&self, host: usize, rows: Rows, picks: &[Pick], delta: &[u8]) -> (Vec<u8>, bool) {
+    /// Gives a request the part of a delta that is for one host, as it travels. Returns what earlier adds had lost of its rows.
+    fn pack(
+        &self,
+        host: usize,
+        rows: Rows,
+        picks: &[Pick],
+        delta: &[u8],
+        request: &mut Request,
+    ) -> Remembered {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
             Rows::All => self.part_of(host, delta).into_owned(),
@@ -187,13 +237,14 @@ impl Core {
             };
             Packer::new(self.description.dtype, row, self.compression)
         });
-        match rows {
-            Rows::All => packer.pack(Units::From(0), &part),
-            Rows::List(_) => {
-                let local: Vec<i64> = picks.iter().map(|pick| i64::from(pick.row)).collect();
-                packer.pack(Units::List(&local), &part)
-            }
-        }
+        let local: Vec<i64> = picks.iter().map(|pick| i64::from(pick.row)).collect();
+        let units = match rows {
+            Rows::All => Units::From(0),
+            Rows::List(_) => Units::List(&local),
+        };
+        let before = packer.remember(units, &part);
+        (request.payload, request.packed) = packer.pack(units, &part);
+        before
     }
 
     /// Brings those rows of other hosts that this reader has not seen; returns their numbers.
@@ -218,6 +269,9 @@ impl Core {
         }
         let bytes = self.description.row_bytes();
         for ((_, _, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+            if !reply.len().is_multiple_of(4 + bytes) {
+                return Err(Error::internal("get_changed", format!("{} bytes of rows", reply.len())));
+            }
             for entry in reply.chunks_exact(4 + bytes) {
                 let (index, row) = entry.split_at(4);
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
@@ -230,5 +284,82 @@ impl Core {
         }
         asked.iter().for_each(|(host, numbers, _)| self.views.arrived(*host, buffer, *numbers));
         Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::error::Kind;
+    use crate::tables::{ArrayTable, Consistency, Role, Rows, Table, TableOptions, Tables};
+    use crate::testing::spawn_on_hosts;
+
+    const SIZE: usize = 6;
+    const SOON: Duration = Duration::from_millis(150);
+
+    fn add(table: &Table) -> Result<(), crate::Error> {
+        table.add(Rows::All, bytemuck::cast_slice(&[1f64; SIZE]), &Default::default())
+    }
+
+    fn get(table: &Table) -> Result<[f64; SIZE], crate::Error> {
+        let mut values = [0.0; SIZE];
+        table.get(Rows::All, bytemuck::cast_slice_mut(&mut values))?;
+        Ok(values)
+    }
+
+    /// While the server of host 0 is busy, the calls of others time out. They say whether the add was made, and one that was not
+    /// may be repeated: each counts once, and rounds stay in step.
+    #[test]
+    fn an_add_that_times_out_is_made_on_all_hosts_or_on_none() {
+        for consistency in [Consistency::Async, Consistency::Bsp { backup: 0, mean: false }] {
+            spawn_on_hosts(3, 3, |world| {
+                let tables = Tables::join(world, Role::Both).unwrap();
+                let options = TableOptions { consistency, ..TableOptions::default() };
+                let table = ArrayTable::<f64>::create(&tables, SIZE, None, options).unwrap();
+                let (table, rank) = (table.table(), world.rank());
+                let hasty = table.with_timeout(SOON);
+                let call = table.core.call(&tables.group, "add");
+                let barrier = || world.group().barrier().unwrap();
+                let busy = || (rank == 0).then(|| table.core.storage.lock(&call, 0).unwrap());
+
+                let held = busy();
+                barrier();
+                if rank == 2 {
+                    let error = add(&hasty).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+                    assert!(error.to_string().contains("do not repeat it"), "{error}");
+                }
+                barrier();
+                for _ in 0..if rank == 1 { 3 } else { 0 } {
+                    let error = add(&hasty).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+                    assert!(error.to_string().contains("it may be repeated"), "{error}");
+                }
+                barrier();
+                drop(held);
+                if rank < 2 {
+                    add(table).unwrap();
+                }
+                barrier();
+                assert_eq!(get(table).unwrap(), [3.0; SIZE]);
+                barrier();
+
+                let held = busy();
+                barrier();
+                for _ in 0..3 * rank {
+                    let error = get(&hasty).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+                }
+                barrier();
+                drop(held);
+                for round in 2..5 {
+                    add(table).unwrap();
+                    barrier();
+                    assert_eq!(get(table).unwrap(), [3.0 * f64::from(round); SIZE]);
+                    barrier();
+                }
+            });
+        }
     }
 }

@@ -6,27 +6,7 @@ use super::header::Header;
 use crate::error::Result;
 use crate::transport::Call;
 use crate::transport::arena::Seat;
-use crate::transport::arena::lock::{Holders, Lock, Taken};
-
-/// The other processes that may hold a lock, seen from a call that waits for it.
-struct Waiting<'a> {
-    seat: &'a Seat,
-    call: &'a Call<'a>,
-}
-
-impl Holders for Waiting<'_> {
-    fn is_dead(&self, token: u32) -> bool {
-        self.seat.is_dead(token)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.call.check_interrupt()?;
-        match self.call.remaining().is_zero() {
-            true => Err(self.call.timeout(Vec::new())),
-            false => Ok(()),
-        }
-    }
-}
+use crate::transport::arena::lock::{Lock, Taken};
 
 /// Gives a lock back.
 pub(super) struct Guard<'a> {
@@ -44,7 +24,7 @@ impl Drop for Guard<'_> {
 /// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
 #[inline]
 pub(super) fn hold<'a>(seat: &Seat, header: &Header, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
-    let taken = lock.acquire(seat.token(), &Waiting { seat, call })?;
+    let taken = lock.acquire(seat.token(), Some(call), |token| seat.is_dead(token))?;
     if let Taken::FromTheDead(token) = taken {
         header.recovered.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(

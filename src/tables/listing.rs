@@ -205,7 +205,7 @@ mod tests {
             let tables = Tables::join(world, Role::Both).unwrap();
             let tables = tables.with_timeout(Duration::from_secs(60));
             for quitter in 0..2 {
-                let rounds = make(&tables, "rounds", Consistency::Bsp { backup: 0 });
+                let rounds = make(&tables, "rounds", Consistency::Bsp { backup: 0, mean: false });
                 let mut values = [0.0; 10];
                 rounds.add(&[1.0; 10]).unwrap();
                 rounds.get(&mut values).unwrap();

@@ -12,6 +12,7 @@ use super::listing::Open;
 use super::picks::Room;
 use super::placement::Placement;
 use super::replica::Replica;
+use super::rounds::accumulates;
 use super::storage::Storage;
 use super::updater::Rule;
 use super::views::Views;
@@ -74,9 +75,16 @@ pub(super) fn check_consistency(
         Err(Error::usage("table", expected, received, advice))
     };
     match consistency {
-        Consistency::Bsp { backup } if backup >= workers => {
+        Consistency::Bsp { backup, .. } if backup >= workers => {
             let expected = format!("fewer backup workers than the {workers} workers");
             refuse(&expected, backup.to_string(), "leave at least one worker that is needed")
+        }
+        Consistency::Bsp { mean: true, .. } if kind == TableKind::Custom => {
+            let expected = format!("another consistency for a {} table", kind.name());
+            refuse(&expected, consistency.to_string(), "a table of your own combines adds itself")
+        }
+        Consistency::Bsp { mean: true, .. } if !dtype.is_float() => {
+            refuse("a float type for means", dtype.to_string(), "use bsp, whose rounds are sums")
         }
         Consistency::Average if !matches!(kind, TableKind::Array | TableKind::Matrix) => {
             let expected = format!("another consistency for a {} table", kind.name());
@@ -189,7 +197,8 @@ impl Table {
             }
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
-        let base = Base::new(&making, description, extent.clone(), layout.clock, add, &options);
+        let accumulates = accumulates(options.consistency, rule.is_linear());
+        let base = Base::new(&making, description, extent.clone(), layout.clock, add, &options, accumulates);
         // Behind the base: from here on this rank is one of the table's users, also if it fails.
         let open = |device| {
             let what = (rule.name(), dtype, layout.shape);

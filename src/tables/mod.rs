@@ -31,6 +31,7 @@ mod queue;
 pub(crate) mod remote;
 mod replica;
 mod role;
+mod rounds;
 mod save;
 mod save_rows;
 mod serve;

@@ -51,11 +51,29 @@ pub(super) trait Saved {
         let Some(saved) = base.saved_as(checkpoint) else {
             return Err(base.misfit("no table of this name"));
         };
+        let saved = with_todays_names(saved, &checkpoint.metadata()["rules"]);
         match self.common().iter().find(|key| saved[**key] != mine[**key]) {
             None => Ok(()),
             Some(key) => Err(base.differs(key, &saved[*key], &mine[*key])),
         }
     }
+}
+
+/// Which rules the names of updaters stand for. Checkpoints without the number are from the time when `adagrad` and `momentum`
+/// were Multiverso's.
+const RULES: u64 = 2;
+
+/// What a checkpoint says of a table, with the names that its updater has today.
+fn with_todays_names(saved: &Value, rules: &Value) -> Value {
+    let mut saved = saved.clone();
+    if rules.is_null() {
+        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+            if saved["updater"] == before {
+                saved["updater"] = today.into();
+            }
+        }
+    }
+    saved
 }
 
 impl Base {
@@ -263,7 +281,7 @@ impl Tables {
 
     fn metadata(&self, tables: &[Open]) -> Value {
         let entries: Vec<Value> = tables.iter().map(|table| table.metadata()).collect();
-        json!({ "tables": entries, "workers": self.workers(), "servers": self.servers() })
+        json!({ "tables": entries, "workers": self.workers(), "servers": self.servers(), "rules": RULES })
     }
 }
 
@@ -283,5 +301,20 @@ pub(super) fn reading<'a>(bytes: Vec<u8>) -> Read<'a> {
 impl Item<'_> {
     fn piece(&self) -> Piece<'_> {
         Piece { tensor: &self.tensor, first_row: self.first_row, rows: self.rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_from_before_the_rules_changed_name_the_rules_of_that_time() {
+        let saved = |updater: &str| json!({ "updater": updater, "rows": 3 });
+        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+            assert_eq!(with_todays_names(&saved(before), &Value::Null), saved(today));
+            assert_eq!(with_todays_names(&saved(before), &RULES.into()), saved(before));
+        }
+        assert_eq!(with_todays_names(&saved("adam"), &Value::Null), saved("adam"));
     }
 }

@@ -67,6 +67,7 @@ impl Saved for Core {
         if !tables.leads_host() {
             return Ok(items);
         }
+        self.settle(&self.call(&tables.group, "save"))?;
         let group = &tables.group;
         for segment in self.placement.on_host(self.host()) {
             let count = segment.end - segment.first;
@@ -142,6 +143,7 @@ impl Core {
         if !tables.leads_host() {
             return Ok(());
         }
+        self.settle(&call)?;
         for segment in self.placement.on_host(self.host()) {
             let range = segment.first..segment.end;
             let local = |row: usize| segment.local + row - segment.first;

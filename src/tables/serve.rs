@@ -12,6 +12,17 @@ use crate::error::{Error, Result};
 use crate::transport::Call;
 
 impl Store for List {
+    fn admit(&self, from: usize, request: &Request) -> Result<()> {
+        let Some(table) = self.asked(request)? else { return Ok(()) };
+        let worker = table.caller(request)?;
+        // What keys there are may be asked by ranks that are no workers, too.
+        let open_to_all = matches!(request.verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
+        match open_to_all || table.inner.roles.workers[worker] == from {
+            true => Ok(()),
+            false => Err(Error::internal("table", format!("rank {from} sent a request of worker {worker}"))),
+        }
+    }
+
     fn ready(&self, request: &Request) -> Result<bool> {
         let Some(table) = self.asked(request)? else { return Ok(true) };
         Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
@@ -32,6 +43,10 @@ impl Store for List {
             (Verb::Tick | Verb::EnterCall | Verb::LeaveCall | Verb::Steps, _) => {
                 table.serve_steps(worker, request)
             }
+            (Verb::Got, _) => {
+                table.clock.got(worker);
+                Ok(Vec::new())
+            }
             (Verb::Finish, _) => table.finish_here(&call, worker).map(|()| Vec::new()),
             (_, Open::Table(table)) => table.serve(&call, worker, request),
             (_, Open::KeyValue(table)) => table.serve(&call, worker, request),
@@ -44,7 +59,8 @@ impl List {
     /// The table of a request; none where all ranks have dropped it, and the request only tells something.
     fn asked(&self, request: &Request) -> Result<Option<Open>> {
         let adds = matches!(request.verb, Verb::Add | Verb::KeyAdd | custom::ADD);
-        let steps = matches!(request.verb, Verb::Tick | Verb::Finish | Verb::EnterCall | Verb::LeaveCall);
+        let steps =
+            matches!(request.verb, Verb::Tick | Verb::Got | Verb::Finish | Verb::EnterCall | Verb::LeaveCall);
         match self.find(request.table) {
             Err(_) if adds || steps => Ok(None),
             found => found.map(Some),
@@ -90,7 +106,7 @@ impl Core {
     }
 
     /// The rows of a request's list, which must be here.
-    fn asked_for(&self, request: &Request) -> Result<Option<Vec<Pick>>> {
+    pub(super) fn asked_for(&self, request: &Request) -> Result<Option<Vec<Pick>>> {
         let list = match &request.rows {
             RowList::All => return Ok(None),
             RowList::List(list) => list,
@@ -143,6 +159,9 @@ impl Core {
         let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let delta = request.delta(self.description.dtype, rows * bytes)?;
         let options = AddOptions::from_bytes(&request.options)?.or(&self.add);
+        if self.accumulates() {
+            return self.join_round(call, worker, request.clone());
+        }
         let context = UpdateContext { worker, step: 0, options: &options };
         self.add_here(call, worker, || match &picks {
             Some(picks) => self.storage.add_list(call, picks.iter().copied(), &delta, &context),
@@ -152,3 +171,6 @@ impl Core {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

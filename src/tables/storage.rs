@@ -11,6 +11,7 @@ use super::header::Header;
 use super::hold::{Guard, hold};
 use super::layout::Layout;
 use super::picks::{Pick, Room, Stripes};
+use super::rounds::Progress;
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
 use super::views::Seen;
@@ -209,6 +210,52 @@ impl Storage {
             });
             Ok(())
         })
+    }
+
+    /// One step of each of these rows, or of all, whose stripes have not had it yet. Rows are in order, none stands there twice.
+    pub fn step(
+        &self,
+        call: &Call,
+        rows: Option<&[u32]>,
+        delta: &[u8],
+        context: &UpdateContext,
+        progress: &Progress,
+    ) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        if self.shard.is_some() {
+            if progress.next() == 0 {
+                match rows {
+                    None => self.add(call, 0, delta, context, &|_| false)?,
+                    Some(rows) => {
+                        let pick = |(at, &row): (usize, &u32)| Pick { row, position: at as u32 };
+                        self.add_list(call, rows.iter().enumerate().map(pick), delta, context)?;
+                    }
+                }
+                progress.begin(0);
+            }
+            return Ok(());
+        }
+        for stripe in progress.next()..self.layout.stripes {
+            let (from, to) = self.rows_of(stripe);
+            let before =
+                |end: usize| rows.map_or(end, |rows| rows.partition_point(|&row| (row as usize) < end));
+            let places = before(from)..before(to);
+            if places.is_empty() {
+                continue;
+            }
+            let _guard = self.lock(call, stripe)?;
+            progress.begin(stripe);
+            let Some(rows) = rows else {
+                self.update(from, &delta[from * bytes..to * bytes], context);
+                continue;
+            };
+            for place in places {
+                let row = rows[place] as usize;
+                self.update(row, &delta[place * bytes..][..bytes], context);
+                self.versions().iter().for_each(|versions| versions.change(row));
+            }
+        }
+        Ok(())
     }
 
     /// Changes rows of one stripe, whose lock is held.

@@ -147,7 +147,8 @@ impl Table {
             let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, rows, out)
+        self.core.get_far(call, worker, rows, out)?;
+        self.core.count_get(call, worker)
     }
 
     /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
@@ -188,10 +189,7 @@ impl Table {
             replica.add(rows, delta, &options.or(&self.core.add));
             return Ok(());
         }
-        if self.core.takes_part() {
-            self.core.add_here(call, worker, || self.core.write(call, worker, rows, delta, options))?;
-        }
-        self.core.add_far(call, worker, rows, delta, options, wait)
+        self.core.add(call, worker, rows, delta, options, wait)
     }
 
     /// A get in the background. `None` means all rows.
@@ -259,6 +257,7 @@ impl Table {
             self.core.staleness.count(staleness);
         }
         changed.extend(self.core.get_changed_far(&call, worker, buffer, list, out)?);
+        self.core.count_get(&call, worker)?;
         // Only a call that brings everything has brought anything: after an error all of it comes again.
         self.core.storage.saw(reader, &seen);
         changed.sort_unstable();

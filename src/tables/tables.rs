@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::cuda::Parked;
@@ -103,8 +103,8 @@ impl Tables {
             workers_group: OnceLock::new(),
             parked: Arc::default(),
         };
-        let watcher: Weak<dyn Watcher> = Arc::downgrade(&(inner.list.clone() as Arc<dyn Watcher>));
-        common.watchers.add(watcher);
+        let watchers: [Arc<dyn Watcher>; 2] = [inner.list.clone(), inner.parked.clone()];
+        watchers.iter().for_each(|watcher| common.watchers.add(Arc::downgrade(watcher)));
         let inner = Arc::new(inner);
         let end = End::start(&inner, &group)?;
         Ok(Tables { inner, group, end })

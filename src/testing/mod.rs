@@ -1,7 +1,14 @@
-//! For tests: ranks as threads, and the suite that every transport must pass.
+//! For tests: ranks as threads, the suite that every transport must pass, and damaged inputs.
 
 pub mod conformance;
+mod mutate;
 
+#[cfg(test)]
+pub(crate) use mutate::fuzz;
+pub use mutate::{LONGEST_SCRIPT, fuzz_iterations, mutate, try_scripts};
+
+#[cfg(test)]
+use crate::transport::Call;
 use crate::world::{Group, World};
 
 /// Runs `body` on `size` ranks, each in a thread of its own, and returns their results in rank order. A panic in one of
@@ -29,6 +36,14 @@ pub fn spawn_on_hosts<R: Send>(size: usize, hosts: usize, body: impl Fn(&World) 
 #[cfg(test)]
 pub(crate) fn spawn_placed<R: Send>(hosts: &[usize], body: impl Fn(&World) -> R + Sync) -> Vec<R> {
     run(World::threads_placed(hosts).expect("a world of threads can be made"), body)
+}
+
+/// A call of this rank on a world, for tests below the level of groups; it has a minute.
+#[cfg(test)]
+pub(crate) fn call(rank: usize, operation: &'static str) -> Call<'static> {
+    let started = std::time::Instant::now();
+    let deadline = started + std::time::Duration::from_secs(60);
+    Call { rank, operation, number: 1, group: "world", members: &[], started, deadline, interrupt: None }
 }
 
 fn run<R: Send>(worlds: Vec<World>, body: impl Fn(&World) -> R + Sync) -> Vec<R> {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::mpi::{MpiTransport, Pause, Watch};
+use super::mpi::MpiTransport;
+use super::wait::poll_until;
 use super::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
@@ -75,15 +76,7 @@ impl Transport for HostsTransport {
             (None, Some(far)) => return self.remote.complete(call, &far),
             (Some(_), Some(_)) => {}
         }
-        let mut pause = Pause::new(self.remote.crowded());
-        let mut watch = Watch::new(call);
-        while !self.poll(call, ticket)? {
-            if pause.is_slow() && watch.is_due(call) {
-                self.remote.peers.check(call, self, ticket, &mut watch)?;
-            }
-            pause.once();
-        }
-        Ok(())
+        self.remote.peers.complete(call, self, ticket, self.remote.crowded())
     }
 
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
@@ -97,25 +90,13 @@ impl Transport for HostsTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        let started = Instant::now();
-        let mut pause = Pause::idle(self.remote.crowded());
-        loop {
-            let seen = self.remote.arrivals();
-            if let Some(near) = self.local.receive_next(call, context, tag, Duration::ZERO)? {
-                return Ok(Some(near));
+        // A thread cannot sleep on both transports: messages from this host wait for the next poll.
+        poll_until(Instant::now() + limit, self.remote.parked_until_arrivals(), || {
+            match self.local.receive_next(call, context, tag, Duration::ZERO)? {
+                None => self.remote.look_for_next(call, context, tag),
+                near => Ok(near),
             }
-            if let Some(far) = self.remote.look_for_next(call, context, tag)? {
-                return Ok(Some(far));
-            }
-            let left = limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            // Nobody can sleep on two beds: what comes from this host waits until the nap is over.
-            if let Some(nap) = pause.or_nap() {
-                self.remote.sleep_unless_more_than(seen, nap.min(left));
-            }
-        }
+        })
     }
 
     fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {

@@ -4,21 +4,24 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::arena::{Arena, ArenaTransport, Seat};
+use super::arena::{Arena, ArenaTransport, Seat, heap_bytes};
 use crate::error::{Error, Result};
 
-/// Address space for each rank's `empty` buffers; memory is used only where it is touched.
+/// Address space for each rank's `empty` buffers, unless `UNISONO_HEAP` says otherwise; memory is used only where it is
+/// touched.
 const HEAP: usize = 4 << 30;
 
 /// The transports of `size` ranks that live in this process.
 pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
     Arena::check_seats(size)?;
-    let map = MmapOptions::new()
-        .len(Arena::bytes(size, HEAP))
-        .no_reserve_swap()
-        .map_anon()
-        .map_err(|error| Error::io("init", "memory for a world of threads", error, "free some memory"))?;
-    let arena = Arc::new(Arena::format(MmapRaw::from(map), size, HEAP));
+    let heap = heap_bytes(|| HEAP)?;
+    let bytes = Arena::bytes(size, heap);
+    let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().map_err(|error| {
+        let what = format!("reserving {} MB of address space for this process's ranks", bytes >> 20);
+        let advice = "raise the limit of address space (ulimit -v), or set UNISONO_HEAP to fewer megabytes for each rank";
+        Error::io("init", what, error, advice)
+    })?;
+    let arena = Arc::new(Arena::format(MmapRaw::from(map), size, heap));
     let name = if size == 1 { "alone" } else { "local" };
     (0..size)
         .map(|seat| {

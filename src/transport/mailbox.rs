@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::message::zeroed;
 use super::progress::Ticket;
 use super::{Call, Envelope, Incoming, Slot, Verb};
 use crate::error::{Error, Lost};
@@ -108,11 +109,11 @@ impl Mailbox {
         self.waiting.remove(index).map(|message| (message.from, message.bytes))
     }
 
-    /// A message's envelope has arrived: says where its bytes go.
-    pub fn arriving(&mut self, from: usize, envelope: &Envelope) -> Target {
+    /// A message's envelope has arrived: returns where its bytes go, or `None` if they cannot be allocated.
+    pub fn arriving(&mut self, from: usize, envelope: &Envelope) -> Option<Target> {
         match self.claim(from, envelope) {
-            Some((ticket, pointer)) => Target::Posted { ticket, pointer },
-            None => Target::Queued(vec![0; envelope.bytes as usize]),
+            Some((ticket, pointer)) => Some(Target::Posted { ticket, pointer }),
+            None => zeroed(envelope.bytes).map(Target::Queued),
         }
     }
 
@@ -190,7 +191,16 @@ impl Surprise {
             let how = "it gave up on this group after an error".into();
             return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
         }
-        let words = |envelope: &Envelope| format!("{} ({} bytes)", envelope.signature, envelope.bytes);
-        call.mismatch(vec![(call.rank, words(&self.expected)), (self.from, words(&self.received))])
+        // A sender learns of it where its receiver has rejected the message.
+        let is_sender = call.operation == Verb::Send.name();
+        let words = |envelope: &Envelope, is_sender: bool| {
+            let signature = match is_sender {
+                true => envelope.signature,
+                false => envelope.signature.as_received(),
+            };
+            format!("{signature} ({} bytes)", envelope.bytes)
+        };
+        let mine = words(&self.expected, is_sender);
+        call.mismatch(vec![(call.rank, mine), (self.from, words(&self.received, !is_sender))])
     }
 }

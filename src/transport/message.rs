@@ -65,3 +65,18 @@ impl Envelope {
         Envelope { context: slot.context, tag: slot.tag, bytes: bytes as u64, signature: slot.signature }
     }
 }
+
+/// Larger messages are rare enough to ask first whether there is memory for them.
+const LARGE: usize = 1 << 20;
+
+/// Memory for a message whose length another rank states; none where there is not so much.
+pub(crate) fn zeroed(bytes: u64) -> Option<Vec<u8>> {
+    let bytes = usize::try_from(bytes).ok()?;
+    if bytes > LARGE {
+        // A failed allocation would end the process. The compiler must not leave the attempt out.
+        let mut attempt: Vec<u8> = Vec::new();
+        attempt.try_reserve_exact(bytes).ok()?;
+        drop(std::hint::black_box(attempt));
+    }
+    Some(vec![0; bytes])
+}

@@ -13,6 +13,7 @@ pub(crate) mod process;
 mod progress;
 pub(crate) mod shm;
 mod signature;
+pub(crate) mod wait;
 
 pub use arena::{ArenaBuffer, WholeArena};
 
@@ -23,6 +24,7 @@ pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
 pub(crate) use posted::Posted;
 pub(crate) use progress::{Progress, Ticket};
 pub(crate) use signature::{Signature, Verb};
+pub use wait::POLL_INTERVAL;
 
 use std::time::Duration;
 

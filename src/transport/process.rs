@@ -1,6 +1,7 @@
 //! Facts about processes of this host: is it the same one, is it alive, is it stopped.
 
 use std::fs;
+use std::os::linux::fs::MetadataExt;
 
 /// This process's id.
 pub(crate) fn own() -> u32 {
@@ -9,13 +10,38 @@ pub(crate) fn own() -> u32 {
 
 /// When a process started, in clock ticks since boot: tells a process from a later one with the same id.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    stat_field(pid, 19)?.parse().ok()
+    stat_field(pid, START_TIME)?.parse().ok()
 }
 
-/// Whether the process that started at `started` still runs. A zombie does not.
-pub(crate) fn is_alive(pid: u32, started: u64) -> bool {
-    let Some(state) = stat_field(pid, 0) else { return false };
-    !matches!(state.as_str(), "Z" | "X") && start_time(pid) == Some(started)
+/// Whether a process runs, as far as this one can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    Alive,
+    Dead,
+    /// It could not be seen: this process has no file descriptor left, or may not look at that one. No proof of anything.
+    Unknown,
+}
+
+/// Whether the process that started at `started` (0: not known when) still runs. A zombie does not.
+pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
+    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(text) => text,
+        // The entry is missing for processes that this one may not see, too; and a look needs a file descriptor, which a signal
+        // does not.
+        Err(_) => return if exists(pid) { Liveness::Unknown } else { Liveness::Dead },
+    };
+    match (field(&text, 0), field(&text, START_TIME).and_then(|time| time.parse::<u64>().ok())) {
+        (Some("Z" | "X"), _) => Liveness::Dead,
+        (Some(_), Some(found)) if started == 0 || started == found => Liveness::Alive,
+        (Some(_), Some(_)) => Liveness::Dead,
+        _ => Liveness::Unknown,
+    }
+}
+
+/// Whether any process, also a zombie, has this id; only a certain answer is no.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Whether the process was stopped by a signal or a debugger.
@@ -23,16 +49,37 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     matches!(stat_field(pid, 0).as_deref(), Some("T" | "t"))
 }
 
+/// The PID namespace that this process's ids are numbers of; zero where /proc does not show it, or shows another one.
+pub(crate) fn pid_namespace() -> u64 {
+    let shown = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    if shown == Some(own()) { namespace("self", "pid") } else { 0 }
+}
+
+/// The network namespace of a process, in which sockets without a place in the file system have their names; zero where it
+/// cannot be seen.
+pub(crate) fn network_namespace(pid: Option<u32>) -> u64 {
+    namespace(&pid.map_or_else(|| "self".into(), |pid| pid.to_string()), "net")
+}
+
+fn namespace(process: &str, kind: &str) -> u64 {
+    fs::metadata(format!("/proc/{process}/ns/{kind}")).map_or(0, |namespace| namespace.st_ino())
+}
+
 /// The parent of a process.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 1)?.parse().ok()
 }
 
-/// A field of /proc/PID/stat, counted from the one after the command's name (which may contain spaces).
+/// Where the start time is in /proc/PID/stat.
+const START_TIME: usize = 19;
+
 fn stat_field(pid: u32, index: usize) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = &text[text.rfind(')')? + 1..];
-    after_name.split_whitespace().nth(index).map(str::to_owned)
+    field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, index).map(str::to_owned)
+}
+
+/// A field of /proc/PID/stat, counted from the one after the command's name (which may contain spaces).
+fn field(text: &str, index: usize) -> Option<&str> {
+    text[text.rfind(')')? + 1..].split_whitespace().nth(index)
 }
 
 #[cfg(test)]
@@ -43,14 +90,15 @@ mod tests {
     fn knows_the_living_from_the_dead() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = start_time(child.id()).unwrap();
-        assert!(is_alive(child.id(), started));
-        assert!(!is_alive(child.id(), started + 1), "another process with the same id is not ours");
+        assert_eq!(liveness(child.id(), started), Liveness::Alive);
+        assert_eq!(liveness(child.id(), 0), Liveness::Alive, "the start time is not known");
+        assert_eq!(liveness(child.id(), started + 1), Liveness::Dead, "another process with the same id");
         child.kill().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while is_alive(child.id(), started) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while liveness(child.id(), started) != Liveness::Dead {
             assert!(std::time::Instant::now() < deadline, "a killed process still counts as alive");
         }
         child.wait().unwrap();
-        assert!(!is_alive(child.id(), started));
+        assert_eq!(liveness(child.id(), started), Liveness::Dead);
     }
 }

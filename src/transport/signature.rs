@@ -139,6 +139,14 @@ impl Signature {
         self.verb == verb as u8
     }
 
+    /// The same as its receiver calls it: both ends of a message carry the sender's signature.
+    pub fn as_received(mut self) -> Signature {
+        if self.is(Verb::Send) {
+            self.verb = Verb::Recv as u8;
+        }
+        self
+    }
+
     pub fn of(mut self, dtype: DType, count: u64) -> Signature {
         (self.dtype, self.count) = (dtype as u8, count);
         self

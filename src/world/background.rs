@@ -22,7 +22,9 @@ impl Background {
             spawn(move || receiver.into_iter().for_each(|work| work()));
             sender
         });
-        if let Err(unsent) = sender.send(make()) {
+        let sent = sender.send(make());
+        drop(queue);
+        if let Err(unsent) = sent {
             // The thread is gone, which only a panic outside any call could cause: do it here.
             (unsent.0)();
         }

@@ -13,7 +13,7 @@ use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Call, Incoming, Interrupt, Outgoing, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
 /// What all groups of one world have in common.
 pub(crate) struct Common {
@@ -23,6 +23,8 @@ pub(crate) struct Common {
     /// The host of each rank, as a number; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
     pub closed: AtomicBool,
+    /// The deadline of calls through handles that have none of their own, in nanoseconds.
+    timeout: AtomicU64,
     /// The process that made the world: a forked child must not use it.
     pub origin: Origin,
     /// For the context numbers of groups that this rank leads.
@@ -32,10 +34,28 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub fn new(transport: Arc<dyn Transport>, seat: Option<Arc<Seat>>, hosts: Vec<usize>) -> Common {
-        let (closed, contexts) = (AtomicBool::new(false), AtomicU32::new(0));
-        let watchers = Watchers::default();
-        Common { transport, seat, hosts, closed, origin: Origin::here(), contexts, watchers }
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        seat: Option<Arc<Seat>>,
+        hosts: Vec<usize>,
+        timeout: Duration,
+    ) -> Common {
+        let common = Common {
+            transport,
+            seat,
+            hosts,
+            closed: AtomicBool::new(false),
+            timeout: AtomicU64::new(0),
+            origin: Origin::here(),
+            contexts: AtomicU32::new(0),
+            watchers: Watchers::default(),
+        };
+        common.set_timeout(timeout);
+        common
+    }
+
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout.store(timeout.min(LONGEST).as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -54,7 +74,7 @@ pub(crate) struct Core {
     running: Mutex<()>,
     background: Background,
     messages: AtomicU64,
-    broken: OnceLock<Error>,
+    pub(super) broken: OnceLock<Error>,
     /// The smaller groups that a group over several hosts works with.
     pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
     /// What calls on device memory keep from one to the next.
@@ -62,15 +82,13 @@ pub(crate) struct Core {
 }
 
 /// The longest deadline, about thirty years: no clock overflows.
-const LONGEST: Duration = Duration::from_secs(1_000_000_000);
-
-/// How long to try to tell the others that this rank gives up.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
 /// How a handle makes its calls.
 #[derive(Clone)]
 struct Options {
-    timeout: Duration,
+    /// The world's, where there is none.
+    timeout: Option<Duration>,
     deterministic: bool,
     interrupt: Option<Arc<Interrupt>>,
     /// The call number of work in the background, whose turn has come already.
@@ -101,7 +119,7 @@ impl Group {
         name: String,
         members: Vec<usize>,
         channel: Option<Channel>,
-        timeout: Duration,
+        timeout: Option<Duration>,
     ) -> Group {
         let rank = common.transport.rank();
         let me = members.iter().position(|&member| member == rank).expect("this rank is a member");
@@ -122,7 +140,6 @@ impl Group {
             hierarchy: OnceLock::new(),
             device: Mutex::default(),
         };
-        let timeout = timeout.min(LONGEST);
         let options = Options { timeout, deterministic: false, interrupt: None, turn: None };
         Group { core: Arc::new(core), options }
     }
@@ -149,6 +166,12 @@ impl Group {
 
     /// The deadline that each call gets.
     pub fn timeout(&self) -> Duration {
+        self.own_timeout()
+            .unwrap_or_else(|| Duration::from_nanos(self.core.common.timeout.load(Ordering::Relaxed)))
+    }
+
+    /// The deadline that this handle's calls get instead of the world's.
+    pub(super) fn own_timeout(&self) -> Option<Duration> {
         self.options.timeout
     }
 
@@ -156,7 +179,7 @@ impl Group {
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Group {
         let mut group = self.clone();
-        group.options.timeout = timeout.min(LONGEST);
+        group.options.timeout = Some(timeout.min(LONGEST));
         group
     }
 
@@ -197,7 +220,9 @@ impl Group {
     /// themselves; it is for bindings that refuse arguments before the verb sees them.
     pub fn skip_call(&self) {
         // A forked child counts for nobody, least of all in the memory that it shares with its parent.
-        if self.options.turn.is_none() && self.core.common.origin.is_here() {
+        // Nor does one that was started again and has not declared its position: its calls are no call of the others.
+        if self.options.turn.is_none() && self.core.common.origin.is_here() && self.core.turns.repeated() == 0
+        {
             self.core.turns.skip();
         }
     }
@@ -210,7 +235,7 @@ impl Group {
         let (promise, result) = pending();
         let mut group = self.clone();
         // A forked child has no background; and work inside other work has that one's turn.
-        if let Err(error) = self.check_usable("start") {
+        if let Err(error) = self.check_usable("start").and_then(|()| self.check_position("start")) {
             promise.keep(|| Err(error));
             return result;
         }
@@ -343,7 +368,7 @@ impl Group {
         group
     }
 
-    fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
+    pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
         Call {
             rank: self.core.common.transport.rank(),
             operation: verb.name(),
@@ -351,7 +376,7 @@ impl Group {
             group: &self.core.name,
             members: &self.core.members,
             started,
-            deadline: started + self.options.timeout,
+            deadline: started + self.timeout(),
             interrupt: self.options.interrupt.as_deref(),
         }
     }
@@ -365,8 +390,9 @@ impl Group {
     }
 
     fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<Turn<'_>> {
+        self.check_position(verb.name())?;
         let number = self.core.turns.take();
-        let deadline = started + self.options.timeout;
+        let deadline = started + self.timeout();
         let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
         if let Some(turn) = self.core.turns.wait(number, deadline, stop) {
             return Ok(turn);
@@ -380,67 +406,6 @@ impl Group {
         };
         self.give_up(&error);
         Err(error)
-    }
-
-    /// Breaks the group, and tells the other members so that they need not wait for this one.
-    pub(crate) fn give_up(&self, error: &Error) {
-        if self.core.broken.set(error.clone()).is_err() {
-            return;
-        }
-        if let Some(Some(floors)) = self.core.hierarchy.get() {
-            floors.local.give_up(error);
-            floors.leaders.iter().for_each(|leaders| leaders.give_up(error));
-        }
-        if let Some(channel) = &self.core.channel {
-            return channel.give_up(error);
-        }
-        let others: Vec<usize> = self
-            .core
-            .members
-            .iter()
-            .copied()
-            .filter(|&rank| rank != self.core.members[self.core.me])
-            .collect();
-        let group = self.clone();
-        let farewell = self.start_beside(move |_| {
-            let signature = Signature::new(Verb::GaveUp, 0);
-            let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
-            let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
-            let hasty = group.with_timeout(FAREWELL);
-            let call = hasty.describe(Verb::GaveUp, 0, Instant::now());
-            hasty.core.common.transport.exchange(&call, &slot, &sends, &mut [])
-        });
-        // A short message is on its way at once; whoever is gone does not need it.
-        farewell.wait_timeout(FAREWELL);
-    }
-
-    /// Fails if no call can be made on this group any more.
-    pub(crate) fn check_usable(&self, operation: &str) -> Result<()> {
-        self.check_open(operation)?;
-        match self.core.broken.get() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// Fails if the world is not this process's, or was shut down. What does not need the others' company works as long
-    /// as this holds, also after an error has ended the use of the group.
-    pub(crate) fn check_open(&self, operation: &str) -> Result<()> {
-        let common = &self.core.common;
-        let refuse = |expected: &str, received: &str, advice: &str| {
-            Err(Error::usage(operation, expected, received, advice).at_rank(common.transport.rank()))
-        };
-        if !common.origin.is_here() {
-            return refuse(
-                "a call from the process that called init",
-                "a call from a forked child of it",
-                "start fresh processes instead (for Python: multiprocessing's \"spawn\"), or call only in the parent",
-            );
-        }
-        if common.closed.load(Ordering::Acquire) {
-            return refuse("a world that is running", "one that was shut down", "call init again");
-        }
-        Ok(())
     }
 }
 

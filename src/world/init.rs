@@ -1,21 +1,19 @@
 //! Joining the world: from what the launcher says to a transport and a group of everybody.
 
-use std::env;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::join::{Joined, alone, on_one_host, over_mpi, seated};
+use super::group::LONGEST;
+use super::join::{Joined, Spread, alone, on_one_host, over_mpi, seated};
 use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
+use super::settings::{self, DEFAULT_TIMEOUT, Wish};
 use super::{Common, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Interrupt, local};
-
-/// The deadline of a call when nobody says otherwise.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How to join.
 #[derive(Clone, Default)]
@@ -24,13 +22,6 @@ pub struct InitOptions {
     pub timeout: Option<Duration>,
     /// Asked during waits whether to stop; the world's group keeps it.
     pub interrupt: Option<Arc<Interrupt>>,
-}
-
-/// The transports that a user can ask for with `UNISONO_TRANSPORT`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    Shm,
-    Mpi,
 }
 
 impl World {
@@ -43,7 +34,7 @@ impl World {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn placement() -> Result<Option<(usize, Option<usize>)>> {
-        let found = launcher::detect(|name| env::var(name).ok())?;
+        let found = launcher::detect(settings::variable)?;
         Ok(found.local_rank.map(|rank| (rank, found.local_size)))
     }
 
@@ -56,26 +47,23 @@ impl World {
     /// A rank that `unisono run --restart` started again does not wait: it goes on with the next call of the world's
     /// group after those that its process had finished.
     pub fn init_with(options: InitOptions) -> Result<World> {
-        let placement = launcher::detect(|name| env::var(name).ok())?;
-        let timeout = match options.timeout {
-            Some(timeout) => timeout,
-            None => timeout_from_environment()?,
-        };
-        let pretended = number_from_environment("UNISONO_HOSTS")?.unwrap_or(1);
-        let wish = wish()?;
+        let placement = launcher::detect(settings::variable)?;
+        let timeout = timeout(&options)?;
+        let pretended = settings::hosts(settings::variable)?;
+        let wish = settings::transport(settings::variable)?;
         log::tell(format_args!(
             "joining as {placement:?}, deadline {timeout:?}, wish {wish:?}, {pretended} hosts"
         ));
         let (launcher, restarts) = (placement.launcher, placement.restarts);
-        let one_host = placement.local_size == Some(placement.size) && pretended <= 1;
+        // Ranks that cannot see their launcher are in containers: whether they share memory is found out over MPI.
+        let one_host =
+            placement.local_size == Some(placement.size) && pretended <= 1 && placement.job.is_some();
         let deadline = Instant::now() + timeout;
         let joined = match wish {
-            Some(Wish::Mpi) => over_mpi(placement, timeout, apart)?,
+            Some(Wish::Mpi) => over_mpi(placement, timeout, Spread::Apart)?,
             _ if placement.size == 1 => alone()?,
             _ if one_host => on_one_host(placement, deadline, options.interrupt.as_deref())?,
-            None => {
-                over_mpi(placement, timeout, |first, rank, size| (first, rank * pretended.max(1) / size))?
-            }
+            None => over_mpi(placement, timeout, Spread::Hosts(pretended))?,
             Some(Wish::Shm) => {
                 return Err(Error::usage(
                     "init",
@@ -102,10 +90,7 @@ impl World {
 
     /// Joins a job whose memory this process holds already, as the given rank.
     pub(crate) fn join(arena: Arc<Arena>, rank: usize, options: InitOptions) -> Result<World> {
-        let timeout = match options.timeout {
-            Some(timeout) => timeout,
-            None => timeout_from_environment()?,
-        };
+        let timeout = timeout(&options)?;
         let mut world = World::new(seated(arena, rank, 0)?, OWN, timeout);
         if let Some(interrupt) = options.interrupt {
             world.group = world.group.with_interrupt(interrupt);
@@ -163,9 +148,9 @@ impl World {
         let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
         let channel = seat.as_ref().filter(|_| share_memory).map(Channel::of_all);
         let members = (0..transport.size()).collect();
-        let common = Common::new(transport, seat, hosts);
+        let common = Common::new(transport, seat, hosts, timeout);
         World {
-            group: Group::new(Arc::new(common), 0, "world".into(), members, channel, timeout),
+            group: Group::new(Arc::new(common), 0, "world".into(), members, channel, None),
             launcher,
             restarts: 0,
             hosts: names,
@@ -177,41 +162,8 @@ impl World {
     }
 }
 
-/// With MPI by wish, every rank is a host of its own: nothing goes through shared memory.
-fn apart(first: usize, rank: usize, _size: usize) -> (usize, usize) {
-    (first, rank)
-}
-
-fn wish() -> Result<Option<Wish>> {
-    match env::var("UNISONO_TRANSPORT").as_deref() {
-        Err(_) | Ok("") => Ok(None),
-        Ok("shm") => Ok(Some(Wish::Shm)),
-        Ok("mpi") => Ok(Some(Wish::Mpi)),
-        Ok(other) => Err(Error::usage(
-            "init",
-            "UNISONO_TRANSPORT to be shm or mpi",
-            format!("{other:?}"),
-            "unset it to let unisono choose",
-        )),
-    }
-}
-
-fn timeout_from_environment() -> Result<Duration> {
-    let Ok(text) = env::var("UNISONO_TIMEOUT") else { return Ok(DEFAULT_TIMEOUT) };
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|seconds| !seconds.is_zero()).ok_or_else(|| {
-        Error::usage(
-            "init",
-            "seconds above zero in UNISONO_TIMEOUT",
-            format!("{text:?}"),
-            "write for example 60",
-        )
-    })
-}
-
-fn number_from_environment(name: &str) -> Result<Option<usize>> {
-    let Ok(text) = env::var(name) else { return Ok(None) };
-    let wrong =
-        || Error::usage("init", format!("a number in {name}"), format!("{text:?}"), "write for example 2");
-    text.parse().map(Some).map_err(|_| wrong())
+/// The deadline of every call: what the program asks for, else what the environment does. No clock overflows.
+fn timeout(options: &InitOptions) -> Result<Duration> {
+    let timeout = options.timeout.map_or_else(|| settings::timeout(settings::variable), Ok)?;
+    Ok(timeout.min(LONGEST))
 }

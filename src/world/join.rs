@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::launcher::{OWN, Placement, TORCHRUN};
+use super::probe;
 use crate::error::{Error, Result};
 use crate::transport::arena::{Arena, ArenaTransport, LOCATION_LIMIT, Seat};
 use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
+
+/// How long a rank tries to reach the launcher that started it.
+const REACH_LAUNCHER: Duration = Duration::from_secs(30);
 
 /// What joining gives.
 pub(super) struct Joined {
@@ -51,8 +55,10 @@ pub(super) fn on_one_host(
     interrupt: Option<&Interrupt>,
 ) -> Result<Joined> {
     let Placement { launcher, rank, size, job, restarts, .. } = placement;
+    let job = job.unwrap_or_default();
     let (arena, host) = match launcher == OWN {
-        true => (shm::join(&job, deadline, interrupt)?, None),
+        // The launcher listens before it starts a rank: if it cannot be reached soon, it never will be.
+        true => (shm::join(&job, deadline.min(Instant::now() + REACH_LAUNCHER), interrupt)?, None),
         false => share(&job, size, rank == 0, deadline, interrupt)?,
     };
     if arena.seats() != size {
@@ -73,13 +79,16 @@ pub(super) fn seated(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<
     Ok(Joined::local(ArenaTransport::new("shm", size, seat)))
 }
 
-/// Ranks on several hosts, or as if: `host` makes a rank's host out of the first rank on its real host, the rank, and the
-/// number of ranks.
-pub(super) fn over_mpi<H: PartialEq>(
-    placement: Placement,
-    timeout: Duration,
-    host: impl Fn(usize, usize, usize) -> H,
-) -> Result<Joined> {
+/// How ranks that use MPI are spread over hosts.
+pub(super) enum Spread {
+    /// Nothing goes through shared memory: every rank is a host of its own.
+    Apart,
+    /// Ranks that can share memory are one host, which pretends to be this many.
+    Hosts(usize),
+}
+
+/// Ranks on several hosts, or as if.
+pub(super) fn over_mpi(placement: Placement, timeout: Duration, spread: Spread) -> Result<Joined> {
     if placement.size > 1 && matches!(placement.launcher, OWN | TORCHRUN) {
         let what = format!("ranks that {} started cannot use MPI", placement.launcher);
         let advice = "start them with an MPI launcher instead: mpiexec -n 4 python script.py";
@@ -90,18 +99,31 @@ pub(super) fn over_mpi<H: PartialEq>(
     let expected = known.then_some((placement.rank, placement.size));
     let mpi = Arc::new(MpiTransport::init(MpiOptions { expected, timeout, describe: None })?);
     let (rank, size) = (mpi.rank(), mpi.size());
-    let first = mpi.peers.first_on_host();
+    let first = match spread {
+        Spread::Apart => (0..size).collect(),
+        Spread::Hosts(_) => probe::shared_memory(&mpi, deadline)?,
+    };
     let seated: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
-    let (arena, server) =
-        share(&mpi.peers.host_key(rank), seated.len(), first[rank] == rank, deadline, None)?;
+    let (arena, server) = match seated.len() {
+        1 => (shm::create(1)?.0, None),
+        seats => share(&mpi.peers.host_key(first[rank]), seats, first[rank] == rank, deadline, None)?,
+    };
     let index = seated.iter().position(|&other| other == rank).unwrap_or(0);
     let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, seated.clone())?);
     let seat = arena_transport.seat.clone();
     let describe = seat.clone();
-    mpi.peers.describe_with(Box::new(move |rank| describe.missing(rank, Instant::now() + LOCATION_LIMIT)));
+    mpi.peers.describe_with(Box::new(move |rank| {
+        let seat = describe.seat_of(rank);
+        seat.map(|_| describe.missing(rank, Instant::now() + LOCATION_LIMIT))
+    }));
 
-    let keys: Vec<H> = (0..size).map(|other| host(first[other], other, size)).collect();
-    let number = |other: usize| keys.iter().position(|key| *key == keys[other]).unwrap_or(other);
+    let pretended = match spread {
+        Spread::Apart => 1,
+        // More hosts than ranks are as many.
+        Spread::Hosts(pretended) => pretended.clamp(1, size),
+    };
+    let key = |other: usize| (first[other], other * pretended / size);
+    let number = |other: usize| (0..size).position(|before| key(before) == key(other)).unwrap_or(other);
     let hosts: Vec<usize> = (0..size).map(number).collect();
     let all_apart = (0..size).all(|other| hosts[other] == other);
     let (names, neighbours) =

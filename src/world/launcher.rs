@@ -16,8 +16,9 @@ pub(crate) struct Placement {
     /// This rank among those of its host, where the launcher says.
     pub local_rank: Option<usize>,
     pub local_size: Option<usize>,
-    /// A name that all ranks of this job on this host know, and nobody else uses.
-    pub job: String,
+    /// A name that all ranks of this job on this host know, and nobody else uses; none where the launcher's process cannot be
+    /// seen from here, as in a container that it started.
+    pub job: Option<String>,
     /// How often the launcher has started this rank again.
     pub restarts: usize,
 }
@@ -92,16 +93,14 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
         }
     }
     // A launcher that speaks only PMIx tells a process its rank, but not how many there are.
-    if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE"))
-        && let Ok(rank) = rank.parse()
-    {
+    if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE")) {
         return Ok(Placement {
             launcher: "PMIx",
-            rank,
+            rank: number("PMIx", "PMIX_RANK", &rank)?,
             size: 0,
             local_rank: None,
             local_size: None,
-            job,
+            job: Some(job),
             restarts: 0,
         });
     }
@@ -111,64 +110,75 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
         size: 1,
         local_rank: Some(0),
         local_size: Some(1),
-        job: String::new(),
+        job: Some(String::new()),
         restarts: 0,
     })
 }
 
 fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Result<Placement> {
-    let number = |name: &str| -> Result<Option<usize>> {
-        let Some(text) = variable(name) else { return Ok(None) };
-        let wrong = || {
-            let advice = format!("{} sets it; do not set it by hand", launcher.name);
-            Error::usage("init", format!("a number in {name}"), format!("{text:?}"), advice)
-        };
-        text.parse().map(Some).map_err(|_| wrong())
-    };
-    let rank = number(launcher.rank)?.unwrap_or(0);
-    let size = number(launcher.size)?.unwrap_or(1);
-    if rank >= size {
-        return Err(Error::usage(
+    let read = |name: &str| variable(name).map(|text| number(launcher.name, name, &text)).transpose();
+    let below = |(name, value): (&str, usize), (limit_name, limit): (&str, usize)| match value < limit {
+        true => Ok(()),
+        false => Err(Error::usage(
             "init",
-            format!("{} below {} ({size})", launcher.rank, launcher.size),
-            rank.to_string(),
+            format!("{name} below {limit_name} ({limit})"),
+            value.to_string(),
             format!("{} sets both; do not set them by hand", launcher.name),
-        ));
-    }
+        )),
+    };
+    let rank = read(launcher.rank)?.unwrap_or(0);
+    let size = read(launcher.size)?.unwrap_or(1);
+    below((launcher.rank, rank), (launcher.size, size))?;
     // Slurm writes "2(x3)" for three hosts with two tasks each: only a plain number means one host.
     let local_size = variable(launcher.local_size).and_then(|text| text.parse().ok());
+    let local_rank = read(launcher.local_rank)?;
+    if let Some(local_size) = local_size {
+        below((launcher.local_rank, local_rank.unwrap_or(0)), (launcher.local_size, local_size))?;
+    }
     let job = match variable(launcher.job) {
         // Our own launcher may run inside a step of Slurm: its name for the job is complete.
-        Some(job) if launcher.name == OWN => job,
+        Some(job) if launcher.name == OWN => Some(job),
         Some(job) => {
-            [Some(job), variable("SLURM_STEP_ID")].into_iter().flatten().collect::<Vec<_>>().join(".")
+            Some([Some(job), variable("SLURM_STEP_ID")].into_iter().flatten().collect::<Vec<_>>().join("."))
         }
-        None => format!("{}-{}", launcher.rank.to_lowercase(), ancestor(launcher.rank)),
+        None => ancestor(launcher.rank).map(|name| format!("{}-{name}", launcher.rank.to_lowercase())),
     };
     Ok(Placement {
         launcher: launcher.name,
         rank,
         size,
-        local_rank: number(launcher.local_rank)?,
+        local_rank,
         local_size,
         job,
-        restarts: if launcher.name == OWN { number("UNISONO_RESTARTS")?.unwrap_or(0) } else { 0 },
+        restarts: if launcher.name == OWN { read("UNISONO_RESTARTS")?.unwrap_or(0) } else { 0 },
+    })
+}
+
+/// A number that a launcher has written: of 32 bits, as it travels between ranks.
+fn number(launcher: &str, name: &str, text: &str) -> Result<usize> {
+    text.parse::<u32>().map(|number| number as usize).map_err(|_| {
+        let advice = format!("{launcher} sets it; do not set it by hand");
+        Error::usage("init", format!("a number in {name}"), format!("{text:?}"), advice)
     })
 }
 
 /// The nearest ancestor that does not know `variable` is the launcher itself (or its deputy on this host): all ranks of
-/// this job have it in common, also when a shell stands between them and it.
-fn ancestor(variable: &str) -> String {
+/// this job have it in common, also when a shell stands between them and it. `None` where it is outside of this process's PID
+/// or network namespace.
+fn ancestor(variable: &str) -> Option<String> {
     let prefix = format!("{variable}=");
     let mut pid = process::own();
-    while let Some(parent) = process::parent(pid).filter(|&parent| parent > 1) {
-        pid = parent;
+    loop {
+        // Outside of the namespace, processes have the number 0.
+        pid = process::parent(pid).filter(|&parent| parent > 0)?;
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if !environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes())) {
             break;
         }
     }
-    format!("{pid}-{}", process::start_time(pid).unwrap_or(0))
+    let networks = [process::network_namespace(Some(pid)), process::network_namespace(None)];
+    let reachable = networks[0] == networks[1] || networks.contains(&0);
+    reachable.then(|| format!("{pid}-{}", process::start_time(pid).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -189,7 +199,7 @@ mod tests {
     fn each_launcher_is_recognised() {
         let own = [("UNISONO_RANK", "2"), ("UNISONO_SIZE", "4"), ("UNISONO_JOB", "abc")];
         let found = detect_in(&own).unwrap();
-        assert_eq!((found.launcher, found.rank, found.size, found.job.as_str()), (OWN, 2, 4, "abc"));
+        assert_eq!((found.launcher, found.rank, found.size, found.job.as_deref()), (OWN, 2, 4, Some("abc")));
         assert_eq!((found.local_rank, found.local_size), (Some(2), Some(4)));
 
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
@@ -199,7 +209,7 @@ mod tests {
 
         let own =
             [("UNISONO_RANK", "0"), ("UNISONO_SIZE", "2"), ("UNISONO_JOB", "5-a"), ("SLURM_STEP_ID", "1")];
-        assert_eq!(detect_in(&own).unwrap().job, "5-a");
+        assert_eq!(detect_in(&own).unwrap().job.as_deref(), Some("5-a"));
         let open_mpi = [
             ("OMPI_COMM_WORLD_RANK", "3"),
             ("OMPI_COMM_WORLD_SIZE", "4"),
@@ -223,7 +233,7 @@ mod tests {
             ("SLURM_STEP_ID", "1"),
         ];
         let found = detect_in(&slurm).unwrap();
-        assert_eq!((found.launcher, found.job.as_str()), ("Slurm", "77.1"));
+        assert_eq!((found.launcher, found.job.as_deref()), ("Slurm", Some("77.1")));
         assert_eq!((found.local_rank, found.local_size), (Some(1), None));
     }
 
@@ -253,5 +263,11 @@ mod tests {
         assert!(error.contains("RANK") && error.contains("first"), "{error}");
         let error = detect_in(&[("RANK", "2"), ("WORLD_SIZE", "2")]).unwrap_err().to_string();
         assert!(error.contains("RANK below WORLD_SIZE"), "{error}");
+        let local = [("RANK", "0"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "4"), ("LOCAL_WORLD_SIZE", "4")];
+        let error = detect_in(&local).unwrap_err().to_string();
+        assert!(error.contains("LOCAL_RANK below LOCAL_WORLD_SIZE"), "{error}");
+        // A rank that cannot be read must not pass for a process that is alone.
+        let error = detect_in(&[("PMIX_RANK", "first"), ("PMIX_NAMESPACE", "job")]).unwrap_err().to_string();
+        assert!(error.contains("PMIX_RANK"), "{error}");
     }
 }

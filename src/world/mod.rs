@@ -10,8 +10,12 @@ mod locator;
 mod log;
 mod origin;
 mod pending;
+mod probe;
+mod resume;
+mod settings;
 mod subgroup;
 mod turn;
+mod usable;
 mod watchers;
 
 use std::sync::Arc;
@@ -25,6 +29,7 @@ pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
 pub use pending::Pending;
 pub(crate) use pending::pending;
+pub use resume::Series;
 pub(crate) use watchers::Watcher;
 
 use crate::error::{Error, Result};
@@ -103,6 +108,11 @@ impl World {
         &self.group
     }
 
+    /// Sets the deadline of every call on this world from now on, except through handles that have one of their own.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.common().set_timeout(timeout);
+    }
+
     /// Memory in the arena of this host: collectives on it need no copy.
     pub fn empty(&self, bytes: usize) -> Result<ArenaBuffer> {
         self.group.check_usable("empty")?;
@@ -129,7 +139,8 @@ impl World {
         }
     }
 
-    /// Leaves the world. Calls on its groups are errors afterwards. Dropping the world does the same.
+    /// Leaves the world. Calls on its groups are errors afterwards. Dropping the world does the same. A process that was
+    /// alone may init again; a rank of a job joins it once.
     pub fn shutdown(self) {}
 
     fn common(&self) -> &Arc<Common> {

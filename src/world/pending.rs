@@ -1,10 +1,11 @@
 //! Work that goes on in the background, and its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::transport::wait::Monitor;
 
 /// The result of a call that may still be running. It owns the call's buffers and gives them back.
 ///
@@ -25,9 +26,18 @@ pub struct Pending<R> {
     shared: Arc<Shared<R>>,
 }
 
-struct Shared<R> {
-    result: Mutex<Option<Result<R>>>,
-    done: Condvar,
+type Shared<R> = Monitor<State<R>>;
+
+enum State<R> {
+    Running,
+    Done(Result<R>),
+    Taken,
+}
+
+impl<R> State<R> {
+    fn is_done(&self) -> bool {
+        !matches!(self, State::Running)
+    }
 }
 
 /// The other end of a [`Pending`]: whoever does the work.
@@ -35,7 +45,7 @@ pub(crate) struct Promise<R>(Arc<Shared<R>>);
 
 /// A promise and the pending result that it will fill.
 pub(crate) fn pending<R>() -> (Promise<R>, Pending<R>) {
-    let shared = Arc::new(Shared { result: Mutex::new(None), done: Condvar::new() });
+    let shared = Arc::new(Monitor::new(State::Running));
     (Promise(shared.clone()), Pending { shared })
 }
 
@@ -45,36 +55,57 @@ impl<R> Promise<R> {
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(Error::internal("a call in the background", "it panicked; see the message above"))
         });
-        *self.0.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        self.0.done.notify_all();
+        self.0.update(|state| *state = State::Done(result));
     }
 }
 
 impl<R> Pending<R> {
-    /// Whether the result is there.
+    /// Whether the call has ended.
     pub fn is_done(&self) -> bool {
-        self.shared.result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.shared.with(|state| state.is_done())
     }
 
-    /// Waits at most for `limit`; true when the result is there.
+    /// Waits at most for `limit`; true when the call has ended. Several threads may wait at once.
     pub fn wait_timeout(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut result = self.shared.result.lock().unwrap_or_else(PoisonError::into_inner);
-        while result.is_none() {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
-            result = self.shared.done.wait_timeout(result, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        self.shared.wait_timeout(limit, |state| state.is_done().then_some(())).is_some()
+    }
+
+    /// The result, if the call has ended and no thread has taken it; for handles that several threads share.
+    pub fn take(&self) -> Option<Result<R>> {
+        self.shared.with(|state| match std::mem::replace(state, State::Taken) {
+            State::Done(result) => Some(result),
+            other => {
+                *state = other;
+                None
+            }
+        })
     }
 
     /// Waits for the result. It comes by the deadline of the call.
     pub fn wait(self) -> Result<R> {
-        let mut result = self.shared.result.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match result.take() {
-                Some(result) => return result,
-                None => result = self.shared.done.wait(result).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
+        self.wait_timeout(Duration::MAX);
+        self.take().unwrap_or_else(|| {
+            let (expected, received) = ("a result that was not taken", "one that take() has returned");
+            Err(Error::usage("wait", expected, received, "keep the first result"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_wait_for_one_call_all_return_and_one_takes_its_result() {
+        let (promise, call) = pending();
+        assert!(!call.wait_timeout(Duration::ZERO) && !call.is_done() && call.take().is_none());
+        let taken: Vec<_> = std::thread::scope(|scope| {
+            let wait = || call.wait_timeout(Duration::from_secs(60)).then(|| call.take()).expect("it ends");
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(wait)).collect();
+            promise.keep(|| Ok(7));
+            waiting.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(matches!(taken[..], [Ok(7)]), "{taken:?}");
+        assert!(call.is_done() && call.wait().is_err());
     }
 }

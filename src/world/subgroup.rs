@@ -104,7 +104,7 @@ impl Group {
             channel = Some(Channel::join(seat, terms[1] as usize, seats));
         }
         let name = format!("group {ranks:?}");
-        Ok(Group::new(common.clone(), terms[0] as u32, name, ranks, channel, self.timeout()))
+        Ok(Group::new(common.clone(), terms[0] as u32, name, ranks, channel, self.own_timeout()))
     }
 
     /// The leader's terms reach the other members.

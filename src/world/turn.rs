@@ -1,27 +1,31 @@
 //! Turns: calls on one group happen one at a time, in the order in which they were made, also those in the background.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::transport::arena::Seat;
+use crate::transport::wait::Monitor;
 
 /// Hands out numbers and calls them up in order.
 #[derive(Default)]
 pub(crate) struct Turns {
-    state: Mutex<State>,
-    changed: Condvar,
+    state: Monitor<State>,
     /// Where the turns are written down, for a process that takes them up when this one is gone.
     seat: Option<Arc<Seat>>,
+    /// Collectives that earlier processes of this rank had completed, until this process has declared its position.
+    repeated: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     taken: u64,
     finished: u64,
-    waiting: usize,
     /// Numbers whose calls were refused before their turn came.
     skipped: BTreeSet<u64>,
+    /// Numbers that were taken inside a series: a process that is started again does not repeat these calls.
+    in_series: BTreeSet<u64>,
 }
 
 impl State {
@@ -43,51 +47,57 @@ pub(crate) struct Turn<'a> {
 impl Turns {
     /// Turns that go on where those written down at this seat have stopped.
     pub fn at(seat: Arc<Seat>) -> Turns {
-        let calls = seat.place().stay.calls();
+        let stay = &seat.place().stay;
+        let (calls, repeated) = (stay.calls(), AtomicU64::new(stay.collectives()));
         let state = State { taken: calls, finished: calls, ..State::default() };
-        Turns { state: Mutex::new(state), changed: Condvar::new(), seat: Some(seat) }
+        Turns { state: Monitor::new(state), seat: Some(seat), repeated }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many collectives earlier processes of this rank had completed; zero once this process has declared that it goes
+    /// on after them.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Acquire)
+    }
+
+    /// From now on, calls go on after those of earlier processes.
+    pub fn resume(&self) {
+        self.repeated.store(0, Ordering::Release);
     }
 
     /// Takes the next number. Numbers begin at 1.
     pub fn take(&self) -> u64 {
-        let mut state = self.lock();
-        state.taken += 1;
-        state.taken
+        self.state.with(|state| {
+            state.taken += 1;
+            if self.seat.as_ref().is_some_and(|seat| seat.place().stay.in_series()) {
+                state.in_series.insert(state.taken);
+            }
+            state.taken
+        })
     }
 
     /// Takes a number for a call that will not be made.
     pub fn skip(&self) {
-        let mut state = self.lock();
-        state.taken += 1;
-        let number = state.taken;
-        match state.finished + 1 == number {
-            true => {
-                state.finish(number);
-                if let Some(seat) = &self.seat {
-                    seat.place().stay.count(state.finished);
+        self.state.with(|state| {
+            state.taken += 1;
+            let number = state.taken;
+            match state.finished + 1 == number {
+                true => {
+                    state.finish(number);
+                    if let Some(seat) = &self.seat {
+                        seat.place().stay.count(state.finished);
+                    }
                 }
+                false => drop(state.skipped.insert(number)),
             }
-            false => drop(state.skipped.insert(number)),
-        }
+        });
     }
 
-    /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so (asked about
-    /// every 50 ms). Whoever gives a turn up breaks its group.
+    /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so, which is asked now and
+    /// then. Whoever gives a turn up breaks its group.
     pub fn wait(&self, number: u64, deadline: Instant, stop: impl Fn() -> bool) -> Option<Turn<'_>> {
-        let mut state = self.lock();
-        while state.finished + 1 != number {
-            let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
-            state.waiting += 1;
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            state.waiting -= 1;
-            if state.finished + 1 != number && (Instant::now() >= deadline || stop()) {
-                return None;
-            }
-        }
+        let is_next = |state: &mut State| (state.finished + 1 == number).then_some(());
+        let go_on = || if Instant::now() >= deadline || stop() { Err(()) } else { Ok(()) };
+        self.state.wait(deadline, is_next, go_on).ok()?;
         if let Some(seat) = &self.seat {
             seat.place().stay.enter();
         }
@@ -97,22 +107,24 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
-        state.finish(self.number);
-        if let Some(seat) = &self.turns.seat {
-            seat.place().stay.leave(state.finished);
-        }
-        // Waking nobody would still cost a system call.
-        if state.waiting > 0 {
-            drop(state);
-            self.turns.changed.notify_all();
-        }
+        self.turns.state.update(|state| {
+            state.finish(self.number);
+            let in_series = state.in_series.remove(&self.number);
+            if let Some(seat) = &self.turns.seat {
+                if !in_series {
+                    seat.place().stay.count_collective();
+                }
+                seat.place().stay.leave(state.finished);
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+    use std::time::Duration;
 
     #[test]
     fn calls_happen_in_the_order_of_their_numbers() {

@@ -75,6 +75,7 @@ pub fn later(world: &World) {
             wait_for_death();
         }
     }
+    world.resume();
     let mut values = [0; 5];
     early.get(&mut values).unwrap();
     assert_eq!(values, [7 + size as i64; 5], "what was there stays");
@@ -209,7 +210,8 @@ pub fn in_a_round(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let half = Deadly { signal: dies.then(|| signal.clone()) };
     let table =
-        CustomTable::create(&tables, "rounds", half, Counter, Consistency::Bsp { backup: 1 }).unwrap();
+        CustomTable::create(&tables, "rounds", half, Counter, Consistency::Bsp { backup: 1, mean: false })
+            .unwrap();
     while !dies && !signal.exists() {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,6 +1,7 @@
 //! Ranks as real processes: the conformance suite, and what happens when ranks die, stop, or disagree.
 
 mod endings;
+mod exposure;
 mod halo;
 mod harness;
 mod key_value;
@@ -31,10 +32,12 @@ fn rank() {
         "halo" => halo::endless(&world),
         "halo conformance" => halo::every_case(&world),
         "early" => endings::early(&world),
+        "stopped half-way" => exposure::late(&world),
         "mismatch" => mistakes::mismatch(&world),
         "second init" => mistakes::second_init(&world),
         "arena" => mistakes::arena_limits(&world),
         "come and go" => restarts::come_and_go(&world),
+        "begins anew" => restarts::begins_anew(&world),
         "late" => restarts::late(&world),
         "patient" => restarts::patient(&world),
         "messages" => restarts::messages(&world),

@@ -124,6 +124,9 @@ fn a_message_of_another_type_stays_for_the_right_receive() {
         } else {
             let error = group.recv(&mut [0f32; 3], 0, 4).unwrap_err().to_string();
             assert!(error.contains("rank 0 called send of 3 x int32"), "{error}");
+            assert!(error.contains("rank 1 called recv of 3 x float32"), "{error}");
+            let error = group.recv(&mut [0i32; 3], 0, 1 << 31).unwrap_err().to_string();
+            assert!(error.contains("rank 1: recv: expected a tag below"), "{error}");
             let mut values = [0i32; 3];
             group.recv(&mut values, 0, 4).unwrap();
             assert_eq!(values, [1, 2, 3]);

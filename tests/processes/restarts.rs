@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
 use unisono::{Error, Kind, ReduceOp, World};
 
 use crate::harness::{Job, LIMIT};
@@ -27,6 +28,7 @@ fn wait_for_death() -> ! {
 pub fn come_and_go(world: &World) {
     let (group, size, rank) = (world.group(), world.size(), world.rank());
     let is_victim = rank == VICTIM;
+    world.resume();
     let whole = (size * (size + 1) / 2) as f64;
     let lives = (std::process::id() % 7) as usize;
     let mut buffer = world.empty(1 << 20).unwrap();
@@ -129,6 +131,57 @@ pub fn patient(world: &World) {
     let group = world.group().with_timeout(patience);
     let error = group.all_reduce(&mut [1], ReduceOp::Sum).unwrap_err();
     eprintln!("{:?}: {error}", error.kind());
+}
+
+/// The victim dies after collectives of its own and begins anew, as programs do that restore nothing.
+pub fn begins_anew(world: &World) {
+    let tables = Tables::join(world, Role::Both).unwrap();
+    let table = ArrayTable::<i64>::create(&tables, 1, None, TableOptions::default()).unwrap();
+    for round in 0..3 {
+        if world.rank() == VICTIM && world.restarts() == 0 && round == 2 {
+            wait_for_death();
+        }
+        // A call that the library rejects is none that a later process could repeat.
+        assert_eq!(world.group().broadcast(&mut [0], world.size()).unwrap_err().kind(), Kind::Usage);
+        let background = world.group().start(|group| group.barrier());
+        if let Err(error) = background.wait().and_then(|()| world.group().all_reduce(&mut [1], ReduceOp::Sum))
+        {
+            eprintln!("{:?}: {error}", error.kind());
+            table.add(&[1]).unwrap();
+            return;
+        }
+    }
+    panic!("the third round mixes two runs of rank {VICTIM}");
+}
+
+#[test]
+fn a_restarted_rank_that_begins_anew_is_an_error_on_all_ranks() {
+    let mut job = Job::start_restartable(3, "begins anew", &[], 5);
+    job.wait_for_output(VICTIM, "between");
+    job.kill_silently(VICTIM);
+    job.restart(VICTIM, 4);
+    let ending = job.end_of(VICTIM);
+    let words = [
+        "Usage: rank 1: start: expected the collective that the other ranks make next",
+        "restart 1 of rank 1, which would repeat collectives: its earlier process had completed 4 collectives",
+        "call world.resume() before its first collective, or start the job again",
+    ];
+    assert!(
+        ending.status.success() && words.iter().all(|words| ending.output.contains(words)),
+        "{}",
+        ending.output
+    );
+    for rank in [0, 2] {
+        let ending = job.end_of(rank);
+        let named = ending.output.contains("PeerLost") && ending.output.contains("rank 1 (process");
+        assert!(
+            named && ending.output.contains("it was started again and would have repeated"),
+            "{}",
+            ending.output
+        );
+        assert!(ending.status.success(), "{}", ending.output);
+    }
+    assert!(job.memory.restart(VICTIM).is_err(), "nothing is left to take up");
 }
 
 #[test]

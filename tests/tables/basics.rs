@@ -239,6 +239,14 @@ fn copies_are_averaged_when_all_tick() {
         table.tick().unwrap();
         table.get(&mut values).unwrap();
         assert_eq!(values, [1.0, 1.0, 4.0, 2.0]);
+        // The sum of the copies is more than a half type can hold; their average is not.
+        let options = TableOptions { consistency: Consistency::Average, ..TableOptions::default() };
+        let large = half::f16::from_f32(60_000.0);
+        let table = ArrayTable::<half::f16>::create(tables, 3, Some(&[large; 3]), options).unwrap();
+        table.tick().unwrap();
+        let mut values = [half::f16::ZERO; 3];
+        table.get(&mut values).unwrap();
+        assert_eq!(values, [large; 3]);
     });
 }
 

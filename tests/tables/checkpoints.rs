@@ -174,7 +174,7 @@ fn make(tables: &Tables) -> All {
     let average = TableOptions { consistency: Consistency::Average, ..named("average", "add") };
     All {
         array: ArrayTable::create(tables, 20_001, None, named("array", "adam")).unwrap(),
-        matrix: MatrixTable::create(tables, (37, 5), None, named("matrix", "adagrad")).unwrap(),
+        matrix: MatrixTable::create(tables, (37, 5), None, named("matrix", "multiverso_adagrad")).unwrap(),
         sparse: SparseMatrixTable::create(tables, (4, 2), None, false, named("sparse", "add")).unwrap(),
         average: ArrayTable::create(tables, 9, None, average).unwrap(),
     }

@@ -241,9 +241,9 @@ fn recorded_histories_keep_every_promise() {
             for histories in on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Async, seed)) {
                 check_common(&histories);
             }
-            for histories in
-                on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Bsp { backup: 0 }, seed))
-            {
+            for histories in on_all_paths(ranks, |_, tables| {
+                live(tables, sort, Consistency::Bsp { backup: 0, mean: false }, seed)
+            }) {
                 check_common(&histories);
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     assert!(

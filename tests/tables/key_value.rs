@@ -230,8 +230,10 @@ fn initial_values_depend_on_the_key_alone_and_take_no_entry() {
 fn rounds_and_bounds_hold_as_for_other_tables() {
     for ranks in [2, 3] {
         let paths = on_all_paths(ranks, |world, tables| {
-            let options =
-                TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+            let options = TableOptions {
+                consistency: Consistency::Bsp { backup: 0, mean: false },
+                ..TableOptions::default()
+            };
             let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
             let mut seen = Vec::new();
             for round in 0..40 {
@@ -267,8 +269,10 @@ fn rounds_and_bounds_hold_as_for_other_tables() {
 fn who_is_done_with_a_table_holds_up_nobody_there() {
     for ranks in RANKS {
         let paths = on_all_paths(ranks, |world, tables| {
-            let bsp =
-                || TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+            let bsp = || TableOptions {
+                consistency: Consistency::Bsp { backup: 0, mean: false },
+                ..TableOptions::default()
+            };
             let make = || KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, bsp()).unwrap();
             let (first, second) = (make(), make());
             for round in 0..3 * (world.rank() as i64 + 1) {
@@ -412,7 +416,7 @@ fn smaller_messages_lose_nothing_for_good() {
 #[test]
 fn rounds_go_on_without_the_slowest() {
     for seen in on_all_paths(3, |world, tables| {
-        let consistency = Consistency::Bsp { backup: 1 };
+        let consistency = Consistency::Bsp { backup: 1, mean: false };
         let options = TableOptions { consistency, ..TableOptions::default() };
         let table = KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap();
         for round in 0..15 {

@@ -7,6 +7,7 @@ mod history;
 mod key_value;
 mod losses;
 mod messages;
+mod one_step;
 mod rounds;
 mod sums;
 

@@ -193,7 +193,7 @@ const char *unisono_last_error(void);
 
 /**
  * Joins the world that the launcher of this process has started; alone without a launcher. Waits until everybody is
- * there. A second call does nothing.
+ * there. A second call only sets the timeout, unless that is 0.
  *
  * timeout: seconds that any call waits before it gives up; 0 for the default: UNISONO_TIMEOUT, or 300.
  */
@@ -230,6 +230,13 @@ int32_t unisono_local_size(int32_t *size);
  * How often `unisono run --restart` has started this rank again: 0 in its first process.
  */
 int32_t unisono_restarts(int32_t *restarts);
+
+/**
+ * Declares that this process goes on where the process before it had stopped: its next collective on the world is the one
+ * that the others make next. A rank that was started again calls it once its state is restored, before its first
+ * collective, which is an error on all ranks otherwise; in a rank's first process it does nothing.
+ */
+int32_t unisono_resume(void);
 
 /**
  * How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.
@@ -518,9 +525,9 @@ int32_t unisono_options_new(unisono_options *options);
  * Sets an option that is a text:
  *
  * - name: by which a checkpoint and a restarted rank know the table;
- * - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd
- *   or dcasgda;
- * - consistency: async (the usual one), bsp, bsp:backup=1, ssp:3 or average;
+ * - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
+ *   dcasgda, multiverso_adagrad or multiverso_momentum;
+ * - consistency: async (the usual one), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
  * - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
  * - init: zero (the usual one), uniform or normal.
  */

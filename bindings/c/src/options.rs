@@ -171,9 +171,9 @@ pub extern "C" fn unisono_options_new(options: *mut OptionsHandle) -> i32 {
 /// Sets an option that is a text:
 ///
 /// - name: by which a checkpoint and a restarted rank know the table;
-/// - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd
-///   or dcasgda;
-/// - consistency: async (the usual one), bsp, bsp:backup=1, ssp:3 or average;
+/// - updater: add (the usual one), sgd, momentum, nesterov, adagrad, rmsprop, adam, lion, ftrl, dcasgd,
+///   dcasgda, multiverso_adagrad or multiverso_momentum;
+/// - consistency: async (the usual one), bsp, bsp:backup=1, bsp:mean, ssp:3 or average;
 /// - compression, between hosts: none (the usual one), float16, bfloat16, int8 or topk:0.01;
 /// - init: zero (the usual one), uniform or normal.
 #[unsafe(no_mangle)]

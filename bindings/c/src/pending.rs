@@ -1,7 +1,7 @@
 //! For C: calls that run in the background.
 
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use unisono::error::Missing;
@@ -51,29 +51,22 @@ impl AsMut<[u8]> for Lent {
 
 /// A call and its result. Dropped, it waits for the call: nobody may write to C's memory afterwards.
 pub(crate) struct InFlight {
-    call: Mutex<Option<Pending<Lent>>>,
+    call: Pending<Lent>,
+    result: OnceLock<Result<()>>,
 }
 
 impl InFlight {
     pub(crate) fn new(call: Pending<Lent>) -> Arc<InFlight> {
-        Arc::new(InFlight { call: Mutex::new(Some(call)) })
+        Arc::new(InFlight { call, result: OnceLock::new() })
     }
 
-    /// Waits at most so long; the call's result if it is over, which is handed out once.
+    /// Waits at most so long; the call's result if it is over. Threads that wait at once get the same one, each by its own
+    /// limit.
     fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
-        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(limit), Some(call)) = (limit, &*call)
-            && !call.wait_timeout(limit)
-        {
+        if !self.call.wait_timeout(limit.unwrap_or(Duration::MAX)) {
             return None;
         }
-        Some(call.take().map_or(Ok(()), |call| call.wait().map(drop)))
-    }
-
-    fn is_done(&self) -> bool {
-        // Who holds the lock is waiting for it.
-        let call = self.call.try_lock();
-        call.is_ok_and(|call| call.as_ref().is_none_or(Pending::is_done))
+        Some(self.result.get_or_init(|| self.call.take().map_or(Ok(()), |result| result.map(drop))).clone())
     }
 }
 
@@ -123,7 +116,7 @@ pub extern "C" fn unisono_pending_done(pending: PendingHandle, done: *mut i32) -
     guard("pending_done", |border| {
         let place = border.place(done, "a place for the result")?;
         let call: Arc<InFlight> = border.held(pending)?;
-        place.put(call.is_done().into());
+        place.put(call.call.is_done().into());
         Ok(())
     })
 }

@@ -51,8 +51,30 @@ pub(crate) fn rank() -> Option<usize> {
 pub(crate) fn current(operation: &str) -> Result<Arc<Session>> {
     match &*state() {
         State::Inside(session, _) => Ok(session.clone()),
-        State::Outside | State::Left => Err(no_world(operation)),
+        State::Outside => Err(no_world(operation)),
+        State::Left => Err(has_left(operation)),
     }
+}
+
+/// Declares that this process goes on where the one before it had stopped.
+pub(crate) fn resume() -> Result<()> {
+    match &*state() {
+        State::Inside(_, world) => {
+            world.resume();
+            Ok(())
+        }
+        State::Outside => Err(no_world("resume")),
+        State::Left => Err(has_left("resume")),
+    }
+}
+
+fn has_left(operation: &str) -> Error {
+    Error::usage(
+        operation,
+        "a call after init and before shutdown",
+        "a call after shutdown",
+        "a rank joins its job once: shut down only when all work is done",
+    )
 }
 
 fn no_world(operation: &str) -> Error {
@@ -64,11 +86,14 @@ fn no_world(operation: &str) -> Error {
     )
 }
 
-/// Joins the world; in one that was joined already it does nothing.
+/// Joins the world; in one that was joined already it only sets the timeout.
 pub(crate) fn join(timeout: Option<Duration>) -> Result<()> {
     let mut state = state();
     match &*state {
-        State::Inside(session, _) if session.is_ours() => return Ok(()),
+        State::Inside(session, world) if session.is_ours() => {
+            timeout.into_iter().for_each(|timeout| world.set_timeout(timeout));
+            return Ok(());
+        }
         State::Inside(session, _) if session.group.size() > 1 => {
             return Err(Error::usage(
                 "init",
@@ -122,7 +147,8 @@ pub(crate) fn join_tables(role: Role) -> Result<()> {
             let tables = Tables::join(world, role)?;
             session.tables.set(tables).map_err(|_| Error::internal(operation, "two joins at once"))
         }
-        State::Outside | State::Left => Err(no_world(operation)),
+        State::Outside => Err(no_world(operation)),
+        State::Left => Err(has_left(operation)),
     }
 }
 
@@ -192,6 +218,7 @@ impl Session {
 pub(crate) fn empty(operation: &str, bytes: usize) -> Result<ArenaBuffer> {
     match &*state() {
         State::Inside(_, world) => world.empty(bytes),
-        State::Outside | State::Left => Err(no_world(operation)),
+        State::Outside => Err(no_world(operation)),
+        State::Left => Err(has_left(operation)),
     }
 }

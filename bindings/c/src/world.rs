@@ -33,7 +33,7 @@ fn fact<T: Plain>(operation: &'static str, place: *mut T, look: impl FnOnce(&Arc
 }
 
 /// Joins the world that the launcher of this process has started; alone without a launcher. Waits until everybody is
-/// there. A second call does nothing.
+/// there. A second call only sets the timeout, unless that is 0.
 ///
 /// timeout: seconds that any call waits before it gives up; 0 for the default: UNISONO_TIMEOUT, or 300.
 #[unsafe(no_mangle)]
@@ -80,6 +80,14 @@ pub extern "C" fn unisono_local_size(size: *mut i32) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_restarts(restarts: *mut i32) -> i32 {
     fact("restarts", restarts, |session| session.restarts as i32)
+}
+
+/// Declares that this process goes on where the process before it had stopped: its next collective on the world is the one
+/// that the others make next. A rank that was started again calls it once its state is restored, before its first
+/// collective, which is an error on all ranks otherwise; in a rank's first process it does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_resume() -> i32 {
+    guard("resume", |_| session::resume())
 }
 
 /// How bytes travel: "alone", "shm", "mpi" or "shm+mpi". The text stays until the shutdown.

@@ -130,15 +130,15 @@ static void options(void) {
     OK(unisono_table_consistency(table, &text));
     CHECK(strcmp(text, "bsp") == 0);
 
-    /* v = 0.5 v + 0.5 delta and w -= v, once for each worker. */
+    /* A round is one step with the sum of all workers' deltas: v = 0.5 v + sum and w -= v. */
     float v = 0, w = 8;
-    for (int i = 0; i < size; i++) {
-        v = 0.5f * v + 0.5f * delta[1];
+    for (int round = 0; round < 2; round++) {
+        v = 0.5f * v + delta[1] * (float)size;
         w -= v;
+        OK(unisono_table_add(table, NULL, 0, delta, 2, UNISONO_DEFAULTS));
+        OK(unisono_table_get(table, NULL, 0, values, 2));
+        CHECK(values[1] == w);
     }
-    OK(unisono_table_add(table, NULL, 0, delta, 2, UNISONO_DEFAULTS));
-    OK(unisono_table_get(table, NULL, 0, values, 2));
-    CHECK(values[1] == w);
     /* An add may bring its own number: here no memory of earlier steps. */
     OK(unisono_options_new(&per_add));
     OK(unisono_options_set_number(per_add, "momentum", 0.0));
@@ -330,6 +330,7 @@ int main(void) {
     OK(unisono_init(120.0));
     OK(unisono_restarts(&number));
     CHECK(number == 0);
+    OK(unisono_resume());
     OK(unisono_rank(&rank));
     OK(unisono_size(&size));
     FAILS(unisono_workers(&number), UNISONO_USAGE, "unisono_tables_join");
@@ -351,7 +352,7 @@ int main(void) {
     unequal();
     background();
     OK(unisono_shutdown());
-    FAILS(unisono_pending_wait(1, 0.0), UNISONO_USAGE, "call unisono_init first");
+    FAILS(unisono_pending_wait(1, 0.0), UNISONO_USAGE, "after init and before shutdown");
     printf("rank %d of %d: all well\n", (int)rank, (int)size);
     return 0;
 }

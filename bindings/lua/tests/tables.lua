@@ -98,7 +98,7 @@ local function options()
     unisono.barrier()
     check.equal(array:get()[2], -2 * workers)
     check.fails('NaN', array.add, array, { 0 / 0, 1 })
-    local adagrad = unisono.ArrayTable:new(1, nil, { updater = 'adagrad' })
+    local adagrad = unisono.ArrayTable:new(1, nil, { updater = 'multiverso_adagrad' })
     adagrad:add({ 1 }, true, { rho = 0.25, learning_rate = 0.5 })
     unisono.barrier()
     local value = adagrad:get()[1]

@@ -48,6 +48,7 @@ int32_t unisono_size(int32_t *size);
 int32_t unisono_local_rank(int32_t *rank);
 int32_t unisono_local_size(int32_t *size);
 int32_t unisono_restarts(int32_t *restarts);
+int32_t unisono_resume(void);
 int32_t unisono_transport(const char **name);
 int32_t unisono_launcher(const char **name);
 int32_t unisono_host(int32_t rank, const char **name);

@@ -13,6 +13,7 @@ use unisono::{DType, Error, Result};
 
 use crate::dlpack::{self, Reach};
 use crate::errors::raise;
+use crate::tensor;
 
 /// The bytes of a contiguous array in the processor's memory.
 pub(crate) struct View {
@@ -32,7 +33,10 @@ impl View {
     /// A view that the call may write: the array must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<View> {
         let lent = Lent::of(x, operation, true, Reach::Host)?;
-        lent.check_in_place().and_then(|()| lent.view()).map_err(|error| raise(x.py(), error))
+        lent.check_in_place(x)?;
+        let view = lent.view().map_err(|error| raise(x.py(), error))?;
+        tensor::record_write(x)?;
+        Ok(view)
     }
 
     /// A view that the call only reads: where the array is not contiguous, of a contiguous copy.
@@ -100,14 +104,22 @@ impl<'a> Lent<'a> {
         reach: Reach,
     ) -> PyResult<Lent<'a>> {
         match x.cast::<PyUntypedArray>() {
-            Ok(array) => Ok(Lent::of_numpy(array, operation, with_shape)),
+            Ok(array) => {
+                if !x.is_exact_instance_of::<PyUntypedArray>() {
+                    reject_mask(x, operation)?;
+                }
+                Ok(Lent::of_numpy(array, operation, with_shape))
+            }
             Err(_) => dlpack::lend(x, operation, reach),
         }
     }
 
-    /// An array to read: where it is not contiguous, a contiguous copy.
+    /// An array to read: where it is not contiguous, or its values are not what is in memory, a copy.
     pub(crate) fn input(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -> PyResult<Lent<'a>> {
         let lent = Lent::of(x, operation, true, reach)?;
+        if tensor::is_lazy(x)? {
+            return Lent::input(&tensor::resolved(x)?, operation, reach);
+        }
         if lent.is_contiguous && lent.is_aligned {
             return Ok(lent);
         }
@@ -136,7 +148,12 @@ impl<'a> Lent<'a> {
     }
 
     /// Fails for an array that a call may not write.
-    pub(crate) fn check_in_place(&self) -> Result<()> {
+    pub(crate) fn check_in_place(&self, x: &Bound<'_, PyAny>) -> PyResult<()> {
+        let lazy = tensor::is_lazy(x)?.then(|| tensor::lazy(self.operation));
+        lazy.map_or_else(|| self.check_memory(), Err).map_err(|error| raise(x.py(), error))
+    }
+
+    fn check_memory(&self) -> Result<()> {
         let complaint = if !self.is_writable {
             ("a writable array", "a read-only one", "pass a copy: x = np.array(x)")
         } else if !self.is_contiguous {
@@ -157,7 +174,10 @@ impl<'a> Lent<'a> {
     pub(crate) fn known_type(&self) -> Result<DType> {
         self.dtype.clone().map_err(|name| {
             let supported = DType::ALL.map(DType::name).join(", ");
-            let advice = "convert it first, for example with x.astype(\"float32\")";
+            let advice = match name.starts_with("complex") {
+                true => "pass a real view of it: torch.view_as_real(x), or x.view(x.real.dtype)",
+                false => "convert it first, for example with x.astype(\"float32\")",
+            };
             Error::usage(self.operation, supported, name, advice)
         })
     }
@@ -220,4 +240,15 @@ fn contiguous_copy<'py>(
     let order = PyDict::new(py);
     order.set_item(intern!(py, "order"), "C")?;
     py.import(intern!(py, "numpy"))?.call_method(intern!(py, "array"), (x,), Some(&order))
+}
+
+/// Fails for an array with a mask: what is under it would count like the rest.
+fn reject_mask(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<()> {
+    let py = x.py();
+    let masked = py.import(intern!(py, "numpy.ma"))?.getattr(intern!(py, "MaskedArray"))?;
+    if !x.is_instance(&masked)? {
+        return Ok(());
+    }
+    let advice = "state what counts in its place: x.filled(0)";
+    Err(raise(py, Error::usage(operation, "an array without a mask", "a masked one", advice)))
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use unisono::{Error, ReduceOp, Result};
 
+use crate::errors::raise;
 use crate::product::Product;
 
 /// What a verb leaves behind.
@@ -60,6 +61,21 @@ pub(crate) fn seconds(timeout: Option<f64>, operation: &str) -> Result<Option<Du
             "leave it out for the default",
         )),
     }
+}
+
+/// A number that a user wrote; negative ones, large ones and what is no integer are rejected alike.
+pub(crate) fn number<'py, N: FromPyObjectOwned<'py>>(
+    x: &Bound<'py, PyAny>,
+    operation: &str,
+    expected: &str,
+    advice: &str,
+) -> PyResult<N> {
+    x.extract().map_err(|_| raise(x.py(), Error::usage(operation, expected, shown(x), advice)))
+}
+
+/// A value that a user passed, for an error.
+pub(crate) fn shown(x: &Bound<'_, PyAny>) -> String {
+    x.repr().map_or_else(|_| "something else".into(), |text| text.to_string())
 }
 
 /// The reduction that a user named.

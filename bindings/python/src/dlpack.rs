@@ -21,6 +21,12 @@ pub(crate) const CUDA: i32 = 2;
 /// Pinned memory of an accelerator's driver: the processor may use it like its own.
 const PINNED: i32 = 3;
 const READ_ONLY: u64 = 1;
+/// The first page is never mapped.
+const LEAST_ADDRESS: usize = 4096;
+/// More than any process can address.
+const MAX_BYTES: usize = 1 << 56;
+/// More than any array library has.
+const MAX_DIMENSIONS: usize = 64;
 const INT: u8 = 0;
 const UNSIGNED: u8 = 1;
 const FLOAT: u8 = 2;
@@ -101,6 +107,16 @@ pub(crate) fn lend<'a>(x: &Bound<'_, PyAny>, operation: &'a str, reach: Reach) -
     };
     let capsule = exported.map_err(|error| refuse(py, operation, error))?;
     let mut lent = describe_capsule(&kind, capsule, operation, reach)?;
+    // A view of no memory begins a few bytes behind address 0.
+    if lent.pointer.addr() < LEAST_ADDRESS && lent.elements > 0 {
+        let received = format!("a {}, which has no memory of its own", kind.name()?);
+        return Err(wrong(
+            py,
+            operation,
+            received,
+            "pass a plain tensor with its values: x.to_local() of a DTensor",
+        ));
+    }
     let Some(device) = &lent.device else { return Ok(lent) };
     let failed = |error| raise(py, error);
     let ready = match is_ordered {
@@ -225,27 +241,51 @@ unsafe fn describe<'a>(
     reach: Reach,
 ) -> PyResult<Lent<'a>> {
     let device = cuda_device(capsule.py(), tensor.device, operation, reach)?;
-    let dimensions = tensor.dimensions.max(0) as usize;
+    let lies = |what: &str| {
+        let advice = "this is a bug of the library that made it: pass a copy";
+        wrong(capsule.py(), operation, format!("a tensor whose DLPack capsule has {what}"), advice)
+    };
+    let dimensions = usize::try_from(tensor.dimensions).ok().filter(|&count| count <= MAX_DIMENSIONS);
+    let dimensions = dimensions.ok_or_else(|| lies(&format!("{} dimensions", tensor.dimensions)))?;
+    if dimensions > 0 && tensor.shape.is_null() {
+        return Err(lies("no shape"));
+    }
     let list = |pointer: *mut i64| match pointer.is_null() || dimensions == 0 {
         true => Vec::new(),
         // SAFETY: the caller promises as many valid entries as there are dimensions.
         false => unsafe { std::slice::from_raw_parts(pointer, dimensions) }.to_vec(),
     };
-    let (shape, strides) = (list(tensor.shape), list(tensor.strides));
-    let pointer = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
+    let (extents, strides) = (list(tensor.shape), list(tensor.strides));
+    let size = usize::from(tensor.dtype.bits).div_ceil(8).max(1);
+    let (shape, elements) = sizes(&extents, size).ok_or_else(|| lies(&format!("the shape {extents:?}")))?;
+    let offset = usize::try_from(tensor.byte_offset).ok().filter(|&offset| isize::try_from(offset).is_ok());
+    let offset = offset.ok_or_else(|| lies(&format!("an offset of {} bytes", tensor.byte_offset)))?;
+    let pointer = tensor.data.cast::<u8>().wrapping_add(offset);
     Ok(Lent {
         operation,
         pointer,
-        elements: shape.iter().product::<i64>() as usize,
-        is_contiguous: is_contiguous(&shape, &strides),
-        is_aligned: pointer.addr().is_multiple_of(usize::from(tensor.dtype.bits / 8).max(1)),
-        shape: shape.iter().map(|&extent| extent as usize).collect(),
+        elements,
+        is_contiguous: is_contiguous(&extents, &strides),
+        is_aligned: pointer.addr().is_multiple_of(size),
+        shape,
         dtype: element(tensor.dtype),
         is_writable,
         device,
         ready: None,
         owner: capsule.unbind(),
     })
+}
+
+/// A shape and how many elements it has; none where they cannot lie in memory.
+fn sizes(extents: &[i64], size: usize) -> Option<(Vec<usize>, usize)> {
+    let shape: Vec<usize> =
+        extents.iter().map(|&extent| usize::try_from(extent).ok()).collect::<Option<_>>()?;
+    if shape.contains(&0) {
+        return Some((shape, 0));
+    }
+    let elements = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
+    let bytes = elements.checked_mul(size)?;
+    (bytes <= MAX_BYTES).then_some((shape, elements))
 }
 
 /// Whether the elements lie in C order without gaps; no strides mean that they do.

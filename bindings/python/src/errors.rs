@@ -4,7 +4,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
@@ -29,8 +28,9 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         usize::MAX => error,
         rank => error.at_rank(rank),
     };
-    if error.kind() == Kind::Interrupted {
-        return interrupt::pending_exception().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
+    // What a signal handler raised during the call is what the program wants to see, whatever the call came to.
+    if let Some(raised) = interrupt::pending_exception() {
+        return raised;
     }
     build(py, &error).unwrap_or_else(|failure| failure)
 }

@@ -50,6 +50,11 @@ impl<T> OwnProcess<T> {
         std::mem::forget(self);
         value
     }
+
+    /// The value; nothing in a forked child.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.is_ours().then_some(&*self.value)
+    }
 }
 
 impl<T> Deref for OwnProcess<T> {

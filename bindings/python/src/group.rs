@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use unisono::{Error, Result};
 
-use crate::call::{Call, Outcome, operation_named, seconds};
+use crate::call::{Call, Outcome, number, operation_named, seconds, shown};
 use crate::errors::{guard, raise};
 use crate::fork::{Life, OwnProcess};
 use crate::pending::{Pending, Running};
@@ -36,18 +36,17 @@ impl Group {
         self.life.check(operation).map(|()| self.life.clone())
     }
 
-    fn check_rank(&self, rank: usize, operation: &str) -> Result<()> {
+    /// A member's rank in the group, as a user wrote it.
+    fn rank_of(&self, member: &Bound<'_, PyAny>, operation: &str) -> PyResult<usize> {
         let size = self.group.size();
-        if rank < size {
-            return Ok(());
+        match member.extract() {
+            Ok(rank) if rank < size => Ok(rank),
+            _ => {
+                let expected = format!("a rank from 0 to {}", size - 1);
+                let advice = format!("{} has {size} ranks", self.group.name());
+                Err(raise(member.py(), Error::usage(operation, expected, shown(member), advice)))
+            }
         }
-        let expected = format!("a rank below {size}");
-        Err(Error::usage(
-            operation,
-            expected,
-            rank.to_string(),
-            format!("{} has {size} ranks", self.group.name()),
-        ))
     }
 
     /// Starts a message: it is on its way in the order of the calls, and a late one holds up no verb.
@@ -123,18 +122,30 @@ impl Group {
         self.group.skip_call();
     }
 
-    fn subgroup(&self, py: Python<'_>, members: Vec<usize>, timeout: Option<f64>) -> PyResult<Option<Group>> {
-        self.smaller(py, "group", timeout, |group| group.subgroup(&members))
+    fn subgroup(
+        &self,
+        py: Python<'_>,
+        members: Vec<Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Group>> {
+        let unmade = self.begin(py, "group")?;
+        let members = members.iter().map(|one| self.rank_of(one, "group")).collect::<PyResult<Vec<_>>>()?;
+        self.smaller(py, unmade, "group", timeout, |group| group.subgroup(&members))
     }
 
     fn split(
         &self,
         py: Python<'_>,
-        color: Option<u64>,
-        key: i64,
+        color: Option<&Bound<'_, PyAny>>,
+        key: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Group>> {
-        self.smaller(py, "split", timeout, |group| group.split(color, key))
+        let unmade = self.begin(py, "split")?;
+        let color: Option<u64> = color
+            .map(|color| number(color, "split", "a color from 0 up", "pass None to join no group"))
+            .transpose()?;
+        let key: i64 = number(key, "split", "a key of at most 64 bits", "choose another key")?;
+        self.smaller(py, unmade, "split", timeout, |group| group.split(color, key))
     }
 
     fn barrier(&self, py: Python<'_>, wait: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
@@ -143,8 +154,16 @@ impl Group {
     }
 
     /// How CUDA memory travels between the ranks, each on a device of its own choice.
-    fn cuda_path(&self, py: Python<'_>, device: u32, timeout: Option<f64>) -> PyResult<&'static str> {
-        self.begin(py, "cuda_path")?.made();
+    fn cuda_path(
+        &self,
+        py: Python<'_>,
+        device: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<&'static str> {
+        let unmade = self.begin(py, "cuda_path")?;
+        let expected = "the number of a device, from 0 up";
+        let device: u32 = number(device, "cuda_path", expected, "leave it out for the current one")?;
+        unmade.made();
         nvidia::look_in_packages(py)?;
         let failed = |error| raise(py, error);
         let changed = self.changed("cuda_path", Call::new(true, timeout)).map_err(failed)?;
@@ -155,11 +174,11 @@ impl Group {
     fn broadcast(
         &self,
         x: &Bound<'_, PyAny>,
-        root: usize,
+        root: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin_at(x.py(), "broadcast", root)?;
+        let (unmade, root) = self.begin_at("broadcast", root)?;
         let job = in_place::broadcast(Placed::in_place(x, "broadcast")?, root);
         self.run(Some(unmade), x.py(), "broadcast", Call::new(wait, timeout), job)
     }
@@ -184,14 +203,18 @@ impl Group {
         &self,
         x: &Bound<'_, PyAny>,
         op: &str,
-        root: usize,
+        root: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin_at(x.py(), "reduce", root)?;
+        let (unmade, root) = self.begin_at("reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
-        let job = in_place::reduce(Placed::in_place(x, "reduce")?, op, root);
+        let placed = match root == self.group.rank() {
+            true => Placed::in_place(x, "reduce")?,
+            false => Placed::like_in_place(x, "reduce")?,
+        };
+        let job = in_place::reduce(placed, op, root);
         self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
     }
 
@@ -201,12 +224,12 @@ impl Group {
         &self,
         x: &Bound<'_, PyAny>,
         op: &str,
-        root: usize,
+        root: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
         deterministic: bool,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin_at(x.py(), "reduce", root)?;
+        let (unmade, root) = self.begin_at("reduce", root)?;
         let op = operation_named(op, "reduce").map_err(|error| raise(x.py(), error))?;
         let job = producing::reduce(Placed::input(x, "reduce")?, op, root);
         self.run(Some(unmade), x.py(), "reduce", Call::reduction(wait, timeout, deterministic), job)
@@ -215,12 +238,12 @@ impl Group {
     fn gather(
         &self,
         x: &Bound<'_, PyAny>,
-        root: usize,
+        root: &Bound<'_, PyAny>,
         varied: bool,
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin_at(x.py(), "gather", root)?;
+        let (unmade, root) = self.begin_at("gather", root)?;
         let job = producing::gather(Placed::input(x, "gather")?, Some(root), varied, "gather");
         self.run(
             Some(unmade),
@@ -253,11 +276,11 @@ impl Group {
         &self,
         py: Python<'_>,
         x: Option<&Bound<'_, PyAny>>,
-        root: usize,
+        root: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let unmade = self.begin_at(py, "scatter", root)?;
+        let (unmade, root) = self.begin_at("scatter", root)?;
         let mut place = None;
         let array = match x {
             Some(x) if root == self.group.rank() => Some(Placed::input(x, "scatter")?),
@@ -320,12 +343,12 @@ impl Group {
     fn send(
         &self,
         x: &Bound<'_, PyAny>,
-        to: usize,
-        tag: u32,
+        to: &Bound<'_, PyAny>,
+        tag: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_message(x.py(), "send", to)?;
+        let (to, tag) = self.begin_message("send", to, tag)?;
         let array = Placed::input(x, "send")?;
         if !wait {
             return self
@@ -338,12 +361,12 @@ impl Group {
     fn recv(
         &self,
         x: &Bound<'_, PyAny>,
-        source: usize,
-        tag: u32,
+        source: &Bound<'_, PyAny>,
+        tag: &Bound<'_, PyAny>,
         wait: bool,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.begin_message(x.py(), "recv", source)?;
+        let (source, tag) = self.begin_message("recv", source, tag)?;
         let array = Placed::in_place(x, "recv")?;
         if !wait {
             return self
@@ -359,16 +382,20 @@ impl Group {
     fn smaller(
         &self,
         py: Python<'_>,
+        unmade: Unmade<'_>,
         operation: &'static str,
         timeout: Option<f64>,
         make: impl FnOnce(&unisono::Group) -> Result<Option<unisono::Group>> + Send,
     ) -> PyResult<Option<Group>> {
-        self.begin(py, operation)?.made();
-        let usual = self.group.timeout();
-        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(usual);
-        let group = self.group.with_timeout(limit);
+        unmade.made();
+        let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?;
+        let group = limit.map_or_else(|| self.handle(), |limit| self.group.with_timeout(limit));
         let made = py.detach(|| guard(operation, || make(&group))).map_err(|error| raise(py, error))?;
-        Ok(made.map(|group| Group::new(&group.with_timeout(usual), self.life.clone())))
+        let usual = |made: unisono::Group| match limit {
+            Some(_) => made.with_timeout(self.group.timeout()),
+            None => made,
+        };
+        Ok(made.map(|made| Group::new(&usual(made), self.life.clone())))
     }
 
     /// What every verb checks first.
@@ -378,14 +405,20 @@ impl Group {
     }
 
     /// What a message checks first; it is not one of the calls that ranks make together.
-    fn begin_message(&self, py: Python<'_>, operation: &'static str, peer: usize) -> PyResult<()> {
-        let checked = self.life.check(operation).and_then(|()| self.check_rank(peer, operation));
-        checked.map_err(|error| raise(py, error))
+    fn begin_message(
+        &self,
+        operation: &'static str,
+        peer: &Bound<'_, PyAny>,
+        tag: &Bound<'_, PyAny>,
+    ) -> PyResult<(usize, u32)> {
+        self.life.check(operation).map_err(|error| raise(peer.py(), error))?;
+        let tag = number(tag, operation, "a tag from 0 to 2147483647", "choose another tag")?;
+        Ok((self.rank_of(peer, operation)?, tag))
     }
 
-    fn begin_at(&self, py: Python<'_>, operation: &'static str, rank: usize) -> PyResult<Unmade<'_>> {
-        let unmade = self.begin(py, operation)?;
-        self.check_rank(rank, operation).map_err(|error| raise(py, error))?;
-        Ok(unmade)
+    /// What a verb with a root checks first.
+    fn begin_at(&self, operation: &'static str, root: &Bound<'_, PyAny>) -> PyResult<(Unmade<'_>, usize)> {
+        let unmade = self.begin(root.py(), operation)?;
+        Ok((unmade, self.rank_of(root, operation)?))
     }
 }

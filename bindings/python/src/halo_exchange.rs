@@ -24,6 +24,8 @@ pub(crate) struct HaloExchange {
 }
 
 impl HaloExchange {
+    /// Held while an exchange waits for other ranks, whose interrupt hook may want the interpreter: so it is only taken detached
+    /// from it.
     fn lock(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,12 +42,13 @@ impl HaloExchange {
         self.life.check("halo").map_err(|error| raise(py, error))?;
         let limit = seconds(timeout, operation).map_err(|error| raise(py, error))?.unwrap_or(self.usual);
         let outputs = match step {
-            Step::End if self.lock().keeps_outputs() => &[],
+            Step::End if py.detach(|| self.lock().keeps_outputs()) => &[],
             _ => outputs,
         };
         // What is refused here counts as a call: the others may be making it.
-        let (inputs, outputs) =
-            self.placed(py, operation, inputs, outputs).inspect_err(|_| self.lock().skip_call())?;
+        let (inputs, outputs) = self
+            .placed(py, operation, inputs, outputs)
+            .inspect_err(|_| py.detach(|| self.lock().skip_call()))?;
         // The caller's arrays are let go when the interpreter is back.
         let (done, _arrays) = py.detach(move || {
             let mut engine = self.lock();
@@ -120,8 +123,8 @@ impl HaloExchange {
 
     /// Whether parcels go straight through shared memory, or through a device's.
     #[getter]
-    fn is_direct(&self) -> bool {
-        self.lock().is_direct()
+    fn is_direct(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.lock().is_direct())
     }
 
     fn forward(

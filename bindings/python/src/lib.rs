@@ -31,6 +31,7 @@ mod program;
 mod table;
 mod table_options;
 mod tables;
+mod tensor;
 mod unmade;
 mod world;
 

@@ -12,6 +12,7 @@ use crate::array::Lent;
 use crate::dlpack::Reach;
 use crate::errors::raise;
 use crate::placed::OnDevice;
+use crate::tensor;
 
 /// Where new arrays are made, and how: a Python function that knows the caller's library and current stream.
 pub(crate) struct Maker {
@@ -25,7 +26,8 @@ impl Maker {
     /// Makes arrays beside this one; without one, in the library that the program has imported.
     pub(crate) fn like(py: Python<'_>, x: Option<&Bound<'_, PyAny>>, device: Arc<Device>) -> PyResult<Maker> {
         let module = py.import(intern!(py, "unisono.on_device"))?;
-        let made = module.call_method1(intern!(py, "ordered_maker"), (x, device.ordinal()))?;
+        let arguments = (x, device.ordinal()).into_pyobject(py)?;
+        let made = tensor::call_uncompiled(&module.getattr(intern!(py, "ordered_maker"))?, arguments)?;
         let (function, stream): (Bound<'_, PyAny>, Option<u64>) = made.extract()?;
         Ok(Maker { device, function: function.unbind(), stream })
     }
@@ -58,7 +60,8 @@ impl Maker {
         };
         // Work in the background may outlive the interpreter.
         let made = Python::try_attach(|py| -> PyResult<_> {
-            let array = self.function.bind(py).call1((dtype.name(), PyTuple::new(py, shape)?))?;
+            let arguments = (dtype.name(), PyTuple::new(py, shape)?).into_pyobject(py)?;
+            let array = tensor::call_uncompiled(self.function.bind(py), arguments)?;
             // Nobody else has seen it, so it may be written even where its library calls all arrays immutable.
             let mut lent = Lent::of(&array, operation, true, Reach::Anywhere)?;
             lent.ready = self.ready().map_err(|error| raise(py, error))?;

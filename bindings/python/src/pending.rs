@@ -1,21 +1,18 @@
 //! A call that runs in the background while the program computes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use unisono::{Error, Result};
+use pyo3::sync::PyOnceLock;
+use unisono::{Error, POLL_INTERVAL, Result};
 
 use crate::array::View;
 use crate::call::{Outcome, seconds};
-use crate::errors::{guard, raise};
+use crate::errors::raise;
 use crate::fork::OwnProcess;
 use crate::memory::Memory;
 use crate::placed::OnDevice;
 use crate::product::Product;
-
-/// How long a wait goes on before it looks for signals and for its deadline.
-const SLICE: Duration = Duration::from_millis(20);
 
 /// What runs: a verb, a call that gives the caller's array back, or a get into new memory.
 pub(crate) enum Running {
@@ -48,60 +45,43 @@ impl Running {
         }
     }
 
-    fn wait(self) -> Result<Outcome> {
-        match self {
-            Running::Verb(pending) => pending.wait(),
-            Running::Message(pending) => pending.wait().map(|_array| Outcome::Nothing),
-            Running::DeviceMessage(pending) => pending.wait().map(|_array| Outcome::Nothing),
-            Running::Get(pending) => pending.wait().map(|memory| Outcome::One(Product::Host(memory))),
-            Running::DeviceGet(pending) => pending.wait().map(|_array| Outcome::Nothing),
-        }
+    /// The outcome, once the call has ended; only one thread gets it.
+    fn take(&self) -> Option<Result<Outcome>> {
+        Some(match self {
+            Running::Verb(pending) => pending.take()?,
+            Running::Message(pending) => pending.take()?.map(|_array| Outcome::Nothing),
+            Running::DeviceMessage(pending) | Running::DeviceGet(pending) => {
+                pending.take()?.map(|_array| Outcome::Nothing)
+            }
+            Running::Get(pending) => pending.take()?.map(|memory| Outcome::One(Product::Host(memory))),
+        })
     }
 }
 
-/// A started call; `wait` gives its outcome, once.
+/// A started call. Threads may wait for it together and again: each gets the same outcome.
 #[pyclass(frozen, module = "unisono._native")]
 pub(crate) struct Pending {
     operation: &'static str,
-    /// The lock is never held while a thread waits.
-    state: Mutex<State>,
-}
-
-enum State {
-    Running(OwnProcess<Running>),
-    /// A thread has taken it out and waits.
-    Waiting,
-    /// Its outcome has been handed out.
-    Over,
+    running: OwnProcess<Running>,
+    /// What the call returned or raised, from when a thread has fetched it.
+    outcome: PyOnceLock<PyResult<Py<PyAny>>>,
 }
 
 impl Pending {
     pub(crate) fn new(operation: &'static str, running: Running) -> Pending {
-        Pending { operation, state: Mutex::new(State::Running(OwnProcess::new(running))) }
+        Pending { operation, running: OwnProcess::new(running), outcome: PyOnceLock::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fetched(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        self.outcome.get(py).map(|outcome| match outcome {
+            Ok(value) => Ok(value.clone_ref(py)),
+            Err(raised) => Err(raised.clone_ref(py)),
+        })
     }
 
-    /// Takes the running call out, to wait for it.
-    fn take(&self) -> Result<Running> {
-        let received = match std::mem::replace(&mut *self.state(), State::Waiting) {
-            State::Running(running) => match running.into_inner() {
-                Some(running) => return Ok(running),
-                None => "one that the parent of this forked process started",
-            },
-            State::Waiting => "one that another thread is waiting for",
-            State::Over => {
-                *self.state() = State::Over;
-                "one that was waited for"
-            }
-        };
-        Err(Error::usage(self.operation, "a running call", received, "wait once, in one place"))
-    }
-
-    fn put_back(&self, running: Running) {
-        *self.state() = State::Running(OwnProcess::new(running));
+    fn not_ours(&self) -> Error {
+        let received = "one that the parent of this forked process started";
+        Error::usage(self.operation, "a running call", received, "wait in the process that started it")
     }
 }
 
@@ -111,40 +91,41 @@ impl Pending {
     #[pyo3(signature = (timeout))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = seconds(timeout, self.operation).map_err(|error| raise(py, error))?;
-        let running = self.take().map_err(|error| raise(py, error))?;
         let started = Instant::now();
         loop {
-            let left = limit.map_or(SLICE, |limit| limit.saturating_sub(started.elapsed()).min(SLICE));
+            if let Some(outcome) = self.fetched(py) {
+                return outcome;
+            }
+            let running = self.running.get().ok_or_else(|| raise(py, self.not_ours()))?;
+            let left = limit
+                .map_or(POLL_INTERVAL, |limit| limit.saturating_sub(started.elapsed()).min(POLL_INTERVAL));
             if py.detach(|| running.wait_timeout(left)) {
-                break;
+                match running.take() {
+                    Some(result) => {
+                        let outcome = result.map_err(|error| raise(py, error));
+                        let _ = self.outcome.set(py, outcome.and_then(|outcome| outcome.into_python(py)));
+                        continue;
+                    }
+                    // Another thread has it and is about to show it.
+                    None => py.detach(|| std::thread::sleep(Duration::from_millis(1))),
+                }
             }
-            if let Err(raised) = py.check_signals() {
-                self.put_back(running);
-                return Err(raised);
-            }
+            py.check_signals()?;
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
-                self.put_back(running);
                 return Err(self.timed_out(py, started.elapsed()));
             }
         }
-        *self.state() = State::Over;
-        let outcome = py.detach(|| guard(self.operation, || running.wait()));
-        outcome.map_err(|error| raise(py, error))?.into_python(py)
     }
 
-    /// Whether its outcome has been handed out: nothing is left to wait for.
+    /// Whether its outcome has been fetched: nothing is left to wait for.
     #[getter]
-    fn is_over(&self) -> bool {
-        matches!(*self.state(), State::Over)
+    fn is_over(&self, py: Python<'_>) -> bool {
+        self.outcome.get(py).is_some()
     }
 
     /// Whether a wait would return at once.
-    fn done(&self) -> bool {
-        match &*self.state() {
-            State::Running(running) => running.is_done(),
-            State::Waiting => false,
-            State::Over => true,
-        }
+    fn done(&self, py: Python<'_>) -> bool {
+        self.is_over(py) || self.running.get().is_some_and(Running::is_done)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use unisono::cuda::{Device, Event, Span};
 use unisono::{DType, Error, Result};
 
@@ -11,6 +12,7 @@ use crate::array::{Lent, View};
 use crate::dlpack::{self, Reach};
 use crate::errors::raise;
 use crate::maker::{Maker, first_line};
+use crate::tensor;
 
 /// An array and its place; no byte of a device's memory can be taken for one that the processor may touch.
 pub(crate) enum Placed {
@@ -32,19 +34,28 @@ pub(crate) struct OnDevice {
 }
 
 impl Placed {
-    /// An array that the call may write: it must be contiguous and writable.
+    /// An array that the call writes: it must be contiguous and writable.
     pub(crate) fn in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
-        Placed::writable(x, operation, false)
+        let placed = Placed::writable(x, operation, false)?;
+        tensor::record_write(x)?;
+        Ok(placed)
     }
 
     /// The same, with its shape.
     pub(crate) fn to_fill(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
-        Placed::writable(x, operation, true)
+        let placed = Placed::writable(x, operation, true)?;
+        tensor::record_write(x)?;
+        Ok(placed)
+    }
+
+    /// An array that other ranks write: the same is expected of it, though this one only reads.
+    pub(crate) fn like_in_place(x: &Bound<'_, PyAny>, operation: &str) -> PyResult<Placed> {
+        Placed::writable(x, operation, false)
     }
 
     fn writable(x: &Bound<'_, PyAny>, operation: &str, with_shape: bool) -> PyResult<Placed> {
         let lent = Lent::of(x, operation, with_shape, Reach::Anywhere)?;
-        lent.check_in_place().map_err(|error| raise(x.py(), error))?;
+        lent.check_in_place(x)?;
         Placed::of(x, lent)
     }
 
@@ -147,7 +158,8 @@ impl Place {
     pub(crate) fn current(operation: &str) -> Result<Place> {
         let found = Python::try_attach(|py| -> PyResult<Place> {
             let module = py.import(intern!(py, "unisono.on_device"))?;
-            let id = module.call_method0(intern!(py, "current"))?.extract()?;
+            let current = module.getattr(intern!(py, "current"))?;
+            let id = tensor::call_uncompiled(&current, PyTuple::empty(py))?.extract()?;
             let device = Device::get(id).map_err(|error| raise(py, error))?;
             Ok(Place::Cuda(Arc::new(Maker::like(py, None, device)?)))
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use unisono::tables::{self, KeyType, Role, TableOptions};
+use unisono::tables::{self, KeyType, TableOptions};
 use unisono::{DType, Result};
 
 use crate::array::View;
@@ -27,17 +27,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Gives this rank its role; every rank calls it.
-    pub(crate) fn join(
-        py: Python<'_>,
-        world: &unisono::World,
-        role: &str,
-        life: Arc<Life>,
-    ) -> PyResult<Tables> {
-        let role = Role::from_name(role).map_err(|error| raise(py, error))?;
-        let joined = py.detach(|| guard("tables", || tables::Tables::join(world, role)));
-        let tables = joined.map_err(|error| raise(py, error))?.with_interrupt(interrupt::hook());
-        Ok(Tables { tables: OwnProcess::new(tables), life })
+    pub(crate) fn new(tables: tables::Tables, life: Arc<Life>) -> Tables {
+        Tables { tables: OwnProcess::new(tables.with_interrupt(interrupt::hook())), life }
     }
 
     /// The handle for a call that must end within `timeout`.
@@ -92,7 +83,8 @@ impl Tables {
         let job = move || make(&tables, dtype, view.as_ref().map(View::bytes), options);
         let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
         // The timeout was for the making.
-        Ok(Table::new(made.with_timeout(self.tables.group().timeout()), self.life.clone()))
+        let usual = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
+        Ok(Table::new(usual.unwrap_or(made), self.life.clone()))
     }
 }
 
@@ -101,6 +93,12 @@ impl Tables {
     #[getter]
     fn workers(&self) -> usize {
         self.tables.workers()
+    }
+
+    /// The ranks of the workers, in their order.
+    #[getter]
+    fn worker_ranks(&self) -> Vec<usize> {
+        (0..self.tables.workers()).filter_map(|id| self.tables.worker_rank(id)).collect()
     }
 
     #[getter]
@@ -178,7 +176,8 @@ impl Tables {
         unmade.made();
         let job = move || tables::KeyValueTable::create(&tables, keys, dim, dtype, options);
         let made = py.detach(|| guard("table", job)).map_err(|error| raise(py, error))?;
-        Ok(KeyValueTable::new(made.with_timeout(self.tables.group().timeout()), self.life.clone()))
+        let usual = timeout.map(|_| made.with_timeout(self.tables.group().timeout()));
+        Ok(KeyValueTable::new(usual.unwrap_or(made), self.life.clone()))
     }
 
     /// Waits until this rank's adds are applied.

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use unisono::{DType, Error, InitOptions};
+use unisono::tables::{self, Role};
+use unisono::{DType, Error, InitOptions, Result, Series};
 
 use crate::call::seconds;
 use crate::errors::{guard, raise, remember_rank};
@@ -19,6 +20,8 @@ pub(crate) struct World {
     /// Taken out by `shutdown`. The lock is never held while a thread waits for the interpreter.
     world: Mutex<Option<OwnProcess<Arc<unisono::World>>>>,
     life: Arc<Life>,
+    /// Collectives that do not count, begun and not ended: see `begin_series`.
+    series: Mutex<Vec<OwnProcess<Series>>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -42,6 +45,7 @@ impl World {
     fn of(world: unisono::World) -> World {
         World {
             life: Arc::new(Life::new(world.rank(), world.size() == 1)),
+            series: Mutex::default(),
             rank: world.rank(),
             size: world.size(),
             local_rank: world.local_rank(),
@@ -58,6 +62,22 @@ impl World {
     pub(crate) fn new(world: unisono::World) -> World {
         world.set_locator(locate::where_is_main);
         World::of(world)
+    }
+
+    /// Does something with the world, detached from the interpreter: if another thread shuts it down meanwhile, it ends here.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        operation: &'static str,
+        job: impl FnOnce(&unisono::World) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        self.life.check(operation).map_err(|error| raise(py, error))?;
+        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned();
+        let done = py.detach(|| {
+            let world = world.ok_or_else(|| Error::internal(operation, "a world that is alive and gone"))?;
+            guard(operation, || job(&world))
+        });
+        done.map_err(|error| raise(py, error))
     }
 }
 
@@ -89,25 +109,42 @@ impl World {
 
     /// The group of everybody.
     fn group(&self, py: Python<'_>) -> PyResult<Group> {
-        self.life.check("init").map_err(|error| raise(py, error))?;
-        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*place {
-            Some(world) => Ok(Group::new(world.group(), self.life.clone())),
-            None => Err(raise(py, Error::internal("init", "a world that is alive and gone"))),
-        }
+        self.with(py, "init", |world| Ok(Group::new(world.group(), self.life.clone())))
     }
 
     /// Gives this rank its role for tables; every rank calls it.
     fn tables(&self, py: Python<'_>, role: &str) -> PyResult<Tables> {
-        self.life.check("tables").map_err(|error| raise(py, error))?;
-        // Others may look at the world while this thread waits for the other ranks.
-        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-        let world = place.as_ref().map(|world| Arc::clone(world));
-        drop(place);
-        match world {
-            Some(world) => Tables::join(py, &world, role, self.life.clone()),
-            None => Err(raise(py, Error::internal("tables", "a world that is alive and gone"))),
-        }
+        let role = Role::from_name(role).map_err(|error| raise(py, error))?;
+        let tables = self.with(py, "tables", |world| tables::Tables::join(world, role))?;
+        Ok(Tables::new(tables, self.life.clone()))
+    }
+
+    /// Sets the deadline of calls that are given none.
+    fn set_timeout(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(Some(timeout), "init").map_err(|error| raise(py, error))?;
+        self.with(py, "init", |world| {
+            timeout.into_iter().for_each(|timeout| world.set_timeout(timeout));
+            Ok(())
+        })
+    }
+
+    /// Declares that this process goes on where the one before it had stopped.
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, "resume", |world| {
+            world.resume();
+            Ok(())
+        })
+    }
+
+    /// Collectives until `end_series` are not counted: a restarted rank does not repeat them.
+    fn begin_series(&self, py: Python<'_>) -> PyResult<()> {
+        let series = self.with(py, "series", |world| Ok(OwnProcess::new(world.series())))?;
+        self.series.lock().unwrap_or_else(PoisonError::into_inner).push(series);
+        Ok(())
+    }
+
+    fn end_series(&self) {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner).pop();
     }
 
     /// Whether this process is a forked child of the world's own.
@@ -130,23 +167,13 @@ impl World {
                 Error::usage("empty", "a shape that fits in memory", format!("{shape:?}"), "make it smaller"),
             )
         })?;
-        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = match &*place {
-            Some(world) => guard("empty", || world.empty(bytes)),
-            None => Err(Error::internal("empty", "a world that is alive and gone")),
-        };
-        made.map(|buffer| Memory::in_arena(buffer, dtype, shape)).map_err(|error| raise(py, error))
+        let buffer = self.with(py, "empty", |world| world.empty(bytes))?;
+        Ok(Memory::in_arena(buffer, dtype, shape))
     }
 
     /// All of the job's arena, as bytes.
     fn arena(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.life.check("arena").map_err(|error| raise(py, error))?;
-        let place = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = match &*place {
-            Some(world) => guard("arena", || world.arena()),
-            None => Err(Error::internal("arena", "a world that is alive and gone")),
-        };
-        made.map(Memory::whole_arena).map_err(|error| raise(py, error))
+        self.with(py, "arena", |world| world.arena()).map(Memory::whole_arena)
     }
 
     /// Leaves the world; a second time does nothing, and a forked child leaves its parent's alone.

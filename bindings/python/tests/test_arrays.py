@@ -69,6 +69,12 @@ def test_what_is_no_array_is_refused(verb, x):
         verb(x)
 
 
+@pytest.mark.parametrize("verb", IN_PLACE + INPUTS)
+def test_masked_arrays_are_rejected(verb):
+    with pytest.raises(uni.UsageError, match="an array without a mask"):
+        verb(np.ma.masked_array([1.0, 2.0], [False, True]))
+
+
 def test_misaligned_arrays():
     x = np.zeros(33, dtype="uint8")[1:].view("float64")
     with pytest.raises(uni.UsageError, match="aligned"):
@@ -106,8 +112,19 @@ def test_integers_have_no_average():
     ("call", "complaint"),
     [
         (lambda x: uni.all_reduce(x, op="mean"), "sum, avg, prod, min, max"),
-        (lambda x: uni.broadcast(x, root=1), "a rank below 1"),
-        (lambda x: uni.send(x, to=7), "a rank below 1"),
+        (lambda x: uni.broadcast(x, root=1), "a rank from 0 to 0, received 1"),
+        (lambda x: uni.reduce(x, root=-1), "a rank from 0 to 0, received -1"),
+        (lambda x: uni.gather(x, root=2**70), "a rank from 0 to 0, received 1180591620717411303424"),
+        (lambda x: uni.scatter(x, root=0.5), "a rank from 0 to 0, received 0.5"),
+        (lambda x: uni.send(x, to=7), "a rank from 0 to 0, received 7"),
+        (lambda x: uni.recv(x, source=-1), "a rank from 0 to 0, received -1"),
+        (lambda x: uni.send(x, to=0, tag=-1), "send: expected a tag from 0 to 2147483647, received -1"),
+        (lambda x: uni.recv(x, source=0, tag=2**31), "recv: expected a tag"),
+        (lambda x: uni.recv(x, source=0, tag=2**40), "recv: expected a tag"),
+        (lambda x: uni.empty(-1), "a shape of integers from 0 up, received -1"),
+        (lambda x: uni.empty([2, 2**70]), "a shape of integers from 0 up"),
+        (lambda x: uni.empty([2.7, 3]), r"a shape of integers from 0 up, received \[2.7, 3\]"),
+        (lambda x: uni.empty(3.0), "a shape of integers from 0 up, received 3.0"),
         (lambda x: uni.all_reduce(x, timeout=0), "above 0"),
         (lambda x: uni.all_reduce(x, timeout=float("nan")), "above 0"),
         (lambda x: uni.scatter(None), "an array at the root"),
@@ -117,6 +134,9 @@ def test_integers_have_no_average():
         (lambda x: uni.all_gather(np.zeros((1,) * 9), varied=True), "at most 8 axes"),
         (lambda x: uni.world().group([0, 0]), "group"),
         (lambda x: uni.world().group([1]), "group"),
+        (lambda x: uni.world().group([-1]), "a rank from 0 to 0, received -1"),
+        (lambda x: uni.world().split(-1), "a color from 0 up, received -1"),
+        (lambda x: uni.world().split(0, 2**70), "a key of at most 64 bits"),
     ],
 )
 def test_wrong_arguments(call, complaint):

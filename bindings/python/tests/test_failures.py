@@ -87,7 +87,16 @@ def test_different_rows_are_named_on_every_rank(run_ranks):
 @pytest.mark.parametrize("how", ["interrupted", "interrupted-pending", "interrupted-handler"])
 def test_control_c_ends_a_wait(run_ranks, how):
     seen = json.loads(run_ranks(2, "trouble.py", how).check().notes[0])
+    if how != "interrupted-pending":
+        # The next call was not interrupted: its error names the one that was.
+        assert seen["type"] == "UsageError" and seen["rank"] == 0 and seen["operation"] == "barrier", seen
+        assert "abandoned when barrier #2 was interrupted" in seen["message"]
+        seen["type"] = seen["interrupted_by"]
     assert seen["type"] == ("Custom" if how == "interrupted-handler" else "KeyboardInterrupt")
+
+
+def test_a_rank_without_file_descriptors_takes_no_living_rank_for_dead(run_ranks):
+    assert run_ranks(2, "trouble.py", "no-descriptors").check().notes[0] == "[2.0, 2.0]"
 
 
 def test_a_program_that_raises_ends_the_job(run_ranks):

@@ -119,6 +119,34 @@ def test_several_fields_and_out_and_refresh():
         grid.run(rank)
 
 
+def test_a_grid_keeps_a_bounded_number_of_exchanges(monkeypatch):
+    monkeypatch.setattr("unisono.halo.grid.MOST_EXCHANGES", 5)
+
+    def rank(grid):
+        arrays = [uni.GlobalArray((8 + length, 6), grid) for length in range(12)]
+        for turn in range(3):
+            for array in arrays[:: 1 if turn < 2 else -1]:
+                window = array.window(kernel=3, padding=1)
+                padded = window.forward(np.full(array.local_shape, float(turn)))
+                assert padded.sum() > 0 or turn == 0
+                kept = sum(len(one._exchanges) for owner in arrays for one in owner._windows.values())
+                assert 0 < kept <= 5 and window._exchanges
+        # One that is under way when it is let go ends as ever; one that was left is forgotten.
+        window, left = (array.window(kernel=3, padding=1) for array in arrays[:2])
+        expected = window.forward(np.ones(window.input.local_shape))
+        under_way = window.begin(np.ones(window.input.local_shape))
+        left.begin(np.ones(left.input.local_shape))
+        for array in arrays[5:]:
+            array.window(kernel=3, padding=1).forward(np.ones(array.local_shape))
+        assert not window._exchanges and not left._exchanges and not left._left
+        np.testing.assert_array_equal(under_way.end(), expected)
+        np.testing.assert_array_equal(window.forward(np.ones(window.input.local_shape)), expected)
+        assert left.forward(np.ones(left.input.local_shape)).sum() > 0
+
+    with uni.local_grid(h=2) as grid:
+        grid.run(rank)
+
+
 def test_copies_along_an_axis_that_divides_nothing():
     def rank(grid):
         array = uni.GlobalArray((6,), grid, split={"w": 0})

@@ -20,6 +20,11 @@ def test_integers_as_keys(dtype):
     assert table.get(np.array([[5], [7]])).shape == (2, 1, 2)
     assert table.get(5).dtype == table.dtype == np.dtype(dtype)
     assert (len(table), 5 in table, 7 in table, b"5" in table) == (2, True, False, False)
+    assert np.array(5) in table and None not in table
+    assert table.contains([7, 5, -3]).tolist() == [False, True, True]
+    for many in ([5, 7], (5,), np.array([5, 7]), {5}, range(5)):
+        with pytest.raises(uni.UsageError, match=r"expected one key, received .*contains\(keys\)"):
+            many in table  # noqa: B015
     assert list(table) == [-3, 5]
     assert [(key, vector.tolist()) for key, vector in table.items()] == [(-3, [3, 4]), (5, [6, 8])]
     keys, values = table.arrays()
@@ -76,6 +81,9 @@ def test_bytes_as_keys():
     assert table.get(b"be").tolist() == [2]
     assert table.get([b"not", b"that", b"to"]).tolist() == [[1], [0], [2]]
     assert (len(table), b"or" in table, b"question" in table, 3 in table) == (4, True, False, False)
+    assert table.contains([b"or", b"question", b"or"]).tolist() == [True, False, True]
+    with pytest.raises(uni.UsageError, match=r"text\.encode"):
+        "or" in table  # noqa: B015
     assert dict((key, int(vector[0])) for key, vector in table.items()) == {
         b"be": 2,
         b"not": 1,

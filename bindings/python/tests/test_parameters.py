@@ -199,3 +199,32 @@ def test_it_is_imported_when_it_is_used():
         "assert not {'torch', 'jax', 'keras', 'pytensor'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"background": True}, {"mode": "average", "background": True}])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_values_that_are_infinite_or_no_numbers_stay_as_they_are(options, dtype):
+    uni.init()
+    mask = np.array([0, -np.inf, np.inf, np.nan], dtype)
+    weights = np.ones(3, dtype)
+    manager = uni.ParameterManager({"mask": mask, "weights": weights}, **options)
+    for step in range(3):
+        weights += 1
+        manager.sync()
+        manager.flush()
+        assert weights.tolist() == [step + 2] * 3
+        np.testing.assert_array_equal(mask, np.array([0, -np.inf, np.inf, np.nan], dtype))
+
+
+def test_arrays_that_were_replaced_are_an_error():
+    uni.init()
+    named = {"first": np.zeros(2), "second": np.zeros(3)}
+    manager = uni.ParameterManager(named)
+    held, named["second"] = named["second"], np.ones(3)
+    with pytest.raises(uni.UsageError, match="'second', which was replaced since; make a new manager"):
+        manager.sync()
+    named["second"], named["third"] = held, np.ones(1)
+    with pytest.raises(uni.UsageError, match="'third', which was added"):
+        manager.sync()
+    del named["third"]
+    assert manager.sync()

@@ -70,22 +70,33 @@ def test_dropping_one_warns_and_keeps_its_memory(world):
     assert all((one == 1).all() for one in garbage)
 
 
-def test_only_one_thread_may_wait(world):
-    pending = uni.recv(np.zeros(3), 0, wait=False)
-    outcomes = []
-    waiting = threading.Thread(target=lambda: outcomes.append(pending.wait()))
-    waiting.start()
-    while waiting.is_alive():
-        try:
-            pending.wait(timeout=0.01)
-        except uni.Timeout:
-            continue
-        except uni.UsageError as error:
-            assert "another thread" in str(error)
-            break
-    uni.send(np.ones(3), 0)
-    waiting.join(20)
-    assert outcomes[0].sum() == 3
+def test_threads_that_wait_for_one_call_get_the_same(world):
+    def wait(pending, outcomes):
+        outcomes.append(pending.wait(100))
+
+    for _ in range(50):
+        arguments = uni.all_gather(np.ones(3), wait=False), (outcomes := [])
+        threads = [threading.Thread(target=wait, args=arguments) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(100)
+        assert len(outcomes) == 3 and all(one is outcomes[0] for one in outcomes)
+
+
+def test_a_wait_that_an_exception_ended_can_be_repeated(world, monkeypatch):
+    """A signal handler may raise when the call has ended, and its result is not yet with the caller."""
+    pending = uni.all_gather(np.ones(3), wait=False)
+
+    def interrupted(memory, like):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unisono.group.take_over", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pending.wait()
+    assert pending.done()
+    np.testing.assert_array_equal(pending.wait(timeout=100), np.ones((1, 3)))
 
 
 def test_background_calls_keep_their_order(run_ranks):

@@ -162,12 +162,13 @@ def test_what_a_table_says_of_itself():
     )
     assert len(table) == 3
     assert (table.shape, table.dtype, table.name) == ((3, 2), np.float64, "embeddings")
-    assert (table.updater, table.consistency) == ("momentum", "ssp:3")
+    assert (table.updater, table.consistency) == ("multiverso_momentum", "ssp:3")
     assert repr(table) == (
-        "<unisono.MatrixTable 'embeddings', shape (3, 2), float64, updater momentum, consistency ssp:3>"
+        "<unisono.MatrixTable 'embeddings', shape (3, 2), float64, updater multiverso_momentum, "
+        "consistency ssp:3>"
     )
     assert uni.ArrayTable(2).name == "array-2"
-    for consistency in ("async", "bsp", "ssp:0", "average"):
+    for consistency in ("async", "bsp", "bsp:mean", "ssp:0", "average"):
         assert uni.ArrayTable(2, consistency=consistency).consistency == consistency
 
 
@@ -281,10 +282,26 @@ def test_wrong_tables(make, complaint):
     uni.ArrayTable(3).get()
 
 
+class OnDevice:
+    """As much of an array in CUDA memory as is looked at before any of its values."""
+
+    def __init__(self, dtype):
+        self.dtype, self.shape = np.dtype(dtype), (2,)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, **options):
+        raise AssertionError("not needed")
+
+
 WRONG_CALLS = [
     (lambda table: table.get([0, 5]), r"row ids from 0 to 2.*5 at position 1"),
     (lambda table: table.add(np.ones((1, 2), "float32"), rows=[-1]), r"-1 at position 0"),
     (lambda table: table.get([0.5]), "integers, received float64"),
+    (lambda table: table.get(OnDevice("float32")), "integers, received float32"),
+    (lambda table: table.get(OnDevice("bool")), "integers, received bool"),
+    (lambda table: table.get(OnDevice("uint64")), "integers, received uint64"),
     (lambda table: table.get([True]), "integers, received bool"),
     (lambda table: table.get("first"), "integers"),
     (lambda table: table.get([[0], [1, 2]]), "a ragged list"),

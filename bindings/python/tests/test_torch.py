@@ -62,6 +62,139 @@ def test_tensors_without_memory_of_their_own_are_refused(bad):
         uni.all_reduce(bad)
 
 
+class Wrapper(torch.Tensor):
+    """As DTensor and FakeTensor: its values are elsewhere."""
+
+    @staticmethod
+    def __new__(cls, shape, **options):
+        return torch.Tensor._make_wrapper_subclass(cls, shape, **options)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError(function)
+
+
+@pytest.mark.parametrize("verb", [uni.all_reduce, uni.all_gather])
+@pytest.mark.parametrize(
+    "make", [lambda: Wrapper((3,)), lambda: Wrapper((3,), storage_offset=5, strides=(1,))]
+)
+def test_tensors_whose_values_are_elsewhere_are_rejected_by_name(verb, make):
+    with pytest.raises(uni.UsageError, match="a Wrapper, which has no memory of its own"):
+        verb(make())
+    assert verb(torch.ones(1)).sum() == 1
+
+
+def test_tensors_of_transformations_are_rejected():
+    for transform in (torch.func.vmap, torch.func.functionalize, torch.func.grad):
+        with pytest.raises(uni.UsageError, match="a NumPy array or a tensor, received"):
+            transform(lambda x: uni.all_gather(x).sum())(torch.ones(3))
+
+
+def negative():
+    """Minus two, which is plus two in memory."""
+    x = torch.tensor([1 + 2j]).conj().imag
+    assert x.is_neg() and x.item() == -2
+    return x
+
+
+def test_the_negative_bit_counts():
+    for result in (
+        uni.all_gather(negative())[0],
+        uni.gather(negative())[0],
+        uni.scatter(negative()),
+        uni.reduce_scatter(negative()),
+        uni.all_to_all(negative()),
+        uni.all_to_all([negative()])[0],
+    ):
+        assert result.tolist() == [-2]
+    rows = torch._neg_view(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).t()
+    assert torch.equal(uni.all_gather(rows)[0], rows)
+    table = uni.ArrayTable(1)
+    table.add(negative(), wait=True)
+    assert table.get().tolist() == [-2]
+    with pytest.raises(uni.UsageError, match="resolve_neg"):
+        table.get(out=negative())
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_view_with_the_negative_bit_is_written_like_any_other(wait):
+    memory = torch.tensor([1.0, 5.0])
+    x = torch._neg_view(memory)
+    given = uni.send(torch.tensor([3.0, 4.0]), to=0, wait=False)
+    result = uni.recv(x, source=0, wait=wait)
+    assert (result if wait else result.wait()) is x and x.tolist() == [3, 4] and memory.tolist() == [-3, -4]
+    given.wait()
+    for verb in (uni.all_reduce, uni.broadcast, uni.reduce):
+        result = verb(x, wait=wait)
+        assert (result if wait else result.wait()) is x and x.tolist() == [3, 4]
+
+
+WRITES = [
+    lambda x: uni.all_reduce(x),
+    lambda x: uni.broadcast(x),
+    lambda x: uni.reduce(x),
+    lambda x: (uni.send(torch.ones(3), to=0, wait=False), uni.recv(x, source=0))[0].wait(),
+    lambda x: uni.ArrayTable(3).get(out=x),
+    lambda x: uni.KeyValueTable(3).get([1], out=x.view(1, 3)),
+    lambda x: uni.SparseMatrixTable(1, 3).get_changed(x.view(1, 3)),
+    lambda x: uni.GlobalArray((3,), uni.Grid(w=1), split={"w": 0}).window(kernel=1).forward(torch.ones(3), x),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_autograd_notices_what_a_call_has_written(write):
+    x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
+    loss = (weight * x).sum()
+    write(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+PENDING = [
+    lambda x: uni.all_reduce(x, wait=False),
+    lambda x: uni.broadcast(x, wait=False),
+    lambda x: uni.reduce(x, wait=False),
+    lambda x: uni.ArrayTable(3).get_async(out=x),
+    lambda x: uni.KeyValueTable(3).get_async([1], out=x.view(1, 3)),
+]
+
+
+@pytest.mark.parametrize("begin", PENDING)
+def test_autograd_notices_what_a_call_in_the_background_has_written(begin):
+    x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
+    before = (weight * x).sum()
+    pending = begin(x)
+    during = (weight * x).sum()
+    pending.wait()
+    for loss in (before, during):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    (weight * x).sum().backward()
+
+
+def test_what_is_only_read_counts_no_write():
+    x = torch.ones(3)
+    for verb in (uni.all_gather, uni.gather, uni.scatter, uni.reduce_scatter, uni.all_to_all):
+        verb(x)
+    assert x._version == 0
+    with torch.inference_mode():
+        uni.all_reduce(torch.ones(3))
+
+
+def test_verbs_run_as_they_are_inside_compiled_functions():
+    def step(x):
+        total = uni.all_reduce(x * 2, wait=False).wait() + uni.all_gather(x)[0]
+        return total + uni.broadcast(x + 1) + uni.recv(torch.empty_like(x), source=0)
+
+    pending = [uni.send(torch.ones(3), to=0, wait=False) for _ in range(3)]
+    compiled = torch.compile(step, backend="eager")
+    wanted = step(torch.arange(3.0))
+    for _ in range(2):
+        assert torch.equal(compiled(torch.arange(3.0)), wanted)
+    for one in pending:
+        one.wait()
+
+
 def test_the_arena_can_be_a_tensor():
     x = uni.empty((2, 3))
     tensor = torch.from_numpy(x)

@@ -18,6 +18,30 @@ def test_init_is_idempotent():
     assert "rank 0 of 1" in repr(world)
 
 
+def test_a_second_init_sets_the_timeout():
+    world = uni.init(timeout=200)
+    group, table = world.group([0]), uni.ArrayTable(3)
+    assert uni.init(timeout=0.05) is world
+    uni.init()  # without a timeout it stays
+    for wait in (world, group):
+        with pytest.raises(uni.Timeout):
+            wait.recv(np.empty(1), source=0)
+    table.add([1, 1, 1])
+    with pytest.raises(uni.UsageError, match="timeout above 0"):
+        uni.init(timeout=0)
+
+
+def test_a_limit_of_address_space_leaves_room_for_a_process_alone():
+    code = "import unisono as uni; uni.init(); uni.barrier(); print('works')"
+    limited = ["bash", "-c", 'ulimit -v 8000000; exec "$@"', "bash", sys.executable, "-c", code]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", UNISONO_HEAP="256")
+    assert subprocess.check_output(limited, env=environment, text=True, timeout=120) == "works\n"
+    refused = subprocess.run(
+        limited, env=dict(environment, UNISONO_HEAP=""), capture_output=True, text=True, timeout=120
+    )
+    assert refused.returncode != 0 and "UNISONO_HEAP" in refused.stderr, refused.stderr
+
+
 def test_a_new_world_after_shutdown():
     first = uni.init()
     group = first.group([0])

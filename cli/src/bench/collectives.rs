@@ -11,6 +11,7 @@ use super::verb::Verb;
 use crate::bandwidth::Kernel;
 use crate::json::Json;
 use crate::launcher::Signals;
+use crate::stdout;
 
 /// The size at which all verbs are compared.
 const COMMON: Size = Size(1_000_000);
@@ -31,12 +32,12 @@ pub(super) fn run(options: &Collectives, this_program: &[OsString]) -> i32 {
             Ok(rows) => rows,
             Err(status) => return status,
         };
-        println!("{}", sizes_table(&rows, ranks, options));
+        stdout::line(sizes_table(&rows, ranks, options));
         let more = match measure(&[COMMON], &others) {
             Ok(rows) => rows,
             Err(status) => return status,
         };
-        println!("{}", verbs_table(&more, ranks));
+        stdout::line(verbs_table(&more, ranks));
         all.extend(rows.into_iter().chain(more));
     }
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", json(&all)))) {

@@ -10,6 +10,7 @@ use super::size::Size;
 use crate::json::Json;
 use crate::launcher::Signals;
 use crate::run::python;
+use crate::stdout;
 
 /// The module of the Python package that a rank runs.
 const MODULE: &str = "unisono.bench.frameworks";
@@ -41,7 +42,7 @@ pub(super) fn run(options: &FrameworkBench, this_program: &[OsString]) -> i32 {
         Err(status) => return status,
     };
     let figures = figures(&rows, &WANTED);
-    println!("{}", table(&figures, options.workers));
+    stdout::line(table(&figures, options.workers));
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{}\n", json(&figures)))) {
         Some(Err(error)) => complain(1, &format!("--json {:?}: {error}", options.json)),
         _ => 0,

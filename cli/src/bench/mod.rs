@@ -52,7 +52,7 @@ enum What {
 #[derive(Args)]
 struct Collectives {
     /// How many ranks, one run each.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4", value_parser = crate::run::positive)]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4", value_parser = crate::run::rank_count)]
     ranks: Vec<usize>,
     /// How many bytes each rank has; KB, MB, KiB and MiB are known.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4KiB,64KiB,1MB,10MB,100MB")]
@@ -71,7 +71,7 @@ struct Collectives {
 #[derive(Args)]
 struct TableBench {
     /// How many workers, one run each.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4", value_parser = crate::run::positive)]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4", value_parser = crate::run::rank_count)]
     workers: Vec<usize>,
     #[command(flatten)]
     sizes: Sizes,
@@ -98,7 +98,7 @@ struct HaloBench {
 #[derive(Args)]
 struct FrameworkBench {
     /// How many workers.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
     /// About how many parameters the model has.
     #[arg(long, value_name = "N", default_value = "25000000", value_parser = crate::run::positive)]
@@ -114,7 +114,7 @@ struct FrameworkBench {
 #[derive(Args)]
 struct FunctionBench {
     /// How many processes work, the master included.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     workers: usize,
     /// About how long to measure each figure, in seconds.
     #[arg(long, value_name = "S", default_value = "3")]

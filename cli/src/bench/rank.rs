@@ -87,6 +87,6 @@ pub(super) fn report(
 
 fn say(world: &World, line: std::fmt::Arguments<'_>) {
     if world.rank() == 0 {
-        println!("{line}");
+        crate::stdout::line(line);
     }
 }

@@ -65,6 +65,6 @@ fn problem(outcome: &Outcome, limit: Duration) -> Option<String> {
         Cause::Timeout => format!("no end within {} s", limit.as_secs()),
         Cause::Rank(rank) => outcome.ranks[rank].ending.to_string(),
         Cause::Signal(signal) => format!("ended by {}", signal_name(signal.as_raw())),
-        Cause::OutputGone => "nobody listened".into(),
+        Cause::Output(error) => format!("its output could not be read: {error}"),
     })
 }

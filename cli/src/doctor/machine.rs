@@ -37,6 +37,8 @@ pub(super) fn shared_memory() -> Section {
         }
         Err(error) => section.add(Mark::Missing, "/dev/shm", format!("{error}; memfd serves instead")),
     }
+    let (mark, text) = namespaces();
+    section.add(mark, "namespaces", text);
     let overcommit = match read("/proc/sys/vm/overcommit_memory").as_deref() {
         Some("0") => "heuristic (0)",
         Some("1") => "always (1)",
@@ -46,6 +48,26 @@ pub(super) fn shared_memory() -> Section {
     section.add(Mark::Fact, "overcommit", overcommit);
     section.add(Mark::Fact, "locked memory", "not needed");
     section
+}
+
+/// Containers on one machine have namespaces of their own: their ranks do not share memory.
+fn namespaces() -> (Mark, String) {
+    let number = |kind: &str| {
+        let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
+        let digits = link.to_str()?.trim_matches(|character: char| !character.is_ascii_digit());
+        Some(digits.to_string())
+    };
+    let shown = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    match (number("pid"), number("net")) {
+        _ if shown != Some(std::process::id()) => {
+            let text = "/proc shows another PID namespace; ranks cannot see each other and use MPI";
+            (Mark::Failed, text.into())
+        }
+        (Some(pid), Some(net)) => {
+            (Mark::Fact, format!("PID {pid}, network {net}; ranks share memory if both are the same"))
+        }
+        _ => (Mark::Fact, "unknown".into()),
+    }
 }
 
 fn cores() -> String {

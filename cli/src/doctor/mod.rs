@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::launcher::Signals;
+use crate::stdout;
 use capture::Helper;
 use report::{Mark, Section};
 pub(crate) use transports::{CheckRank, check_rank};
@@ -39,7 +40,7 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
     // Text is shown as it is found: the tests at the end take a moment.
     let mut show = |section: Section| {
         if !options.json {
-            println!("{section}");
+            stdout::line(&section);
         }
         sections.push(section);
     };
@@ -54,7 +55,7 @@ pub(crate) fn doctor(options: &Options, this_program: &[OsString]) -> i32 {
     let shared_memory_works = transports.mark_of("shared memory") == Some(Mark::Ok);
     show(transports);
     if options.json {
-        println!("{}", report::json(&sections));
+        stdout::line(report::json(&sections));
     }
     i32::from(!shared_memory_works)
 }

@@ -39,7 +39,7 @@ pub(crate) fn check_rank(options: &CheckRank) -> i32 {
         }
         let seconds = all_reduce(world.group())?;
         if world.rank() == 0 {
-            println!("time {seconds}");
+            crate::stdout::line(format_args!("time {seconds}"));
         }
         Ok(())
     };

@@ -23,6 +23,7 @@ use std::time::Duration;
 pub(crate) use ending::{Ending, signal_name};
 pub(crate) use listener::Listener;
 pub(crate) use rank::find_program;
+use rustix::io::Errno;
 use rustix::process::Signal;
 pub(crate) use signals::Signals;
 pub(crate) use supervisor::launch;
@@ -73,13 +74,13 @@ pub(crate) trait Audience {
     fn has_room(&self) -> bool {
         true
     }
-    /// Becomes readable when `has_room` or `is_gone` have changed, until the next `is_gone`.
+    /// Becomes readable when `has_room` or `failure` have changed, until the next `failure`.
     fn news(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Nobody reads any more: the job may as well end.
-    fn is_gone(&self) -> bool {
-        false
+    /// Why nothing can be written any more, by the system's number: the job may as well end.
+    fn failure(&self) -> Option<Errno> {
+        None
     }
 }
 
@@ -92,8 +93,8 @@ pub(crate) enum Cause {
     Timeout,
     /// Somebody sent the launcher this signal.
     Signal(Signal),
-    /// The audience left.
-    OutputGone,
+    /// What the ranks print cannot be written any more.
+    Output(Errno),
 }
 
 /// What became of one rank.
@@ -128,7 +129,8 @@ impl Outcome {
             // Ranks that took the request well, and ended well, ended well; but Ctrl-C always shows.
             Some(Cause::Signal(signal)) if signal != Signal::INT && self.all_ended_well() => 0,
             Some(Cause::Signal(signal)) => 128 + signal.as_raw(),
-            Some(Cause::OutputGone) => 128 + Signal::PIPE.as_raw(),
+            Some(Cause::Output(Errno::PIPE)) => 128 + Signal::PIPE.as_raw(),
+            Some(Cause::Output(_)) => 1,
         }
     }
 

@@ -201,8 +201,8 @@ impl Supervisor<'_> {
             }
         }
         self.reap();
-        if self.audience.is_gone() && self.cause.is_none() {
-            self.stop(Cause::OutputGone);
+        if let (Some(error), None) = (self.audience.failure(), self.cause) {
+            self.stop(Cause::Output(error));
             self.terminate();
         }
     }

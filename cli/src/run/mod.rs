@@ -18,10 +18,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use crate::launcher::{self, Audience, Plan, Signals};
+use crate::stdout;
 use mps::Service;
 use output::Output;
 pub(crate) use program::python;
 pub(crate) use summary::summary;
+use unisono::launch::MAX_RANKS;
 
 /// What the launcher answers when it is itself the problem.
 const FAILURE: i32 = 1;
@@ -31,7 +33,7 @@ const USAGE: i32 = 2;
 #[derive(Args)]
 pub(crate) struct Options {
     /// How many ranks to start [default: one for each core].
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = positive)]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = rank_count)]
     ranks: Option<usize>,
     /// End the job after this many seconds, with exit status 124.
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -110,12 +112,15 @@ pub(crate) fn run(options: Options, this_program: &[OsString]) -> i32 {
             FAILURE
         }
     };
-    finish(output, &mut signals);
+    finish(&mut output, &mut signals);
+    if let Some(error) = output.failure() {
+        stdout::failed(&error.into());
+    }
     status
 }
 
-/// Waits until everything is written; a signal ends that, because whoever reads may never go on.
-fn finish(mut output: Output, signals: &mut Signals) {
+/// Waits until everything is written; a signal ends that, because the reader may never continue.
+fn finish(output: &mut Output, signals: &mut Signals) {
     output.writer.close();
     signals.take();
     while !output.writer.is_finished() {
@@ -152,12 +157,19 @@ fn complain(status: i32, message: String) -> i32 {
     status
 }
 
-/// Parses a number of ranks.
+/// Parses a whole number of at least 1.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("at least one rank is needed".into()),
-        Ok(number) => Ok(number),
-        Err(_) => Err("expected a whole number".into()),
+    text.parse()
+        .ok()
+        .filter(|&number| number > 0)
+        .ok_or_else(|| "expected a whole number of at least 1".into())
+}
+
+/// Parses a number of ranks for one host.
+pub(crate) fn rank_count(text: &str) -> Result<usize, String> {
+    match positive(text)? {
+        number if number > MAX_RANKS => Err(format!("expected at most {MAX_RANKS} ranks on one host")),
+        number => Ok(number),
     }
 }
 
@@ -190,6 +202,8 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("1e300").is_err());
         assert!(positive("0").is_err() && positive("x").is_err() && positive("3") == Ok(3));
+        assert!(rank_count("0").is_err() && rank_count("99999999999").is_err());
+        assert_eq!(rank_count(&MAX_RANKS.to_string()), Ok(MAX_RANKS));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::lines::Lines;
 use super::writer::Writer;
 use crate::launcher::{Audience, Stream};
@@ -95,8 +97,8 @@ impl Audience for Output {
         Some(self.writer.news())
     }
 
-    fn is_gone(&self) -> bool {
-        self.writer.is_gone()
+    fn failure(&self) -> Option<Errno> {
+        self.writer.failure()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use crate::launcher::{Cause, Ending, Outcome, RankReport, signal_name};
 
 /// What to tell the user about a job that did not end well; nothing about one that did.
@@ -56,8 +58,12 @@ pub(crate) fn summary<'a, L: Iterator<Item = &'a [u8]>>(
             note(&mut text, format_args!("{} was passed on to the ranks", signal_name(signal.as_raw())));
             None
         }
-        Cause::OutputGone => {
-            note(&mut text, format_args!("nobody reads the output any more, so the job was ended"));
+        Cause::Output(Errno::PIPE) => {
+            note(&mut text, format_args!("the reader of standard output is gone, so the job was ended"));
+            return text;
+        }
+        Cause::Output(_) => {
+            note(&mut text, format_args!("standard output failed, so the job was ended"));
             return text;
         }
     };

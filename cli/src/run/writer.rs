@@ -4,9 +4,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
+
+use rustix::io::Errno;
 
 use crate::launcher::Stream;
 
@@ -15,7 +17,8 @@ const FULL: usize = 4 << 20;
 
 struct Shared {
     waiting: AtomicUsize,
-    gone: AtomicBool,
+    /// The system's number of the error that ended standard output; zero while there is none.
+    error: AtomicI32,
 }
 
 pub(crate) struct Writer {
@@ -30,7 +33,7 @@ impl Writer {
         let (news, mut poke) = UnixStream::pair()?;
         news.set_nonblocking(true)?;
         poke.set_nonblocking(true)?;
-        let shared = Arc::new(Shared { waiting: AtomicUsize::new(0), gone: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { waiting: AtomicUsize::new(0), error: AtomicI32::new(0) });
         let (sender, receiver) = mpsc::channel();
         let theirs = shared.clone();
         let thread = std::thread::Builder::new()
@@ -52,14 +55,17 @@ impl Writer {
         self.shared.waiting.load(Ordering::Relaxed) < FULL
     }
 
-    /// Nobody reads standard output any more. Takes note of the news: the descriptor is quiet until the next.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// The error that ended standard output. Takes note of the news: the descriptor is quiet until the next.
+    pub(crate) fn failure(&self) -> Option<Errno> {
         let mut bytes = [0; 256];
         while let Ok(1..) = (&self.news).read(&mut bytes) {}
-        self.shared.gone.load(Ordering::Relaxed)
+        match self.shared.error.load(Ordering::Relaxed) {
+            0 => None,
+            error => Some(Errno::from_raw_os_error(error)),
+        }
     }
 
-    /// Becomes readable when there is room again, or the reader has gone.
+    /// Becomes readable when there is room again, or standard output has failed.
     pub(crate) fn news(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
@@ -83,8 +89,9 @@ fn write_all(receiver: &Receiver<(Stream, Vec<u8>)>, shared: &Shared, poke: &mut
                 Stream::Stderr => write_to(&mut io::stderr().lock(), &bytes),
             };
             lost[stream as usize] = written.is_err();
-            if written.is_err() && stream == Stream::Stdout {
-                shared.gone.store(true, Ordering::Relaxed);
+            if let (Err(error), Stream::Stdout) = (written, stream) {
+                let number = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                shared.error.store(number, Ordering::Relaxed);
                 let _ = poke.write(&[0]);
             }
         }

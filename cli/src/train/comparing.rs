@@ -1,7 +1,5 @@
 //! `unisono check` and `unisono compare`: tables of how far numbers are apart.
 
-use std::io::Write;
-
 use unisono::World;
 use unisono_nn::{Arrangement, Comparison, Experiment};
 
@@ -24,8 +22,7 @@ pub(super) fn here(world: &World, experiment: &Experiment) -> i32 {
 
 /// Prints a table; 1 where something differs by more than is allowed.
 pub(super) fn show(found: &[Comparison], title: &str) -> i32 {
-    // A reader may have seen enough, as `head` has.
-    let _ = std::io::stdout().write_all(table(found, title).as_bytes());
+    crate::stdout::bytes(table(found, title).as_bytes());
     i32::from(!found.iter().all(Comparison::passes))
 }
 

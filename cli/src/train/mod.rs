@@ -16,6 +16,8 @@ use spread::{CheckSpread, Spread, TrainSpread};
 use unisono::{Kind, World};
 use unisono_nn::{Experiment, TrainOptions};
 
+use crate::stdout;
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// The experiment: our own format, or neon's.
@@ -169,7 +171,7 @@ fn train_here(options: &Options, world: &World, experiment: &Experiment) -> i32 
             if world.rank() == 0 {
                 // As it was given: a path need not be text.
                 let line = [summary.out.as_os_str().as_encoded_bytes(), b"\n"].concat();
-                let _ = std::io::stdout().write_all(&line);
+                stdout::bytes(&line);
             }
             0
         }
@@ -186,7 +188,8 @@ pub(crate) fn check_gradients(options: &GradientOptions) -> i32 {
         Ok(checks) => {
             for check in &checks {
                 let word = if check.passes() { "good" } else { "WRONG" };
-                println!("{word}  {:<40} {:>4} tried, worst {:.1e}", check.weight, check.tried, check.worst);
+                let (weight, tried, worst) = (&check.weight, check.tried, check.worst);
+                stdout::line(format_args!("{word}  {weight:<40} {tried:>4} tried, worst {worst:.1e}"));
             }
             i32::from(!checks.iter().all(|check| check.passes()))
         }
@@ -208,8 +211,7 @@ pub(crate) fn predict(options: &PredictOptions) -> i32 {
         let outputs: Vec<String> = prediction.outputs.iter().map(|output| format!("{output:.6}")).collect();
         text += &format!("{},{},{class},{}\n", prediction.sample, prediction.predicted, outputs.join(" "));
     }
-    // A reader may have seen enough, as `head` has.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    stdout::bytes(text.as_bytes());
     if predictions.iter().any(|prediction| prediction.class.is_some()) {
         eprintln!("{wrong} of {} are wrong", predictions.len());
     }
@@ -221,7 +223,6 @@ pub(crate) fn schema(options: &SchemaOptions) -> i32 {
         true => unisono_nn::reference(),
         false => format!("{:#}\n", unisono_nn::schema()),
     };
-    // A reader may have seen enough, as `head` has.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    stdout::bytes(text.as_bytes());
     0
 }

@@ -10,7 +10,7 @@ use unisono_nn::{Experiment, Node};
 #[derive(Args)]
 struct Layout {
     /// How many processes to start; as many as the grid has without it.
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::positive)]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::rank_count)]
     ranks: Option<usize>,
     /// How many processes along each axis: data=2,h=2,w=2.
     #[arg(long, value_name = "AXES")]

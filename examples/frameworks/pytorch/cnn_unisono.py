@@ -51,8 +51,10 @@ for epoch in range(options.epochs):
     batches = torch.randperm(len(images)).split(options.batch)
     for batch in batches:
         # UNISONO: each worker takes its part of the batch
-        batch = batch.chunk(world.size)[world.rank]
+        batch = batch.tensor_split(world.size)[world.rank]
         optimizer.zero_grad()
+        # UNISONO: the last batch may have parts that differ in size
+        model.weigh(len(batch))
         functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
     with torch.no_grad():

@@ -16,7 +16,7 @@ const PICTURE: usize = 3 * 32 * 32;
 const FORM: Form = Form { head: 0, lead: 1, width: PICTURE, kind: Kind::U1, swapped: false, divisor: 255.0 };
 
 /// The labels of a file.
-fn labels(file: &Opened) -> Result<Vec<u32>> {
+pub(super) fn labels(file: &Opened) -> Result<Vec<u32>> {
     let mut labels = Vec::new();
     if file.packed {
         labels.extend(file.all()?.chunks(PICTURE + 1).map(|record| u32::from(record[0])));

@@ -1,11 +1,14 @@
 //! Files of data sets: plain or compressed, on a disk or in this program, with errors that name them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
+
+use crate::memory;
 
 const ADVICE: &str = "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10";
 
@@ -23,7 +26,7 @@ pub(super) struct Opened {
 enum Place {
     Disk(File),
     /// In this program, which brings them along.
-    Program(&'static [u8]),
+    Program(Cow<'static, [u8]>),
 }
 
 /// Whether a file that begins so is compressed.
@@ -54,28 +57,33 @@ pub(super) fn open_or(path: &Path, advice: &str) -> Result<Opened> {
 
 impl Opened {
     /// A file that is part of this program; errors call it by `name`.
-    pub(super) fn within(name: &str, bytes: &'static [u8]) -> Opened {
-        let path = Path::new("(in this program)").join(name);
-        Opened { path, place: Place::Program(bytes), packed: is_packed(bytes) }
+    pub(super) fn within(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Opened {
+        let (path, bytes) = (Path::new("(in this program)").join(name), bytes.into());
+        Opened { path, packed: is_packed(&bytes), place: Place::Program(bytes) }
     }
 
     /// What it has, unpacked, from the beginning on.
-    pub(super) fn reader(&self) -> Result<Box<dyn Read>> {
-        let bytes: Box<dyn BufRead> = match &self.place {
+    pub(super) fn reader(&self) -> Result<Box<dyn Read + '_>> {
+        let bytes: Box<dyn BufRead + '_> = match &self.place {
             Place::Disk(_) => {
                 let file = File::open(&self.path).map_err(|error| self.failed(error))?;
                 Box::new(BufReader::with_capacity(1 << 16, file))
             }
-            Place::Program(bytes) => Box::new(*bytes),
+            Place::Program(bytes) => Box::new(&bytes[..]),
         };
         Ok(if self.packed { Box::new(flate2::bufread::MultiGzDecoder::new(bytes)) } else { bytes })
     }
 
-    /// All of it.
+    /// All of it, up to a quarter of the machine's memory: a few compressed bytes may stand for any number.
     pub(super) fn all(&self) -> Result<Vec<u8>> {
+        let most = memory::bytes() / 4;
         let mut bytes = Vec::new();
-        self.reader()?.read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
-        Ok(bytes)
+        let mut reader = self.reader()?.take(most as u64 + 1);
+        reader.read_to_end(&mut bytes).map_err(|error| self.failed(error))?;
+        match bytes.len() <= most {
+            true => Ok(bytes),
+            false => Err(damaged(&self.path, format!("at most {most} bytes"), "more")),
+        }
     }
 
     /// A part of it, where it is not compressed.

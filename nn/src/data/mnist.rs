@@ -57,7 +57,7 @@ fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
 }
 
 /// The samples of two files, images and labels.
-fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
+pub(super) fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
     let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
     let labels = labels(classes, count)?;

@@ -4,6 +4,8 @@ mod arrays;
 mod cifar;
 mod download;
 mod file;
+#[cfg(test)]
+mod fuzz;
 mod images;
 mod iris;
 mod kind;

@@ -31,7 +31,10 @@ fn read_above(path: &Path, above: &mut Vec<PathBuf>) -> Result<Node> {
     let Value::Map(entries) = &mut node.value else { return Ok(node) };
     let Some(at) = entries.iter().position(|(key, _)| key == "_base_") else { return Ok(node) };
     let (_, bases) = entries.remove(at);
-    let bases = if bases.text().is_some() { vec![bases] } else { bases.items().to_vec() };
+    let bases = match &bases.value {
+        Value::List(items) => items.clone(),
+        _ => vec![bases],
+    };
     above.push(whole);
     let mut result: Option<Node> = None;
     for base in bases {
@@ -168,6 +171,11 @@ mod tests {
         );
         for bad in ["b", "a.b=1", "new.list.5=1", "x=[1"] {
             assert!(change(&mut node, bad).expect_err(bad).to_string().starts_with("--set"));
+        }
+        for base in ["5", "{a: 1}", "[low.yaml, true]"] {
+            write("wrong.yaml", &format!("_base_: {base}\na: 2\n"));
+            let error = read(&folder.join("wrong.yaml")).expect_err(base).to_string();
+            assert!(error.contains("_base_") && error.contains("the name of a file"), "{error}");
         }
         assert!(read(&folder.join("ring.yaml")).expect_err("it is a ring").to_string().contains("itself"));
         assert!(read(&folder.join("none.yaml")).is_err());

@@ -20,6 +20,8 @@ pub(super) enum Kind {
     Number,
     /// A number of at least 0.
     NotNegative,
+    /// A number of at least 0 and below 1: the decay of a running average.
+    BelowOne,
     /// True or false.
     Flag,
     /// Text.
@@ -149,6 +151,9 @@ fn complete_value(node: &Node, kind: &'static Kind, key: Key<'_>) -> Result<Node
         Kind::Seed if node.whole().is_none_or(|number| number < 0) => wrong("a whole number from 0 on"),
         Kind::Number if node.number().is_none() => wrong("a number"),
         Kind::NotNegative if !size(node) => wrong("a number of at least 0"),
+        Kind::BelowOne if !node.number().is_some_and(|number| (0.0..1.0).contains(&number)) => {
+            wrong("a number of at least 0 and below 1")
+        }
         Kind::Flag if node.flag().is_none() => wrong("true or false"),
         Kind::Text if node.text().is_none() => refused("text", "put it in quotes if it is meant"),
         Kind::Pair(least) => match node.items() {
@@ -291,6 +296,19 @@ mod tests {
             ("data.sample=half", "`sample: 100`"),
             ("data.sample=0", "`sample: 10` for a tenth"),
             ("rule={type: momentum, rate: -1}", "`rate: 0.01`"),
+            ("rule={type: adam, beta1: -3}", "`beta1: 0.9`"),
+            ("rule={type: adam, beta2: 1}", "`beta2: 0.999`"),
+            ("rule={type: adadelta, rho: 5}", "`rho: 0.95`"),
+            ("rule={type: momentum, coefficient: 1}", "`coefficient: 0.9`"),
+            (
+                "rule={type: nesterov, coefficient: {type: step, initial: 2, ratio: 1, epochs: 1}}",
+                "`initial: 0.9`",
+            ),
+            (
+                "rule={type: momentum, coefficient: {type: linear, initial: 0.5, saturate: 3, saturated: 1}}",
+                "`saturated: 0.9`",
+            ),
+            ("weights={type: uniform, low: 1, high: -1}", "`low: -1`"),
             ("model.layers.0.kernel=wide", "`kernel: [3, 3]`"),
             ("model.layers.0.padding=2", "`padding: [1, 1]`"),
             ("model.layers.1.kernel=[4, 2]", "`kernel: [5, 3]`"),

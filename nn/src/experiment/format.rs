@@ -391,7 +391,7 @@ pub(super) static RULES: &[&Object] = &[
         fields: &[&[
             field("rate", SCHEDULE, Default("1"), "times each step"),
             DECAY,
-            field("rho", Kind::Number, Default("0.95"), "what stays of running averages"),
+            field("rho", Kind::BelowOne, Default("0.95"), "what stays of running averages"),
             field("epsilon", Kind::NotNegative, Default("1e-6"), "keeps divisions finite"),
         ]],
     },
@@ -410,8 +410,8 @@ pub(super) static RULES: &[&Object] = &[
         fields: &[&[
             field("rate", SCHEDULE, Default("0.001"), "the learning rate, or a schedule"),
             DECAY,
-            field("beta1", Kind::Number, Default("0.9"), "what stays of the average gradient"),
-            field("beta2", Kind::Number, Default("0.999"), "what stays of the average square"),
+            field("beta1", Kind::BelowOne, Default("0.9"), "what stays of the average gradient"),
+            field("beta2", Kind::BelowOne, Default("0.999"), "what stays of the average square"),
             field("epsilon", Kind::NotNegative, Default("1e-8"), "keeps divisions finite"),
         ]],
     },

@@ -12,6 +12,8 @@ mod reference;
 mod room;
 mod schema;
 mod spec;
+#[cfg(test)]
+mod tests;
 mod yaml;
 
 pub(crate) use compose::read as read_tree;

@@ -102,13 +102,28 @@ fn schedule(node: &Node) -> Result<Schedule> {
     })
 }
 
+/// Rejects a momentum that keeps all of its velocity, at first or at last: its steps would grow without bound.
+fn below_one(node: &Node, key: &str) -> Result<()> {
+    if node.number().is_some_and(|value| value >= 1.0) {
+        let advice = format!("write, for example, `{key}: 0.9`");
+        let expected = "a number of at least 0 and below 1";
+        return Err(node.place.error(&format!("`{key}`"), expected, node.to_string(), advice));
+    }
+    let mut ends = ["initial", "saturated"].iter().filter_map(|key| Some((node.get(key)?, *key)));
+    ends.try_for_each(|(end, key)| below_one(end, key))
+}
+
 pub(super) fn rule(node: &Node) -> Result<Rule> {
     let epsilon = number(node, "epsilon");
     let over_epochs = |key: &str| schedule(node.get(key).expect("complete() filled it in"));
+    let coefficient = || {
+        below_one(node.get("coefficient").expect("complete() filled it in"), "coefficient")?;
+        over_epochs("coefficient")
+    };
     let method = match kind(node) {
         "gradient_descent" => Method::GradientDescent,
-        "momentum" => Method::Momentum(over_epochs("coefficient")?),
-        "nesterov" => Method::Nesterov(over_epochs("coefficient")?),
+        "momentum" => Method::Momentum(coefficient()?),
+        "nesterov" => Method::Nesterov(coefficient()?),
         "adadelta" => Method::AdaDelta { rho: number(node, "rho"), epsilon },
         "adagrad" => Method::AdaGrad { epsilon },
         "adam" => Method::Adam { beta1: number(node, "beta1"), beta2: number(node, "beta2"), epsilon },
@@ -121,7 +136,15 @@ pub(super) fn initial(node: &Node) -> Result<Initial> {
     Ok(match kind(node) {
         "auto_uniform" => Initial::AutoUniform,
         "constant" => Initial::Constant(number(node, "value")),
-        "uniform" => Initial::Uniform { low: number(node, "low"), high: number(node, "high") },
+        "uniform" => {
+            let (low, high) = (number(node, "low"), number(node, "high"));
+            if low > high {
+                let (what, received) = ("`low` of uniform", low.to_string());
+                let advice = format!("write, for example, `low: {high}` and `high: {low}`");
+                return Err(node.place.error(what, format!("at most `high`, {high}"), received, advice));
+            }
+            Initial::Uniform { low, high }
+        }
         "normal" => Initial::Normal { mean: number(node, "mean"), deviation: number(node, "deviation") },
         "node_normalized" => Initial::NodeNormalized { scale: number(node, "scale") },
         "orthogonal" => Initial::Orthogonal { scale: number(node, "scale") },

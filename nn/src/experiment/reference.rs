@@ -83,6 +83,7 @@ fn value(kind: &Kind) -> String {
         Kind::Whole(least) => format!("whole number from {least} on"),
         Kind::Number => "number".into(),
         Kind::NotNegative => "number from 0 on".into(),
+        Kind::BelowOne => "number from 0 to below 1".into(),
         Kind::Flag => "`true` or `false`".into(),
         Kind::Text => "text".into(),
         Kind::Pair(_) => "whole number, or `[rows, columns]`".into(),

@@ -102,6 +102,7 @@ impl Definitions {
             Kind::Seed => json!({"type": "integer", "minimum": 0}),
             Kind::Number => json!({"type": "number"}),
             Kind::NotNegative => size(),
+            Kind::BelowOne => json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
             Kind::Flag => json!({"type": "boolean"}),
             Kind::Text => json!({"type": "string"}),
             Kind::Pair(least) => {

@@ -263,7 +263,7 @@ impl Experiment {
         Experiment::of(yaml::parse(file, text)?, changes, extensions)
     }
 
-    fn of(node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
+    pub(super) fn of(node: Node, changes: &[String], extensions: &Extensions) -> Result<Experiment> {
         Experiment::from_node(&Experiment::changed(node, changes)?, extensions)
     }
 

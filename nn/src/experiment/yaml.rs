@@ -1,6 +1,6 @@
 //! YAML text to values and back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -110,18 +110,15 @@ impl Reader<'_> {
 
     fn map(&mut self, depth: usize) -> Result<Vec<(String, Node)>> {
         let mut entries: Vec<(String, Node)> = Vec::new();
-        let mut below = Vec::new();
+        let (mut below, mut keys) = (Vec::new(), HashSet::new());
         loop {
             let Some((event, span)) = self.events.pop() else { return self.next().map(|_| entries) };
             let place = Place { file: self.file.clone(), line: span.start.line() };
             let key = match event {
                 Event::MappingEnd => {
                     // What this map says itself wins, then the first of the others.
-                    for (key, node) in below {
-                        if entries.iter().all(|(other, _)| *other != key) {
-                            entries.push((key, node));
-                        }
-                    }
+                    entries
+                        .extend(below.into_iter().filter(|(key, _): &(String, _)| keys.insert(key.clone())));
                     return Ok(entries);
                 }
                 Event::Scalar(text, ScalarStyle::Plain, ..) if text == "<<" => {
@@ -139,7 +136,7 @@ impl Reader<'_> {
                     ));
                 }
             };
-            if entries.iter().any(|(other, _)| *other == key) {
+            if !keys.insert(key.clone()) {
                 return Err(place.error(
                     "read",
                     "each key once",

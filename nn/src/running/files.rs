@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
@@ -99,20 +100,42 @@ pub(super) fn forget_unfinished(folder: &Path) {
     }
 }
 
-/// Under another name, to the disk, then under its own.
+/// Writes a file at once: under another name, to the disk, then under its own. Only a regular file is replaced: what a
+/// symbolic link names is written instead of the link, and a pipe or a device is written to.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let half = unfinished(path);
+    let is_link = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    // A link to a pipe of this process, or to a file that is still to be made, has no other name.
+    let target = if is_link(path) { path.canonicalize() } else { Ok(path.to_path_buf()) };
+    let target = target.unwrap_or_else(|_| path.to_path_buf());
+    let replaceable = match target.symlink_metadata() {
+        Ok(found) => found.is_file(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    if !replaceable {
+        return write_through(&target, bytes).map_err(|error| not_written(path, error));
+    }
+    let half = unfinished(&target);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&half)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&half, path)
+        std::fs::rename(&half, &target)
     };
     write().map_err(|error| {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&half);
         not_written(path, error)
     })
+}
+
+/// Writes to a pipe or a device. A pipe that no process reads is an error: opening it would wait for a reader.
+fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).custom_flags(nonblocking);
+    let mut file = options.open(path)?;
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
+    file.write_all(bytes)
 }
 
 /// At the end of a file, to the disk. A process that is killed on the way may leave half a line.
@@ -160,6 +183,41 @@ mod tests {
         }
         assert_eq!(epochs_of("epoch-000007.safetensors.12.part"), None);
         assert!(is_events(&events_name(1)) && !is_events("events.out.tfevents.1.host"));
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("unisono-whole-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        let [file, link, dangling, pipe] = ["file", "link", "dangling", "pipe"].map(|name| folder.join(name));
+        std::fs::write(&file, "old").expect("it can be written");
+        std::os::unix::fs::symlink("file", &link).expect("a link can be made");
+        std::os::unix::fs::symlink("new", &dangling).expect("a link can be made");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe can be made");
+        write_whole(&link, b"through the link").expect("the file behind it can be written");
+        assert_eq!(std::fs::read(&file).expect("it is there"), b"through the link");
+        write_whole(&dangling, b"made").expect("the file that it names can be made");
+        assert_eq!(std::fs::read(folder.join("new")).expect("it was made"), b"made");
+        assert!(
+            [&link, &dangling]
+                .iter()
+                .all(|link| link.symlink_metadata().is_ok_and(|found| found.is_symlink()))
+        );
+        assert!(write_whole(&pipe, b"unread").is_err(), "no process reads the pipe");
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe)
+        });
+        // The reader may not have opened its end yet.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while write_whole(&pipe, b"read").is_err() {
+            assert!(std::time::Instant::now() < deadline, "the reader never came");
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().expect("it ended").expect("it read"), b"read");
+        assert!(!pipe.is_file(), "the pipe is still one");
+        std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) type Tensors = BTreeMap<String, Tensor>;
 /// The key of the checkpoint's own settings in the metadata.
 const KEY: &str = "unisono";
 
+/// The key of the checksum beside them.
+const CHECKSUM: &str = "checksum";
+
 fn damaged(path: &Path, received: impl std::fmt::Display) -> Error {
     let what = format!("read {}", path.display());
     Error::usage(what, "whole tensors", received.to_string(), "put the whole file back; this one is damaged")
@@ -35,19 +38,36 @@ pub(super) fn pack<T: Number>(tensors: &[(String, Vec<usize>, &[T])], settings: 
         let view = TensorView::new(kind, shape.clone(), bytemuck::cast_slice(values)).map_err(failed)?;
         views.insert(name.clone(), view);
     }
-    let sum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
-    let metadata = [(KEY.to_string(), settings.to_string()), ("crc32".into(), sum.to_string())];
+    let sum = checksum(settings, views.iter().map(|(name, view)| (name.as_str(), view)));
+    let metadata = [(KEY.to_string(), settings.to_string()), (CHECKSUM.into(), sum.to_string())];
     // One key in the map's header keeps the bytes the same for the same weights.
     let metadata = serde_json::json!(metadata).to_string();
     let metadata = std::collections::HashMap::from([(KEY.to_string(), metadata)]);
     safetensors::serialize(views, Some(metadata)).map_err(failed)
 }
 
-fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+/// Covers all that a checkpoint says: settings, names, types, shapes and numbers.
+fn checksum<'a, 'data: 'a>(
+    settings: &str,
+    tensors: impl Iterator<Item = (&'a str, &'a TensorView<'data>)>,
+) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    for (name, bytes) in tensors {
+    hasher.update(settings.as_bytes());
+    for (name, view) in tensors {
+        hasher.update(format!("\n{name} {:?} {:?}\n", view.dtype(), view.shape()).as_bytes());
+        hasher.update(view.data());
+    }
+    hasher.finalize()
+}
+
+/// The checksum of checkpoints that were written before settings and shapes counted.
+fn checksum_of_numbers<'a, 'data: 'a>(
+    tensors: impl Iterator<Item = (&'a str, &'a TensorView<'data>)>,
+) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, view) in tensors {
         hasher.update(name.as_bytes());
-        hasher.update(bytes);
+        hasher.update(view.data());
     }
     hasher.finalize()
 }
@@ -64,11 +84,15 @@ pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<Strin
         let find = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
         let mut names: Vec<(&str, TensorView<'_>)> = file.iter().collect();
         names.sort_by_key(|(name, _)| name.to_string());
-        let sum = checksum(names.iter().map(|(name, view)| (*name, view.data())));
-        if find("crc32") != Some(sum.to_string()) {
-            return Err(damaged(path, "numbers that differ from their checksum"));
-        }
         settings = find(KEY);
+        let tensors = || names.iter().map(|(name, view)| (*name, view));
+        let (written, sum) = match find(CHECKSUM) {
+            Some(written) => (Some(written), checksum(settings.as_deref().unwrap_or_default(), tensors())),
+            None => (find("crc32"), checksum_of_numbers(tensors())),
+        };
+        if written != Some(sum.to_string()) {
+            return Err(damaged(path, "contents that differ from their checksum"));
+        }
     }
     let mut tensors = Tensors::new();
     for (name, view) in file.iter() {
@@ -131,5 +155,22 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(unpack(path, &bytes[..length]).is_err());
         }
+    }
+
+    #[test]
+    fn damaged_checkpoints() {
+        let values = [0.1_f32, -2.5, 1e-30, 7.0];
+        let tensors =
+            [("a/weights".to_string(), vec![2, 2], &values[..]), ("b".into(), vec![1], &values[..1])];
+        let good = [pack(&tensors, "settings").expect("they can be packed")];
+        let path = Path::new("damaged.safetensors");
+        let expected = unpack(path, &good[0]).expect("they are whole");
+        crate::fuzz::fuzz!(|script: &[u8]| {
+            let damaged = unisono::testing::mutate(&good, script);
+            // Without our metadata it is a file of another program, which has no checksum.
+            if let Ok(found @ (_, Some(_))) = unpack(path, &damaged) {
+                assert_eq!(found, expected, "a damaged checkpoint was accepted");
+            }
+        });
     }
 }

@@ -6,6 +6,7 @@ use super::Cuda;
 use crate::cuda::{Device, Event, Span};
 use crate::error::Result;
 use crate::memory::DType;
+use crate::transport::Verb;
 use crate::world::{Group, Pending};
 
 impl Cuda<'_> {
@@ -19,7 +20,7 @@ impl Cuda<'_> {
         to: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.raw.message_slot(values.bytes(), dtype, to, tag)?;
+        self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).send(values, dtype, to, tag);
         Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))
@@ -34,7 +35,7 @@ impl Cuda<'_> {
         from: usize,
         tag: u32,
     ) -> Result<Pending<B>> {
-        self.raw.message_slot(values.bytes(), dtype, from, tag)?;
+        self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let ready = self.marks(values)?;
         let work = move |group: &Group| group.cuda().after(ready).recv(values, dtype, from, tag);
         Ok(self.raw.group.start_beside(move |group| work(group).map(|()| lender)))

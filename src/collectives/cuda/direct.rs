@@ -52,16 +52,17 @@ pub(super) fn carry_out(
         !pieces.is_empty(),
         folds.iter().map(|(_, from, to)| (kind, from, to)),
     )?;
-    meeting.all_stay()?;
     let launch = || -> Result<()> {
-        // SAFETY: every rank lends its buffers until all have met again, and showed them with the lengths that the
-        // signature holds; jobs do not overlap.
+        // SAFETY: every rank lends its buffers until all have met again, or until it has given up and no rank touches them, and
+        // showed them with the lengths that the signature holds; jobs do not overlap.
         unsafe {
             folds.iter().try_for_each(|(count, from, to)| kernels::fold(on, kind, *count, from, to))?;
             kernels::copy(on, &pieces)
         }
     };
-    // What was launched before an error lets go of everybody's memory first.
-    launch().inspect_err(|_| drop(session.stream.synchronize()))?;
-    session.stream.wait(&|| meeting.go_on())
+    meeting.touch(|| {
+        // What was launched before an error lets go of everybody's memory first.
+        launch().inspect_err(|_| drop(session.stream.synchronize()))?;
+        session.stream.wait(&|| meeting.go_on())
+    })
 }

@@ -50,10 +50,23 @@ impl Meeting<'_> {
         self.call.go_on()
     }
 
-    /// Fails if a rank has given up on the call: its memory is its own again, and must not be touched any more.
-    pub fn all_stay(&self) -> Result<()> {
+    /// Makes a call whose others work on memory of this rank. After an error this returns when none of them does so any more:
+    /// beyond the call's deadline, if a rank has work for the device in hand. Kernels wait for no rank, so they end.
+    pub fn lend<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        match &self.group.core.channel {
+            Some(channel) => channel.lend(None, work),
+            None => work(),
+        }
+    }
+
+    /// Works on memory of other ranks, unless one has given up on the call: its memory is its own again. Whatever `work` starts
+    /// has ended when it returns.
+    pub fn touch(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.go_on()?;
-        self.group.core.channel.as_ref().map_or(Ok(()), |channel| channel.all_stay(self.call))
+        match &self.group.core.channel {
+            Some(channel) => channel.touch(self.call, work),
+            None => work(),
+        }
     }
 
     /// As [`Meeting::go_on`], and fails if a rank is gone or has given up: nothing comes from it.

@@ -1,5 +1,5 @@
 //! send and recv of device memory. A short message goes through the host; of a long one the sender offers its memory, and the
-//! receiver copies from there and answers, or asks for it through the host.
+//! receiver copies from there or asks for it through the host, as `offer.rs` has it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 
 use super::Cuda;
+use super::offer::{COPY, SEND_THEM, Talk};
 use super::path::{Facts, Wish};
 use super::session::facts;
 use crate::cuda::{self, Device, Exported, Mapped, PinnedMemory, Span};
 use crate::error::Result;
 use crate::memory::DType;
-use crate::transport::{Call, Incoming, Outgoing, Slot, Verb};
+use crate::transport::{Call, Slot, Verb};
 
 /// Messages up to this length go through the host: that takes one message instead of two.
 const SHORT: usize = 64 << 10;
@@ -31,19 +32,15 @@ struct Offer {
     answer: u64,
 }
 
-/// Answers to offers: the bytes were copied, or shall come through the host.
-const COPIED: u8 = 1;
-const SEND_THEM: u8 = 2;
-
 impl Cuda<'_> {
     /// Sends bytes to a member. Returns when they may be overwritten: short messages at once, long ones when the other side
     /// has received them.
     pub fn send(&self, values: Span, dtype: DType, to: usize, tag: u32) -> Result<()> {
-        let slot = self.raw.message_slot(values.bytes(), dtype, to, tag)?;
+        let slot = self.raw.message_slot(Verb::Send, values.bytes(), dtype, to, tag)?;
         let device = self.device(Verb::Send, &values, &values)?;
         self.raw.group.message_call(Verb::Send, |call| {
             self.wait_for_memory(&device, call)?;
-            let link = Link { cuda: self, call, device: &device, peer: to };
+            let link = self.link(call, &device, to);
             if values.bytes() <= SHORT {
                 return link.send_through_host(&slot, values);
             }
@@ -55,36 +52,32 @@ impl Cuda<'_> {
                 exported: exported.unwrap_or_else(|_| Exported::here(&values)),
                 answer: answer.into(),
             };
-            link.send(&slot, bytemuck::bytes_of(&offer))?;
             let answers = Slot { tag: answer, ..slot };
-            let mut answer = [0];
-            link.receive(&answers, &mut answer)?;
-            if answer[0] == COPIED { Ok(()) } else { link.send_through_host(&answers, values) }
+            match link.talk.offer(&slot, &answers, bytemuck::bytes_of(&offer))? {
+                SEND_THEM => link.send_through_host(&answers, values),
+                _ => link.talk.wait_for_copy(&answers),
+            }
         })
     }
 
     /// Receives bytes from a member; type and length must be the sender's.
     pub fn recv(&self, values: Span, dtype: DType, from: usize, tag: u32) -> Result<()> {
-        let slot = self.raw.message_slot(values.bytes(), dtype, from, tag)?;
+        let slot = self.raw.message_slot(Verb::Recv, values.bytes(), dtype, from, tag)?;
         let device = self.device(Verb::Recv, &values, &values)?;
         self.raw.group.message_call(Verb::Recv, |call| {
             self.wait_for_memory(&device, call)?;
-            let link = Link { cuda: self, call, device: &device, peer: from };
+            let link = self.link(call, &device, from);
             if values.bytes() <= SHORT {
                 return link.receive_through_host(&slot, values);
             }
-            let mut offer = Offer::zeroed();
-            link.receive(&slot, bytemuck::bytes_of_mut(&mut offer))?;
-            let answers = Slot { tag: offer.answer as u32, ..slot };
-            let Some((address, _open)) = self.reach(&device, &offer)? else {
-                link.send(&answers, &[SEND_THEM])?;
-                return link.receive_through_host(&answers, values);
-            };
-            // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
-            unsafe { device.courier().copy(values.address(), address, values.bytes())? };
-            device.courier().wait(&|| call.go_on())?;
-            link.send(&answers, &[COPIED])
+            // An offer may have been withdrawn before this call was made; the next one may be of a second attempt.
+            while !link.take_offer(&slot, values)? {}
+            Ok(())
         })
+    }
+
+    fn link<'a>(&'a self, call: &'a Call<'a>, device: &'a Arc<Device>, peer: usize) -> Link<'a> {
+        Link { cuda: self, talk: Talk { group: self.raw.group, call, peer }, device }
     }
 
     /// Where offered bytes are in this process, if they can be reached; the second keeps them there.
@@ -111,23 +104,31 @@ fn answer_tag(upwards: bool) -> u32 {
     Slot::TAGS | number << 1 | u32::from(upwards)
 }
 
-/// One message under way between this rank and another.
+/// One message under way between this rank and another, and the device of this rank's memory.
 struct Link<'a> {
     cuda: &'a Cuda<'a>,
-    call: &'a Call<'a>,
+    talk: Talk<'a>,
     device: &'a Arc<Device>,
-    peer: usize,
 }
 
 impl Link<'_> {
-    fn send(&self, slot: &Slot, bytes: &[u8]) -> Result<()> {
-        let sends = vec![Outgoing { to: self.peer, bytes }];
-        self.cuda.raw.group.exchange(self.call, slot, sends, Vec::new())
-    }
-
-    fn receive(&self, slot: &Slot, bytes: &mut [u8]) -> Result<()> {
-        let receives = vec![Incoming { from: self.peer, bytes }];
-        self.cuda.raw.group.exchange(self.call, slot, Vec::new(), receives)
+    /// Takes the next offer; false if its sender has withdrawn it.
+    fn take_offer(&self, slot: &Slot, values: Span) -> Result<bool> {
+        let mut offer = Offer::zeroed();
+        self.talk.receive(slot, bytemuck::bytes_of_mut(&mut offer))?;
+        let answers = Slot { tag: offer.answer as u32, ..*slot };
+        let reached = self.cuda.reach(self.device, &offer)?;
+        if !self.talk.ask(&answers, if reached.is_some() { COPY } else { SEND_THEM })? {
+            return Ok(false);
+        }
+        let Some((address, _open)) = reached else {
+            return self.receive_through_host(&answers, values).map(|()| true);
+        };
+        let courier = self.device.courier();
+        // SAFETY: the sender lends its bytes, as many as the signature says, until it has the answer; ours are lent too.
+        let copied = unsafe { courier.copy(values.address(), address, values.bytes()) }
+            .and_then(|()| courier.wait(&|| self.talk.call.go_on()));
+        self.talk.end_copy(&answers, copied).map(|()| true)
     }
 
     fn send_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
@@ -136,8 +137,8 @@ impl Link<'_> {
             let from = values.address() + start as u64;
             // SAFETY: the chunk lies inside the span, which is lent for the call, and is waited for.
             unsafe { self.device.courier().copy(pinned.address(), from, bytes)? };
-            self.device.courier().wait(&|| self.call.go_on())?;
-            self.send(slot, &pinned[..bytes])?;
+            self.device.courier().wait(&|| self.talk.call.go_on())?;
+            self.talk.send(slot, &pinned[..bytes])?;
         }
         Ok(())
     }
@@ -145,11 +146,11 @@ impl Link<'_> {
     fn receive_through_host(&self, slot: &Slot, values: Span) -> Result<()> {
         let mut pinned = Pinned::take(self.device, values.bytes())?;
         for (start, bytes) in chunks(values.bytes()) {
-            self.receive(slot, &mut pinned[..bytes])?;
+            self.talk.receive(slot, &mut pinned[..bytes])?;
             let to = values.address() + start as u64;
             // SAFETY: as in `send_through_host`.
             unsafe { self.device.courier().copy(to, pinned.address(), bytes)? };
-            self.device.courier().wait(&|| self.call.go_on())?;
+            self.device.courier().wait(&|| self.talk.call.go_on())?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod kernels;
 mod meeting;
 mod message;
 mod nccl;
+mod offer;
 mod order;
 mod path;
 mod session;
@@ -59,7 +60,7 @@ pub struct Cuda<'a> {
 impl Group {
     /// The same verbs on the memory of CUDA devices.
     pub fn cuda(&self) -> Cuda<'_> {
-        Cuda { raw: Raw { group: self, on_device: true }, ready: None }
+        Cuda { raw: Raw { group: self, on_device: true, enclosing: None }, ready: None }
     }
 }
 
@@ -144,24 +145,28 @@ impl Cuda<'_> {
             let meeting = Meeting { group, call, signature };
             // Others will read this memory.
             self.wait_for_memory(&device, call)?;
-            let (session, shown, counts) = Session::join(&meeting, &device, order)?;
-            match session.path {
-                Path::Direct | Path::Ipc => {
-                    direct::carry_out(&meeting, &session, order, (&shown, &counts))?;
-                    meeting.settle()?;
-                    session.take(&meeting, order, &shown[session.me])?;
-                    Ok(None)
+            // From the moment that this rank shows its memory.
+            meeting.lend(|| {
+                let (session, shown, counts) = Session::join(&meeting, &device, order)?;
+                match session.path {
+                    Path::Direct | Path::Ipc => {
+                        direct::carry_out(&meeting, &session, order, (&shown, &counts))?;
+                        meeting.settle()?;
+                        session.take(&meeting, order, &shown[session.me])?;
+                        Ok(None)
+                    }
+                    Path::Nccl => {
+                        session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
+                        meeting.settle().map(|()| None)
+                    }
+                    Path::Staged => match session.staging(&meeting)? {
+                        Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
+                        None => Ok(Some(session)),
+                    },
                 }
-                Path::Nccl => {
-                    session.nccl(&meeting)?.carry_out(&meeting, &session, order, &counts)?;
-                    meeting.settle().map(|()| None)
-                }
-                Path::Staged => match session.staging(&meeting)? {
-                    Some(staging) => staging.carry_out(&meeting, &session, order, &counts).map(|()| None),
-                    None => Ok(Some(session)),
-                },
-            }
-        })?;
+            })
+        });
+        let left = left.inspect_err(|error| session::forget_lost(group, error))?;
         left.map_or(Ok(()), |session| self.through_host(&session, order))
     }
 }

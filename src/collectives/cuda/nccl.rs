@@ -13,6 +13,7 @@ use super::windows::{Stage, stages};
 use crate::cuda::{DeviceMemory, NCCL, functions};
 use crate::error::{Error, Result};
 use crate::memory::ReduceOp;
+use crate::transport::wait::wait;
 
 type Communicator = *mut c_void;
 
@@ -135,16 +136,13 @@ impl Nccl {
 
     /// Waits until what was asked of NCCL is under way.
     fn settle(&self, meeting: &Meeting, raw: Communicator) -> Result<()> {
-        loop {
+        let poll = || {
             let mut state = 0;
             // SAFETY: the communicator lives; writes one number.
             check(unsafe { (self.functions.state)(raw, &mut state) }, "it does not answer")?;
-            if state != IN_PROGRESS {
-                return check(state, "a transfer failed");
-            }
-            meeting.watch()?;
-            std::thread::sleep(PAUSE);
-        }
+            if state == IN_PROGRESS { Ok(None) } else { check(state, "a transfer failed").map(Some) }
+        };
+        wait(meeting.call.deadline, PAUSE, poll, || meeting.watch().map(|()| None))
     }
 
     fn give_up(&self) {
@@ -275,12 +273,13 @@ impl Pass<'_> {
 
     /// Waits for the device; NCCL's kernels on it wait for other ranks.
     fn wait(&self) -> Result<()> {
-        while !self.session.stream.is_done()? {
-            self.nccl.settle(self.meeting, self.raw)?;
-            self.meeting.watch()?;
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
+        let poll = || {
+            if self.session.stream.is_done()? {
+                return Ok(Some(()));
+            }
+            self.nccl.settle(self.meeting, self.raw).map(|()| None)
+        };
+        wait(self.meeting.call.deadline, PAUSE, poll, || self.meeting.watch().map(|()| None))
     }
 }
 

@@ -12,7 +12,7 @@ use super::order::{Order, Workers};
 use super::path::{Abilities, Facts, Path, Wish, choose};
 use super::staged::Staging;
 use crate::cuda::{self, Device, DeviceMemory, Exported, Mapped, NCCL, PinnedMemory, Span, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::world::Group;
 
 /// What a rank shows at the beginning of a call.
@@ -133,7 +133,9 @@ impl Session {
         let wants_nccl = facts[me].wish == Wish::NCCL || workers.all.len() == facts.len();
         let nccl = facts.len() > 1 && wants_nccl && NCCL.load().is_ok();
         let alone = facts.iter().all(|other| other.process == facts[me].process);
-        let ipc = can_open && (alone || exported.is_ok());
+        // Ranks that work on each other's memory must be able to take it back: see `Meeting::lend`.
+        let can_withdraw = meeting.group.core.channel.is_some();
+        let ipc = can_open && can_withdraw && (alone || exported.is_ok());
         let mine = Abilities { nccl: nccl.into(), ipc: ipc.into() };
         let all = meeting.meet(bytemuck::bytes_of(&mine))?;
         let abilities: Vec<Abilities> =
@@ -214,12 +216,24 @@ impl Session {
     }
 }
 
+/// Closes memory of the processes of lost ranks: while it is open here, it is taken, also for a rank that is started again.
+pub(super) fn forget_lost(group: &Group, error: &Error) {
+    let (Error::PeerLost { lost, .. }, Some(session)) = (error, recall(group)) else { return };
+    let members = group.members().iter().zip(&session.facts);
+    let processes = members.filter(|(rank, _)| lost.iter().any(|one| one.rank == **rank));
+    processes.for_each(|(_, facts)| cuda::forget_process(facts.process));
+}
+
 fn recall(group: &Group) -> Option<Arc<Session>> {
     let kept = group.core.device.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
     kept.downcast().ok()
 }
 
 fn keep(group: &Group, session: Arc<Session>) {
+    if let Some(before) = recall(group) {
+        let gone = |one: &&Facts| session.facts.iter().all(|other| other.process != one.process);
+        before.facts.iter().filter(gone).for_each(|one| cuda::forget_process(one.process));
+    }
     let session: Arc<dyn Any + Send + Sync> = session;
     *group.core.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
 }

@@ -69,7 +69,16 @@ enum Way {
 #[allow(dead_code)] // Held for what their drop does.
 enum Held {
     Own(Arc<DeviceMemory>),
-    Opened(Arc<Mapped>),
+    Opened(Opened),
+}
+
+/// A neighbour's buffer. It serves one exchange alone, so it does not stay open after that.
+struct Opened(Arc<Mapped>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        cuda::forget(&self.0);
+    }
 }
 
 /// What a rank tells another: numbers that travel as they are.
@@ -273,7 +282,7 @@ fn open(device: &Arc<Device>, shown: &Shown) -> Result<(Origin, Held)> {
     }
     let (start, mapped) = cuda::open(device, shown.process, &shown.exported)?;
     let address = start + (shown.address - shown.start);
-    Ok((Origin::Buffer { address, flip: shown.flip }, Held::Opened(mapped)))
+    Ok((Origin::Buffer { address, flip: shown.flip }, Held::Opened(Opened(mapped))))
 }
 
 /// Buffers of all exchanges in this process: ranks that are threads keep each other's alive.

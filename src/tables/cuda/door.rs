@@ -131,7 +131,9 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         // Of a sparse matrix, rows of zeroes change nothing: that is looked up in the host.
         let sparse = adds && core.description.kind == TableKind::SparseMatrix;
-        if core.replica.is_some() || core.inner.remote().is_some() || sparse {
+        // A round is summed in the host.
+        let summed = adds && core.accumulates();
+        if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
             return Way::Host;
         }
         match &core.storage.shard {
@@ -161,7 +163,7 @@ impl<'a> Cuda<'a> {
             }
         };
         core.staleness.count(staleness);
-        Ok(())
+        core.count_get(call, worker)
     }
 
     fn add_now(

@@ -40,10 +40,17 @@ impl Formula {
         match updater {
             "add" => formula("Add", |_| some([])),
             "sgd" => formula("Sgd", |_| some([])),
-            "momentum" => formula("Momentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")])),
+            "momentum" => formula("Momentum", |set| some([set.of("momentum")])),
             "nesterov" => formula("Nesterov", |set| some([set.of("momentum")])),
-            "adagrad" => {
-                formula("Adagrad", |set| some(["learning_rate", "rho", "epsilon"].map(|name| set.of(name))))
+            "adagrad" => formula("Adagrad", |set| {
+                let names = ["learning_rate", "epsilon", "lr_decay", "initial_accumulator_value"];
+                some(names.map(|name| set.of(name)))
+            }),
+            "multiverso_adagrad" => formula("MultiversoAdagrad", |set| {
+                some(["learning_rate", "rho", "epsilon"].map(|name| set.of(name)))
+            }),
+            "multiverso_momentum" => {
+                formula("MultiversoMomentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")]))
             }
             "rmsprop" => formula("Rmsprop", |set| {
                 let rho = set.of("rho");
@@ -78,7 +85,7 @@ impl Formula {
 
     /// Whether the formula depends on how often a row was changed.
     pub fn counts_steps(&self) -> bool {
-        self.rule == "Adam"
+        matches!(self.rule, "Adam" | "Adagrad")
     }
 
     /// Whether adds to one row may be made in any order, all at once: sums, of types that the hardware adds in memory.

@@ -3,6 +3,9 @@
 
 struct Numbers { double at[8]; };
 
+// What follows from how often a row was changed, for rules that depend on it: computed once for each row.
+struct Scale { State rate, root; };
+
 __device__ inline float root_of(float x) { return sqrtf(x); }
 __device__ inline double root_of(double x) { return sqrt(x); }
 __device__ inline float with_sign(float x, float sign) { return copysignf(x, sign); }
@@ -27,8 +30,19 @@ struct Sgd {
 
 struct Momentum {
     static const int PLANES = 1;
+    State momentum;
+    __device__ Momentum(const Numbers& n) : momentum(n.at[0]) {}
+    __device__ void at_step(Count) {}
+    __device__ State update(State value, State* state, State delta) const {
+        state[0] = momentum * state[0] + delta;
+        return value - state[0];
+    }
+};
+
+struct MultiversoMomentum {
+    static const int PLANES = 1;
     State momentum, fresh;
-    __device__ Momentum(const Numbers& n) : momentum(n.at[0]), fresh(n.at[1]) {}
+    __device__ MultiversoMomentum(const Numbers& n) : momentum(n.at[0]), fresh(n.at[1]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         state[0] = momentum * state[0] + fresh * delta;
@@ -49,8 +63,23 @@ struct Nesterov {
 
 struct Adagrad {
     static const int PLANES = 1;
+    State rate, epsilon, initial;
+    double learning_rate, decay;
+    __device__ Adagrad(const Numbers& n)
+        : rate(0), epsilon(n.at[1]), initial(n.at[3]), learning_rate(n.at[0]), decay(n.at[2]) {}
+    __device__ void at_step(Count step) { rate = (State)(learning_rate / (1 + (double)(step - 1) * decay)); }
+    __device__ Scale scale() const { return Scale{rate, 1}; }
+    __device__ void rescale(Scale scale) { rate = scale.rate; }
+    __device__ State update(State value, State* state, State gradient) const {
+        state[0] = state[0] + gradient * gradient;
+        return value - rate * gradient / (root_of(initial + state[0]) + epsilon);
+    }
+};
+
+struct MultiversoAdagrad {
+    static const int PLANES = 1;
     State learning_rate, rho, epsilon;
-    __device__ Adagrad(const Numbers& n) : learning_rate(n.at[0]), rho(n.at[1]), epsilon(n.at[2]) {}
+    __device__ MultiversoAdagrad(const Numbers& n) : learning_rate(n.at[0]), rho(n.at[1]), epsilon(n.at[2]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
         State gradient = delta / learning_rate;
@@ -83,6 +112,8 @@ struct Adam {
         rate = (State)(learning_rate / -expm1(log1 * (double)step));
         root = (State)sqrt(-expm1(log2 * (double)step));
     }
+    __device__ Scale scale() const { return Scale{rate, root}; }
+    __device__ void rescale(Scale scale) { rate = scale.rate, root = scale.root; }
     __device__ State update(State value, State* state, State gradient) const {
         state[0] = beta1 * state[0] + fresh1 * gradient;
         state[1] = beta2 * state[1] + fresh2 * (gradient * gradient);

@@ -52,11 +52,6 @@ template <int WIDTH> struct Piece {
     }
 };
 
-#ifdef STEPS
-// The rule depends on how often a row was changed: what follows from that is computed once for each row.
-struct Scale { State rate, root; };
-#endif
-
 // Counts an add to every row, and notes what follows from the counts.
 extern "C" __global__ void count_all(Count* steps, void* scales, Count rows, Numbers numbers, const Faults* faults) {
     Count row = thread_number();
@@ -65,7 +60,7 @@ extern "C" __global__ void count_all(Count* steps, void* scales, Count rows, Num
 #ifdef STEPS
     Rule rule(numbers);
     rule.at_step(step);
-    ((Scale*)scales)[row] = Scale{rule.rate, rule.root};
+    ((Scale*)scales)[row] = rule.scale();
 #endif
 }
 
@@ -85,9 +80,7 @@ __device__ void all(
     if (at >= count || refused(faults)) return;
     Rule rule(numbers);
 #ifdef STEPS
-    Scale scale = ((const Scale*)scales)[at / cols];
-    rule.rate = scale.rate;
-    rule.root = scale.root;
+    rule.rescale(((const Scale*)scales)[at / cols]);
 #endif
     if (at + WIDTH <= count) return change_all<WIDTH>(memory, delta, at, rule);
     for (; at < count; at++) change_all<1>(memory, delta, at, rule);

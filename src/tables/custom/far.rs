@@ -66,23 +66,14 @@ impl Core {
         outcome
     }
 
-    /// Sends what concerns other hosts' shards; waits for them if `wait`.
-    pub(super) fn change_far(
-        &self,
-        call: &Call,
-        worker: usize,
-        requests: &Requests,
-        wait: bool,
-    ) -> Result<()> {
-        let Some(remote) = self.inner.remote() else { return Ok(()) };
-        let mut sent =
-            self.ask(worker, ADD, requests)?.into_iter().map(|(server, request, _)| (server, request));
-        match wait {
-            false => sent.try_for_each(|(server, request)| remote.post(call, server, request)),
-            true => {
-                let answers = remote.call_each(call, sent.collect())?;
-                answers.into_iter().try_for_each(|answer| answer.map(drop))
+    /// What is sent to other hosts' shards for an add.
+    pub(super) fn changes_far(&self, worker: usize, requests: &Requests) -> Result<Vec<(usize, Request)>> {
+        match self.inner.remote() {
+            Some(_) => {
+                let asked = self.ask(worker, ADD, requests)?;
+                Ok(asked.into_iter().map(|(server, request, _)| (server, request)).collect())
             }
+            None => Ok(Vec::new()),
         }
     }
 

@@ -116,7 +116,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let prepare = |extent: &_| shards.prepare(extent, &server);
         let extent = making.found(&description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
-        let base = Base::new(&making, description, extent, shards.clock, add, &options);
+        let base = Base::new(&making, description, extent, shards.clock, add, &options, false);
         let core = Arc::new(Core { base, shards, half: Arc::new(server) });
         let used = tables.inner.enlist(Open::Custom(core.clone()));
         making.all_have_it()?;
@@ -169,6 +169,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let here = replies.iter_mut().filter(|(server, _)| core.shards.is_here(*server));
         here.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
         far?;
+        core.count_get(&call, worker, core.has_servers(), core.other_server_hosts())?;
         self.worker.merge(query, replies)
     }
 
@@ -199,15 +200,16 @@ impl<W: WorkerHalf> CustomTable<W> {
     fn add_now(&self, call: &Call, worker: usize, requests: &Requests, wait: bool) -> Result<()> {
         let core = &self.core;
         let mut changed = Ok(());
-        if core.has_servers() {
-            core.add_here(call, worker, || {
+        let local = || match core.has_servers() {
+            true => core.add_here(call, worker, || {
                 changed = core.change_here(call, worker, self.here(requests))?;
                 Ok(())
-            })?;
-        }
+            }),
+            false => Ok(()),
+        };
         // A call that one host has counted must be counted by all.
-        let far = core.change_far(call, worker, requests, wait);
-        changed.and(far)
+        let everywhere = core.add_everywhere(call, core.changes_far(worker, requests)?, wait, local, || ());
+        changed.and(everywhere)
     }
 
     /// Those requests whose shards are on this host.

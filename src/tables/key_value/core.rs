@@ -13,6 +13,7 @@ use super::part::{Part, PartHeader};
 use crate::error::Result;
 use crate::tables::base::Base;
 use crate::tables::picks::in_groups;
+use crate::tables::rounds::Progress;
 use crate::tables::updater::{Rule, UpdateContext};
 use crate::tables::{AddOptions, Init};
 use crate::transport::Call;
@@ -133,6 +134,33 @@ impl Core {
             };
             let delta = &delta[target.position as usize * bytes..][..bytes];
             self.update(part.entry_mut(entry), delta, &context);
+            Ok(())
+        })
+    }
+
+    /// Steps each of these keys once, whose parts have not had the step yet. No key stands there twice.
+    pub(super) fn step_keys(
+        &self,
+        call: &Call,
+        keys: Keys,
+        delta: &[u8],
+        context: &UpdateContext,
+        progress: &Progress,
+    ) -> Result<()> {
+        // What may fail comes first: then every step that is begun is made.
+        self.by_part(call, 0, keys, |part, key, target| {
+            if part.find(key, target.mixed).is_none() {
+                part.insert(key, target.mixed, |values| self.fill(target.mixed, values))?;
+            }
+            Ok(())
+        })?;
+        let (bytes, from) = (self.form.shape.row_bytes, progress.next());
+        self.by_part(call, 0, keys, |part, key, target| {
+            if let Some(entry) = part.find(key, target.mixed).filter(|_| target.part as usize >= from) {
+                progress.begin(target.part as usize);
+                let delta = &delta[target.position as usize * bytes..][..bytes];
+                self.update(part.entry_mut(entry), delta, context);
+            }
             Ok(())
         })
     }

@@ -8,8 +8,7 @@ use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
-use crate::tables::far::send;
-use crate::tables::remote::compress::{Packer, Units};
+use crate::tables::remote::compress::{Packer, Remembered, Units};
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
@@ -95,8 +94,8 @@ impl Core {
         self.fetch(call, asked, 1, |position, answer| found[position] = answer[0] != 0)
     }
 
-    /// Sends the rows of a delta whose keys other hosts hold; waits for them if `wait`.
-    pub(super) fn add_far(
+    /// Makes an add on all hosts that hold some of its keys.
+    pub(super) fn add(
         &self,
         call: &Call,
         worker: usize,
@@ -105,18 +104,30 @@ impl Core {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        let Some(remote) = self.inner.remote() else { return Ok(()) };
-        let mut requests = Vec::new();
-        for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.tells_everybody()) {
-            asked.request.options = options.to_bytes().to_vec();
-            self.pack(&mut asked, delta);
-            requests.push((self.server_of(asked.host)?, asked.request));
+        let (mut requests, mut taken) = (Vec::new(), Vec::new());
+        if self.inner.remote().is_some() {
+            for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.tells_everybody()) {
+                let server = self.server_of(asked.host)?;
+                asked.request.options = options.to_bytes().to_vec();
+                taken.push((asked.host, self.pack(&mut asked, delta)));
+                requests.push((server, asked.request));
+            }
         }
-        send(remote, call, requests, wait)
+        let local = || match (self.has_servers(), self.accumulates()) {
+            (false, _) => Ok(()),
+            (true, true) => self.join_round(call, worker, self.request_here(worker, keys, delta, options)),
+            (true, false) => self.add_here(call, worker, || self.write(call, worker, keys, delta, options)),
+        };
+        self.add_everywhere(call, requests, wait, local, || {
+            let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+            for (host, before) in taken {
+                parcels.packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
+            }
+        })
     }
 
-    /// Gives a request its part of a delta, as it travels.
-    fn pack(&self, asked: &mut Asked, delta: &[u8]) {
+    /// Gives a request its part of a delta, as it travels. Returns what earlier adds had lost of its keys.
+    fn pack(&self, asked: &mut Asked, delta: &[u8]) -> Remembered {
         let bytes = self.form.shape.row_bytes;
         let mut part = Vec::with_capacity(asked.positions.len() * bytes);
         for &position in &asked.positions {
@@ -142,7 +153,9 @@ impl Core {
             }
             _ => Units::From(0),
         };
+        let before = packer.remember(units, &part);
         (request.payload, request.packed) = packer.pack(units, &part);
+        before
     }
 
     /// Forgets what adds have lost: the table becomes another one.
@@ -153,9 +166,11 @@ impl Core {
     /// How many keys the other hosts have.
     pub(super) fn len_far(&self, call: &Call) -> Result<usize> {
         let replies = self.ask_all(call, Verb::KeyLength)?;
-        replies.into_iter().try_fold(0, |sum, reply| {
-            let count = reply.try_into().map(u64::from_le_bytes);
-            Ok(sum + count.map_err(|_| Error::internal("len", "an answer that is no number"))? as usize)
+        replies.into_iter().try_fold(0, |sum: usize, reply| {
+            let count =
+                reply.try_into().ok().and_then(|reply| usize::try_from(u64::from_le_bytes(reply)).ok());
+            let sum = count.and_then(|count| sum.checked_add(count));
+            sum.ok_or_else(|| Error::internal("len", "an answer that is no number of keys"))
         })
     }
 

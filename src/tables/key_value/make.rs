@@ -16,6 +16,7 @@ use crate::tables::description::TableKind;
 use crate::tables::founding::Making;
 use crate::tables::listing::Open;
 use crate::tables::make::{Plan, Wish};
+use crate::tables::rounds::accumulates;
 use crate::tables::{TableOptions, Tables};
 
 /// Bytes of values for one key, at most.
@@ -60,7 +61,8 @@ impl KeyValueTable {
                 PartHeader::at(extent, form.header(part)).prepare(&memory, &form, part, extent.start);
             }
         })?;
-        let base = Base::new(&making, description, extent, form.clock, add, &options);
+        let accumulates = accumulates(options.consistency, rule.is_linear());
+        let base = Base::new(&making, description, extent, form.clock, add, &options, accumulates);
         let parcels = Mutex::default();
         let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
         let used = tables.inner.enlist(Open::KeyValue(core.clone()));

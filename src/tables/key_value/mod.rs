@@ -13,6 +13,7 @@ mod keys;
 mod make;
 mod memory;
 mod part;
+mod rounds;
 mod save;
 mod serve;
 mod table;

@@ -59,6 +59,7 @@ impl Core {
     /// All keys that are here, and all columns in the order of the keys.
     fn everything(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
         let call = self.base.call(&tables.group, "save");
+        self.settle(&call)?;
         let columns = self.columns();
         let places: Vec<_> = columns.iter().map(|column| (column.start, column.bytes())).collect();
         let (keys, bytes) = self.columns_here(&call, &places)?;
@@ -225,6 +226,7 @@ impl Saved for Core {
         Ok(Box::new(move || {
             self.forget_losses();
             let call = self.base.call(&tables.group, "load");
+            self.settle(&call)?;
             keys.with(|keys| self.replace(&call, keys, &targets, &columns))
         }))
     }

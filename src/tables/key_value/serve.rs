@@ -9,6 +9,9 @@ use crate::transport::Call;
 
 impl Core {
     pub(in crate::tables) fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
+        if !matches!(request.verb, Verb::KeyGet | Verb::KeyAdd) {
+            self.settle(call)?;
+        }
         match request.verb {
             Verb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
             Verb::KeyItems => {
@@ -44,6 +47,9 @@ impl Core {
             Verb::KeyAdd => {
                 let delta = request.delta(self.description.dtype, bytes)?;
                 let options = AddOptions::from_bytes(&request.options)?;
+                if self.accumulates() {
+                    return self.join_round(call, worker, request.clone()).map(|()| Vec::new());
+                }
                 // The worker's own host has counted this add, so it counts here too, whatever becomes of it.
                 let mut outcome = Ok(());
                 self.add_here(call, worker, || {

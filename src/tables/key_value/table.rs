@@ -106,7 +106,8 @@ impl KeyValueTable {
             let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, keys, out)
+        self.core.get_far(call, worker, keys, out)?;
+        self.core.count_get(call, worker, self.core.has_servers(), self.core.other_server_hosts())
     }
 
     /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied everywhere. A key that
@@ -144,10 +145,7 @@ impl KeyValueTable {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        if self.core.has_servers() {
-            self.core.add_here(call, worker, || self.core.write(call, worker, keys, delta, options))?;
-        }
-        self.core.add_far(call, worker, keys, delta, options, wait)
+        self.core.add(call, worker, keys, delta, options, wait)
     }
 
     /// A get in the background.
@@ -193,6 +191,7 @@ impl KeyValueTable {
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
+        self.core.settle(&call)?;
         let mut found = self.core.contains(&call, self.core.asker(), keys)?;
         self.core.contains_far(&call, keys, &mut found)?;
         Ok(found)
@@ -203,6 +202,7 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
         self.core.queue.drain(&call)?;
+        self.core.settle(&call)?;
         Ok(self.core.len() + self.core.len_far(&call)?)
     }
 
@@ -216,6 +216,7 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
+        self.core.settle(&call)?;
         let mut items = self.core.items_here(&call)?;
         self.core.items_far(&call, &mut items)?;
         Ok(items.sorted(self.core.form.shape.row_bytes))

@@ -1,17 +1,17 @@
 //! Asking servers: several requests at once, from several threads, each with a deadline.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::open_requests::{Open, OpenRequests, State};
 use super::reply::Reply;
 use super::request::Request;
-use super::{CHECK_EVERY, server, wire};
-use crate::error::{Error, Result};
+use super::{server, wire};
+use crate::error::{Error, Lost, Missing, Result};
+use crate::transport::wait::{Awaited, Park, Parked, wait};
 use crate::transport::{Call, Signature, Slot, Transport, Verb};
 
-/// How long one look for answers may take.
-const LOOK: Duration = Duration::from_millis(20);
 /// What may be under way to one server without an answer: more would only fill memory.
 const MOST_BYTES: usize = 64 << 20;
 const MOST_REQUESTS: usize = 256;
@@ -56,11 +56,7 @@ impl Client {
             for (server, request) in requests {
                 self.send(call, server, request, false, |number| numbers.push(number))?;
             }
-            for (index, &number) in numbers.iter().enumerate() {
-                let owing = |state: &State| state.owing_for(&numbers[index..]);
-                take(self.wait(call, |state| state.take(number), owing)?)?;
-            }
-            Ok(())
+            self.take_all(call, &numbers, &mut take)
         })();
         if outcome.is_err() {
             numbers.into_iter().for_each(|number| self.give_up(call, number));
@@ -68,16 +64,92 @@ impl Client {
         outcome.map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
+    /// Sends requests that no server runs before they are confirmed, and waits until all of them could be run. Returns their
+    /// servers and numbers. After an error none of them is ever run.
+    pub fn prepare(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<(usize, u64)>> {
+        let mut sent: Vec<(usize, u64)> = Vec::with_capacity(requests.len());
+        let outcome = (|| {
+            for (server, request) in requests {
+                let request = Request { held: true, ..request };
+                self.send(call, server, request, false, |number| sent.push((server, number)))?;
+            }
+            let numbers: Vec<u64> = sent.iter().map(|(_, number)| *number).collect();
+            self.take_all(call, &numbers, |answer| answer.map(drop))
+        })();
+        if outcome.is_err() {
+            self.withdraw(call, &sent);
+        }
+        outcome.map(|()| sent).map_err(|error: Error| error.at_rank(self.transport.rank()))
+    }
+
+    /// Takes back requests that were prepared.
+    pub fn withdraw(&self, call: &Call, sent: &[(usize, u64)]) {
+        for &(server, number) in sent {
+            self.open.with(|state| state.forget(number));
+            let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
+        }
+    }
+
+    /// Has requests run that were prepared. The inner result is the first error among the answers.
+    pub fn confirm(&self, call: &Call, sent: Vec<(usize, u64)>) -> Result<Result<()>> {
+        let (mut numbers, mut outcome) = (Vec::with_capacity(sent.len()), Ok(()));
+        for (server, held) in sent {
+            let number =
+                self.open.with(|state| state.open(Open { server, bytes: 0, posted: false, answer: None }));
+            let message = server::confirmation(held, number);
+            match self.transport.post(call, server, &self.slot(), message) {
+                Ok(()) => numbers.push(number),
+                // The others must hear of it all the same.
+                Err(error) => {
+                    self.open.with(|state| state.forget(number));
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        let mut failed = Ok(());
+        let answered = self.take_all(call, &numbers, |answer| {
+            failed = std::mem::replace(&mut failed, Ok(())).and(answer.map(drop));
+            Ok(())
+        });
+        numbers.into_iter().for_each(|number| drop(self.open.with(|state| state.forget(number))));
+        let here = |error: Error| error.at_rank(self.transport.rank());
+        outcome.and(answered).map(|()| failed.map_err(here)).map_err(here)
+    }
+
+    /// Hands out the answers to these requests in order; an error of `take` ends it.
+    fn take_all(
+        &self,
+        call: &Call,
+        numbers: &[u64],
+        mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
+    ) -> Result<()> {
+        for (index, &number) in numbers.iter().enumerate() {
+            let owing = |state: &State| state.owing_for(&numbers[index..]);
+            take(self.wait(call, |state| state.take(number), owing)?)?;
+        }
+        Ok(())
+    }
+
     pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+        self.wait_for_room(call, server)?;
+        self.post_now(call, server, request)
+    }
+
+    /// Waits while very much is under way to a server already.
+    pub fn wait_for_room(&self, call: &Call, server: usize) -> Result<()> {
         let room = |state: &mut State| {
             let (count, bytes) = state.under_way(server);
             (count == 0 || (count < MOST_REQUESTS && bytes < MOST_BYTES)).then_some(())
         };
-        self.wait(call, room, |_| vec![server])?;
+        self.wait(call, room, |_| vec![server])
+    }
+
+    /// As [`Client::post`], however much is under way.
+    pub fn post_now(&self, call: &Call, server: usize, request: Request) -> Result<()> {
         let mut sent = 0;
         let outcome = self.send(call, server, request, true, |number| sent = number);
         if outcome.is_err() {
-            self.open.state().forget(sent);
+            self.open.with(|state| state.forget(sent));
         }
         outcome
     }
@@ -93,7 +165,7 @@ impl Client {
 
     /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
     fn give_up(&self, call: &Call, number: u64) {
-        let unanswered = self.open.state().forget(number).filter(|open| open.answer.is_none());
+        let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.answer.is_none());
         if let Some(Open { server, .. }) = unanswered {
             let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
         }
@@ -110,9 +182,8 @@ impl Client {
 
     /// Receives what has arrived, unless another thread is at it.
     pub fn look(&self, call: &Call) -> Result<()> {
-        let Some(lead) = self.open.lead_or_follow(self.open.state(), Duration::ZERO) else { return Ok(()) };
+        let Some(_lead) = self.open.lead() else { return Ok(()) };
         while self.receive(call, Duration::ZERO)? {}
-        drop(lead);
         Ok(())
     }
 
@@ -130,7 +201,7 @@ impl Client {
         opened: impl FnOnce(u64),
     ) -> Result<()> {
         let bytes = request.payload.len();
-        let number = self.open.state().open(Open { server, bytes, posted, answer: None });
+        let number = self.open.with(|state| state.open(Open { server, bytes, posted, answer: None }));
         opened(number);
         self.transport.post(call, server, &self.slot(), request.encode(number))
     }
@@ -142,8 +213,8 @@ impl Client {
         };
         let number = wire::number(&bytes);
         match (Reply::decode(bytes), number) {
-            (Ok(reply), _) => self.open.state().deliver(from, reply.number, reply.outcome),
-            (Err(error), Some(number)) => self.open.state().deliver(from, number, Err(error)),
+            (Ok(reply), _) => self.open.with(|state| state.deliver(from, reply.number, reply.outcome)),
+            (Err(error), Some(number)) => self.open.with(|state| state.deliver(from, number, Err(error))),
             (Err(error), None) => tracing::warn!(%error, from, "an answer to nothing"),
         }
         Ok(true)
@@ -153,48 +224,64 @@ impl Client {
     fn wait<R>(
         &self,
         call: &Call,
-        mut done: impl FnMut(&mut State) -> Option<R>,
+        done: impl FnMut(&mut State) -> Option<R>,
         owing: impl Fn(&State) -> Vec<usize>,
     ) -> Result<R> {
-        let mut check = Instant::now() + CHECK_EVERY;
-        loop {
-            let mut state = self.open.state();
-            if let Some(found) = done(&mut state) {
-                return Ok(found);
-            }
-            let limit = LOOK.min(call.remaining());
-            if let Some(lead) = self.open.lead_or_follow(state, limit) {
-                self.receive(call, limit)?;
-                drop(lead);
-            }
-            let late = call.remaining().is_zero();
-            if Instant::now() < check && !late {
-                continue;
-            }
-            check = Instant::now() + CHECK_EVERY;
-            call.check_interrupt()?;
-            let servers = owing(&self.open.state());
-            let lost: Vec<_> = servers.iter().filter_map(|&server| self.transport.lost(server)).collect();
-            if lost.is_empty() && !late {
-                continue;
-            }
-            // What came before the end still counts.
-            self.look(call)?;
-            let mut state = self.open.state();
-            if let Some(found) = done(&mut state) {
-                return Ok(found);
-            }
-            let still_owing = owing(&state);
-            let lost: Vec<_> = lost.into_iter().filter(|lost| still_owing.contains(&lost.rank)).collect();
-            lost.iter().for_each(|lost| state.write_off(lost.rank));
-            drop(state);
-            if !lost.is_empty() {
-                return Err(call.lost(lost));
-            }
-            if late {
-                let missing = still_owing.into_iter().map(|rank| self.transport.missing(rank)).collect();
-                return Err(call.timeout(missing));
-            }
+        let (waiter, done) = (Waiter { client: self, call, owing }, RefCell::new(done));
+        let poll = || Ok(self.open.with(&mut *done.borrow_mut()));
+        let check = || {
+            let mut found = None;
+            let last_poll = || {
+                self.look(call)?;
+                found = poll()?;
+                Ok(found.is_some())
+            };
+            call.check(&waiter, last_poll).inspect_err(|error| self.write_off(error))?;
+            Ok(found)
+        };
+        wait(call.deadline, &waiter, poll, check)
+    }
+
+    /// Forgets what was posted to the servers that an error reports as lost.
+    fn write_off(&self, error: &Error) {
+        let Error::PeerLost { lost, .. } = error else { return };
+        for rank in lost.iter().map(|lost| lost.rank).filter(|&rank| self.transport.lost(rank).is_some()) {
+            self.open.with(|state| state.write_off(rank));
         }
+    }
+}
+
+/// A thread that waits for answers: it receives for all threads, or sleeps while another one does.
+struct Waiter<'a, F> {
+    client: &'a Client,
+    call: &'a Call<'a>,
+    owing: F,
+}
+
+impl<F> Park for &Waiter<'_, F> {
+    fn seen(&self) -> u32 {
+        self.client.open.with(|state| state.receptions)
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        let limit = until.saturating_duration_since(Instant::now());
+        if let Some(_lead) = self.client.open.lead_or_follow(seen, limit) {
+            self.client.receive(self.call, limit)?;
+        }
+        Ok(Parked::Slept)
+    }
+}
+
+impl<F: Fn(&State) -> Vec<usize>> Awaited for Waiter<'_, F> {
+    fn awaited(&self) -> Vec<usize> {
+        self.client.open.with(|state| (self.owing)(state))
+    }
+
+    fn lost(&self, server: usize) -> Option<Lost> {
+        self.client.transport.lost(server)
+    }
+
+    fn missing(&self, servers: Vec<usize>) -> Vec<Missing> {
+        servers.into_iter().map(|server| self.client.transport.missing(server)).collect()
     }
 }

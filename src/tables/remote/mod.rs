@@ -22,7 +22,6 @@ pub(crate) mod tests;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) use reply::{Reply, name_the_rank};
 pub(crate) use request::{Request, RowList, Verb};
@@ -34,6 +33,12 @@ use server::Server;
 
 /// The server's side of tables: runs requests on this host's shards.
 pub(crate) trait Store: Send + Sync {
+    /// Whether this rank may send this request. An error is the answer.
+    fn admit(&self, from: usize, request: &Request) -> Result<()> {
+        let _ = (from, request);
+        Ok(())
+    }
+
     /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
     fn ready(&self, request: &Request) -> Result<bool>;
 
@@ -80,7 +85,7 @@ impl Remote {
 
     /// Asks several servers at once and waits for all answers, which come in the order of the requests. An error of a server's
     /// comes back as the same kind of error. After Timeout and Interrupted the requests may have been run; those that were
-    /// not ready are withdrawn.
+    /// not ready are withdrawn. What must not be run in part is prepared: see [`Remote::prepare`].
     pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
         self.client.call_all(call, requests)
     }
@@ -88,6 +93,23 @@ impl Remote {
     /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
     pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
         self.client.call_each(call, requests)
+    }
+
+    /// Sends requests that servers keep until they are confirmed, and waits until all of them could be run at once. What is
+    /// returned confirms them, or takes them back when it is dropped. After an error none of them is ever run.
+    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, Request)>) -> Result<Prepared<'a>> {
+        let sent = self.client.prepare(call, requests)?;
+        Ok(Prepared { client: &self.client, call, sent })
+    }
+
+    /// Waits while very much is under way to these servers already.
+    pub fn wait_for_room(&self, call: &Call, mut servers: impl Iterator<Item = usize>) -> Result<()> {
+        servers.try_for_each(|server| self.client.wait_for_room(call, server))
+    }
+
+    /// As [`Remote::post`], but never waits.
+    pub fn post_now(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+        self.client.post_now(call, server, request)
     }
 
     /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
@@ -111,5 +133,23 @@ impl Remote {
     }
 }
 
-/// How often a wait looks at the health of its peers and at its interrupt hook.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// Requests that servers keep until they are confirmed.
+pub(crate) struct Prepared<'a> {
+    client: &'a Client,
+    call: &'a Call<'a>,
+    sent: Vec<(usize, u64)>,
+}
+
+impl Prepared<'_> {
+    /// Has them run, and waits until they are; the inner result is the first error of a server's. They are run even if this
+    /// fails, by all servers that are alive.
+    pub fn confirm(mut self) -> Result<Result<()>> {
+        self.client.confirm(self.call, std::mem::take(&mut self.sent))
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        self.client.withdraw(self.call, &self.sent);
+    }
+}

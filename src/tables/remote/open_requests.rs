@@ -1,10 +1,10 @@
 //! Open requests and their answers. Of the threads that wait, one receives for all of them.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
+use crate::transport::wait::Monitor;
 
 /// A request without an answer, or with one that nobody has fetched.
 pub(super) struct Open {
@@ -27,7 +27,8 @@ pub(super) struct State {
     failed: Vec<Error>,
     /// Whether some thread is receiving.
     leading: bool,
-    followers: usize,
+    /// How often a thread has ended that: changes when answers may have been delivered.
+    pub receptions: u32,
 }
 
 impl State {
@@ -99,6 +100,11 @@ impl State {
         self.posted.remove(&server);
     }
 
+    /// Starts to receive, unless another thread does.
+    fn lead(&mut self) -> bool {
+        !std::mem::replace(&mut self.leading, true)
+    }
+
     /// The errors since the last time.
     pub fn take_failed(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.failed)
@@ -107,8 +113,7 @@ impl State {
 
 /// The state, and the threads that wait for it to change.
 pub(super) struct OpenRequests {
-    state: Mutex<State>,
-    changed: Condvar,
+    state: Monitor<State>,
 }
 
 impl OpenRequests {
@@ -116,39 +121,41 @@ impl OpenRequests {
     /// not be taken for one of ours.
     pub fn new() -> OpenRequests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        OpenRequests { state: Mutex::new(State { last: now, ..State::default() }), changed: Condvar::new() }
+        OpenRequests { state: Monitor::new(State { last: now, ..State::default() }) }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Looks at the state or changes it.
+    pub fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        self.state.with(look)
     }
 
-    /// The right to receive for everybody, if nobody has it. Otherwise waits until something changes, at most for `limit`.
-    pub fn lead_or_follow(&self, mut state: MutexGuard<'_, State>, limit: Duration) -> Option<Lead<'_>> {
-        if !state.leading {
-            state.leading = true;
-            return Some(Lead { requests: self });
-        }
-        if !limit.is_zero() {
-            state.followers += 1;
-            let woken = self.changed.wait_timeout(state, limit);
-            woken.unwrap_or_else(PoisonError::into_inner).0.followers -= 1;
-        }
-        None
+    /// The right to receive for all threads, unless another one has it.
+    pub fn lead(&self) -> Option<Lead<'_>> {
+        self.with(State::lead).then(|| Lead { requests: self })
+    }
+
+    /// The same; if another thread has the right, waits until that one has received something, at most for `limit`. `None` if any
+    /// thread has, since [`State::receptions`] was `seen`.
+    pub fn lead_or_follow(&self, seen: u32, limit: Duration) -> Option<Lead<'_>> {
+        let turn = |state: &mut State| match state.receptions == seen {
+            true => state.lead().then_some(true),
+            false => Some(false),
+        };
+        let leads = self.state.wait_timeout(limit, turn)?;
+        leads.then(|| Lead { requests: self })
     }
 }
 
-/// The right to receive for everybody; when it ends, another thread takes it.
+/// The right to receive for all threads; when it ends, another thread takes it.
 pub(super) struct Lead<'a> {
     requests: &'a OpenRequests,
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let mut state = self.requests.state();
-        state.leading = false;
-        if state.followers > 0 {
-            self.requests.changed.notify_all();
-        }
+        self.requests.state.update(|state| {
+            state.leading = false;
+            state.receptions = state.receptions.wrapping_add(1);
+        });
     }
 }

@@ -12,6 +12,8 @@ use crate::memory::DType;
 pub(crate) enum Verb {
     Get,
     Add,
+    /// The worker has all that its last get asked for, of all hosts.
+    Got,
     /// The payload is how many steps the worker has made.
     Tick,
     Finish,
@@ -66,6 +68,8 @@ pub(crate) struct Request {
     pub options: Vec<u8>,
     /// Whether the payload is packed by [`compress`]; [`Request::delta`] unpacks it.
     pub packed: bool,
+    /// Whether it runs only when its sender confirms it: the first answer says that it could be run.
+    pub held: bool,
     /// How a reply that consists of elements of this type may be packed.
     pub reply: Option<(DType, Compression)>,
     pub payload: Vec<u8>,
@@ -81,6 +85,7 @@ impl Request {
             rows: RowList::All,
             options: Vec::new(),
             packed: false,
+            held: false,
             reply: None,
             payload: Vec::new(),
         }
@@ -105,7 +110,7 @@ impl Request {
 
     /// The form that travels, under this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
-        let Request { table, worker, verb, rows, options, packed, reply, payload } = self;
+        let Request { table, worker, verb, rows, options, packed, held, reply, payload } = self;
         wire::seal(payload, |writer| {
             writer.u64(number);
             writer.u32(table);
@@ -114,6 +119,7 @@ impl Request {
             write_rows(writer, &rows);
             writer.blob(&options);
             writer.u8(u8::from(packed));
+            writer.u8(u8::from(held));
             writer.option(reply, |writer, (dtype, compression)| {
                 writer.u8(dtype as u8);
                 writer.u8(compression.number());
@@ -129,6 +135,7 @@ impl Request {
             let (verb, rows) = (read_verb(reader)?, read_rows(reader)?);
             let options = reader.blob()?;
             let packed = reader.option(|_| Ok(()))?.is_some();
+            let held = reader.option(|_| Ok(()))?.is_some();
             let reply = reader.option(|reader| {
                 let dtype = reader.u8()?;
                 let dtype =
@@ -136,7 +143,7 @@ impl Request {
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
             let payload = Vec::new();
-            Ok((number, Request { table, worker, verb, rows, options, packed, reply, payload }))
+            Ok((number, Request { table, worker, verb, rows, options, packed, held, reply, payload }))
         })?;
         request.payload = payload;
         Ok((number, request))
@@ -159,6 +166,7 @@ fn write_verb(writer: &mut Writer, verb: Verb) {
         Verb::EnterCall => (12, 0),
         Verb::LeaveCall => (13, 0),
         Verb::Steps => (14, 0),
+        Verb::Got => (15, 0),
     };
     writer.u8(number);
     writer.u8(detail);
@@ -180,6 +188,7 @@ fn read_verb(reader: &mut Reader) -> Result<Verb> {
         (12, 0) => Verb::EnterCall,
         (13, 0) => Verb::LeaveCall,
         (14, 0) => Verb::Steps,
+        (15, 0) => Verb::Got,
         (number, detail) => return Err(foreign(format!("request {number}.{detail}"))),
     })
 }

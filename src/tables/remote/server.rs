@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,9 +11,10 @@ use super::compress;
 use super::queue::{Job, Queue};
 use super::reply::{Reply, name_the_rank};
 use super::request::Request;
-use super::{CHECK_EVERY, Store, wire};
+use super::{Store, wire};
 use crate::error::{Error, Lost, Result};
-use crate::transport::{Call, Signature, Slot, Transport, Verb};
+use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
+use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
 
 /// Says that a rank will send no more requests.
 pub(super) const GOODBYE: [u8; 1] = [1];
@@ -23,21 +23,20 @@ pub(super) fn withdrawal(number: u64) -> Vec<u8> {
     [&[2][..], &number.to_le_bytes()].concat()
 }
 
-/// How long to wait for a request when none waits for its turn. A message to oneself ends it sooner.
-const IDLE: Duration = Duration::from_millis(250);
+/// Says that a request which is held is to be run, and the number for its answer.
+pub(super) fn confirmation(held: u64, number: u64) -> Vec<u8> {
+    [&[3][..], &held.to_le_bytes(), &number.to_le_bytes()].concat()
+}
+
 /// How long to wait for a request before those that were not ready are tried again: workers of this host move clocks too.
 const PARKED: Duration = Duration::from_millis(2);
 /// How long the last answers may take to leave.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// The thread has no deadline: it ends when it is told to.
-const FAR_AWAY: Duration = Duration::from_secs(1_000_000_000);
 
 /// The thread, seen from outside.
 pub(super) struct Server {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Ends with the thread.
-    ended: Mutex<Receiver<()>>,
 }
 
 /// What the thread and its owner share.
@@ -48,10 +47,17 @@ struct Shared {
     closing: AtomicBool,
     /// End at once.
     stopping: AtomicBool,
+    progress: Monitor<Progress>,
+}
+
+/// How far the thread has come.
+struct Progress {
     /// Callers that have not said goodbye.
-    callers: Mutex<HashSet<usize>>,
-    /// When one of them was heard last.
-    heard: Mutex<Instant>,
+    callers: HashSet<usize>,
+    /// When the last message of a caller arrived.
+    heard: Instant,
+    /// Whether the thread has ended.
+    ended: bool,
 }
 
 impl Server {
@@ -67,13 +73,15 @@ impl Server {
             context,
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            callers: Mutex::new(callers.into_iter().collect()),
-            heard: Mutex::new(Instant::now()),
+            progress: Monitor::new(Progress {
+                callers: callers.into_iter().collect(),
+                heard: Instant::now(),
+                ended: false,
+            }),
         });
-        let (ends, ended) = channel();
         let worker = Worker { shared: shared.clone(), store, client, queue: Queue::default() };
         let thread = Builder::new().name("unisono-tables".into());
-        let thread = thread.spawn(move || worker.run(ends)).map_err(|error| {
+        let thread = thread.spawn(move || worker.run()).map_err(|error| {
             Error::io(
                 "tables",
                 "a thread that answers requests",
@@ -81,7 +89,7 @@ impl Server {
                 "end some of the job's other threads",
             )
         })?;
-        Ok(Server { shared, thread: Mutex::new(Some(thread)), ended: Mutex::new(ended) })
+        Ok(Server { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Serves until every caller has said goodbye or is gone; the thread has ended afterwards. The call's deadline counts anew
@@ -95,20 +103,18 @@ impl Server {
     }
 
     fn wait_for_end(&self, call: &Call) -> Result<()> {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match ended.recv_timeout(CHECK_EVERY) {
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => call.check_interrupt()?,
+        let Shared { progress, transport, .. } = &*self.shared;
+        let limit = call.deadline.saturating_duration_since(call.started);
+        let check = || {
+            call.check_interrupt()?;
+            if !call.remaining().is_zero() || progress.with(|progress| progress.heard.elapsed()) < limit {
+                return Ok(());
             }
-            let patience = call.deadline.saturating_duration_since(call.started);
-            if call.remaining().is_zero() && self.shared.silence() >= patience {
-                let mut late: Vec<usize> = self.shared.callers().iter().copied().collect();
-                late.sort_unstable();
-                let missing = late.into_iter().map(|rank| self.shared.transport.missing(rank)).collect();
-                return Err(call.timeout(missing));
-            }
-        }
+            let mut late: Vec<usize> = progress.with(|progress| progress.callers.iter().copied().collect());
+            late.sort_unstable();
+            Err(call.timeout(late.into_iter().map(|rank| transport.missing(rank)).collect()))
+        };
+        progress.wait(no_deadline(), |progress| progress.ended.then_some(()), check)
     }
 
     fn stop(&self) {
@@ -128,15 +134,6 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn callers(&self) -> std::sync::MutexGuard<'_, HashSet<usize>> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long no caller was heard.
-    fn silence(&self) -> Duration {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
-    }
-
     fn slot(&self, tag: u32) -> Slot {
         Slot { context: self.context, tag, signature: Signature::new(Verb::Send, 0) }
     }
@@ -151,7 +148,7 @@ impl Shared {
             group: "tables",
             members: &[],
             started,
-            deadline: started + FAR_AWAY,
+            deadline: no_deadline(),
             interrupt: None,
         }
     }
@@ -160,6 +157,15 @@ impl Shared {
     fn nudge(&self) {
         let own = self.transport.rank();
         let _ = self.transport.post(&self.call(), own, &self.slot(Slot::REQUEST), Vec::new());
+    }
+}
+
+/// Reports the end of the thread, also when it panicked.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.progress.update(|progress| progress.ended = true);
     }
 }
 
@@ -172,14 +178,14 @@ struct Worker {
 }
 
 impl Worker {
-    /// `_ends` is dropped when the thread ends, which its owner notices.
-    fn run(mut self, _ends: Sender<()>) {
+    fn run(mut self) {
+        let _ended = Ended(self.shared.clone());
         let call = self.shared.call();
         if let Err(error) = self.serve(&call) {
             tracing::debug!(%error, "the thread for tables ends");
         }
         let jobs = self.queue.remove(|_| true);
-        for job in jobs {
+        for job in &jobs {
             let how = "it ended its tables before this request could run".into();
             let lost = Lost { rank: call.rank, pid: None, how };
             self.answer(&call, job, Err(call.lost(vec![lost])));
@@ -188,11 +194,9 @@ impl Worker {
     }
 
     fn serve(&mut self, call: &Call) -> Result<()> {
-        let mut check = Instant::now() + CHECK_EVERY;
+        let mut timer = CheckTimer::start();
         while !self.is_over() {
-            let limit = if self.queue.is_empty() { IDLE } else { PARKED };
-            let limit =
-                if self.shared.closing.load(Ordering::Acquire) { limit.min(CHECK_EVERY) } else { limit };
+            let limit = if self.queue.is_empty() { POLL_INTERVAL } else { PARKED };
             let received =
                 self.shared.transport.receive_next(call, self.shared.context, Slot::REQUEST, limit)?;
             if let Some((from, bytes)) = received {
@@ -200,8 +204,7 @@ impl Worker {
             }
             self.run_what_is_ready(call);
             self.client.look(call)?;
-            if Instant::now() >= check {
-                check = Instant::now() + CHECK_EVERY;
+            if timer.is_due(call.deadline) {
                 self.forget_the_lost();
                 self.check_the_parked(call);
             }
@@ -211,7 +214,7 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let shared = &self.shared;
-        let done = || self.queue.is_empty() && shared.callers().is_empty();
+        let done = || self.queue.is_empty() && shared.progress.with(|progress| progress.callers.is_empty());
         shared.stopping.load(Ordering::Acquire) || (shared.closing.load(Ordering::Acquire) && done())
     }
 
@@ -219,9 +222,10 @@ impl Worker {
         if bytes.is_empty() {
             return;
         }
-        *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let progress = &self.shared.progress;
+        progress.with(|progress| progress.heard = Instant::now());
         if bytes == GOODBYE {
-            self.shared.callers().remove(&from);
+            progress.with(|progress| progress.callers.remove(&from));
             // It has given up what still waits.
             self.queue.remove(|job| job.from == from);
             return;
@@ -232,9 +236,22 @@ impl Worker {
             self.queue.remove(|job| (job.from, job.number) == (from, number));
             return;
         }
+        if let [3, numbers @ ..] = bytes.as_slice()
+            && let ([held, number], []) = numbers.as_chunks()
+        {
+            let [held, number] = [held, number].map(|bytes| u64::from_le_bytes(*bytes));
+            if !self.queue.confirm(from, held, number) {
+                let lost = Error::internal("add", "a confirmation of what was not asked for");
+                self.send(call, from, number, Err(lost), false);
+            }
+            return;
+        }
         let number = wire::number(&bytes);
         match (Request::decode(bytes), number) {
-            (Ok((number, request)), _) => self.queue.push(Job { from, number, request }),
+            (Ok((number, request)), _) => match self.store.admit(from, &request) {
+                Ok(()) => self.queue.push(Job { from, number, request, announced: false }),
+                Err(error) => self.send(call, from, number, Err(error), false),
+            },
             (Err(error), Some(number)) => self.send(call, from, number, Err(error), false),
             (Err(error), None) => tracing::warn!(%error, from, "a request that cannot be answered"),
         }
@@ -254,7 +271,7 @@ impl Worker {
         self.queue = queue;
     }
 
-    fn answer(&self, call: &Call, job: Job, outcome: Result<Vec<u8>>) {
+    fn answer(&self, call: &Call, job: &Job, outcome: Result<Vec<u8>>) {
         let (outcome, packed) = match (outcome, job.request.reply) {
             (Ok(elements), Some((dtype, compression))) => {
                 let (payload, packed) = compress::pack_reply(elements, dtype, compression);
@@ -282,7 +299,7 @@ impl Worker {
             self.queue.remove(|job| lost.contains(&job.from));
         }
         if self.shared.closing.load(Ordering::Acquire) {
-            self.shared.callers().retain(|rank| !is_lost(rank));
+            self.shared.progress.with(|progress| progress.callers.retain(|rank| !is_lost(rank)));
         }
     }
 }

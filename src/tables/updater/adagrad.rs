@@ -1,7 +1,9 @@
-//! `adagrad`, smaller steps where gradients were large: g = δ/η, G += g², w −= ρ/√(G+ε)·g.
+//! `adagrad`, smaller steps where gradients were large: G += g², w −= η/(1 + (t−1)·d)·g/(√(G₀+G)+ε).
 //!
-//! Each worker has its own G, which starts at zero. δ is a step of learning rate η: the worker has multiplied its gradient
-//! g by it. Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.
+//! All workers share G, which starts at zero; t counts the adds of all workers to this row (or this piece of an array). δ is
+//! the gradient g itself; the learning rate η, its decay d and the initial accumulator G₀ are options, with the names,
+//! defaults and meaning of `torch.optim.Adagrad`. Duchi, Hazan and Singer, "Adaptive subgradient methods for online
+//! learning and stochastic optimization", 2011.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -11,27 +13,28 @@ use crate::memory::{Real, TableElement};
 pub(super) struct Adagrad;
 
 const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
-const RHO: Setting = setting!(rho = 0.1, Positive);
-const EPSILON: Setting = setting!(epsilon = 1e-6, Positive);
+const EPSILON: Setting = setting!(epsilon = 1e-10, Positive);
+const LR_DECAY: Setting = setting!(lr_decay = 0.0, NotNegative);
+const INITIAL: Setting = setting!(initial_accumulator_value = 0.0, NotNegative);
 
 impl<T: TableElement<State: Real>> Updater<T> for Adagrad {
     fn name(&self) -> &str {
         "adagrad"
     }
 
-    fn worker_planes(&self) -> usize {
+    fn shared_planes(&self) -> usize {
         1
     }
 
-    settings!(&[LEARNING_RATE, RHO, EPSILON]);
+    settings!(&[LEARNING_RATE, EPSILON, LR_DECAY, INITIAL]);
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
-        let learning_rate: T::State = LEARNING_RATE.of(context);
-        let (rho, epsilon): (T::State, T::State) = (RHO.of(context), EPSILON.of(context));
-        update_each(values, planes(state), delta, |value, [history], delta| {
-            let gradient = delta / learning_rate;
-            let history = history + gradient * gradient;
-            (value - rho * gradient / (history + epsilon).square_root(), [history])
+        let decay = 1.0 + (context.step.max(1) - 1) as f64 * LR_DECAY.exact(context);
+        let rate = T::State::from_f64(LEARNING_RATE.exact(context) / decay);
+        let (epsilon, initial): (T::State, T::State) = (EPSILON.of(context), INITIAL.of(context));
+        update_each(values, planes(state), delta, |value, [sum], gradient| {
+            let sum = sum + gradient * gradient;
+            (value - rate * gradient / ((initial + sum).square_root() + epsilon), [sum])
         });
     }
 }

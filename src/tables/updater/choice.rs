@@ -13,6 +13,8 @@ use super::dcasgda::Dcasgda;
 use super::ftrl::Ftrl;
 use super::lion::Lion;
 use super::momentum::Momentum;
+use super::multiverso_adagrad::MultiversoAdagrad;
+use super::multiverso_momentum::MultiversoMomentum;
 use super::nesterov::Nesterov;
 use super::rmsprop::Rmsprop;
 use super::rule::{Rule, untyped, wrong_type};
@@ -27,7 +29,7 @@ use crate::{Error, Result};
 /// ```
 /// use unisono::tables::UpdaterChoice;
 /// assert_eq!(UpdaterChoice::default().name(), "add");
-/// assert_eq!(UpdaterChoice::named("momentum_sgd")?.name(), "momentum");
+/// assert_eq!(UpdaterChoice::named("momentum_sgd")?.name(), "multiverso_momentum");
 ///
 /// let error = UpdaterChoice::named("adagard").unwrap_err();
 /// assert!(error.to_string().contains("did you mean `adagrad`?"));
@@ -50,10 +52,10 @@ struct BuiltIn {
     rule: fn(DType) -> Option<Arc<dyn Rule>>,
 }
 
-static BUILT_IN: [BuiltIn; 11] = [
+static BUILT_IN: [BuiltIn; 13] = [
     BuiltIn { name: "add", alias: Some("default"), rule: |dtype| for_numbers(Add, dtype) },
     BuiltIn { name: "sgd", alias: None, rule: |dtype| for_numbers(Sgd, dtype) },
-    BuiltIn { name: "momentum", alias: Some("momentum_sgd"), rule: |dtype| for_floats(Momentum, dtype) },
+    BuiltIn { name: "momentum", alias: None, rule: |dtype| for_floats(Momentum, dtype) },
     BuiltIn { name: "nesterov", alias: None, rule: |dtype| for_floats(Nesterov, dtype) },
     BuiltIn { name: "adagrad", alias: None, rule: |dtype| for_floats(Adagrad, dtype) },
     BuiltIn { name: "rmsprop", alias: None, rule: |dtype| for_floats(Rmsprop, dtype) },
@@ -62,6 +64,12 @@ static BUILT_IN: [BuiltIn; 11] = [
     BuiltIn { name: "ftrl", alias: None, rule: |dtype| for_floats(Ftrl, dtype) },
     BuiltIn { name: "dcasgd", alias: None, rule: |dtype| for_floats(Dcasgd, dtype) },
     BuiltIn { name: "dcasgda", alias: None, rule: |dtype| for_floats(Dcasgda, dtype) },
+    BuiltIn { name: "multiverso_adagrad", alias: None, rule: |dtype| for_floats(MultiversoAdagrad, dtype) },
+    BuiltIn {
+        name: "multiverso_momentum",
+        alias: Some("momentum_sgd"),
+        rule: |dtype| for_floats(MultiversoMomentum, dtype),
+    },
 ];
 
 fn for_floats<U>(updater: U, dtype: DType) -> Option<Arc<dyn Rule>>
@@ -130,7 +138,7 @@ impl UpdaterChoice {
     /// use unisono::tables::UpdaterChoice;
     /// let sgd = UpdaterChoice::named("sgd")?;
     /// let error = sgd.check_option("weights", "momentum").unwrap_err().to_string();
-    /// assert!(error.contains("choose an updater that uses it: momentum, nesterov, dcasgda"), "{error}");
+    /// assert!(error.contains("choose an updater that uses it: momentum, nesterov, dcasgda, multiverso_momentum"), "{error}");
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn check_option(&self, table: &str, option: &str) -> Result<()> {

@@ -9,6 +9,8 @@ mod dcasgda;
 mod ftrl;
 mod lion;
 mod momentum;
+mod multiverso_adagrad;
+mod multiverso_momentum;
 mod nesterov;
 mod rmsprop;
 mod rule;
@@ -92,6 +94,12 @@ pub trait Updater<T: TableElement>: Send + Sync + 'static {
     /// it may look at any.
     fn uses(&self) -> Option<Vec<&'static str>> {
         None
+    }
+
+    /// Whether adds that are applied one by one change a table as their sum would. If not, the adds of a round of consistency
+    /// `bsp` are summed first, and the sum is one step.
+    fn is_linear(&self) -> bool {
+        false
     }
 
     /// Refuses options with which it cannot work; asked before anything changes. They are finite, with defaults filled in.

@@ -1,8 +1,8 @@
-//! `momentum`, a running mean of steps: v = m·v + (1−m)·δ, w −= v.
+//! `momentum`, gradient descent that keeps a part of its earlier steps: v = m·v + δ, w −= v.
 //!
 //! All workers share one v, which starts at zero. δ is a step: the worker has multiplied the gradient by its learning
-//! rate. The idea is Polyak's ("Some methods of speeding up the convergence of iteration methods", 1964); the factor
-//! 1−m keeps the length of a step independent of m.
+//! rate. `torch.optim.SGD` has the same rule for `momentum=m`, without dampening. Polyak, "Some methods of speeding up the
+//! convergence of iteration methods", 1964.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -26,9 +26,8 @@ impl<T: TableElement<State: Real>> Updater<T> for Momentum {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let momentum: T::State = MOMENTUM.of(context);
-        let fresh: T::State = MOMENTUM.rest(context);
         update_each(values, planes(state), delta, |value, [velocity], delta| {
-            let velocity = momentum * velocity + fresh * delta;
+            let velocity = momentum * velocity + delta;
             (value - velocity, [velocity])
         });
     }

@@ -1,6 +1,7 @@
 //! `rmsprop`, steps divided by the recent size of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
 //!
-//! All workers share one S, which starts at zero. δ is the gradient g itself; the learning rate η is an option.
+//! All workers share one S, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The rule and
+//! its defaults are those of `torch.optim.RMSprop`, which calls ρ alpha.
 //! Tieleman and Hinton, "Lecture 6.5: rmsprop", Neural networks for machine learning, 2012.
 
 use super::setting::{Setting, setting, settings};
@@ -10,8 +11,8 @@ use crate::memory::{Real, TableElement};
 
 pub(super) struct Rmsprop;
 
-const LEARNING_RATE: Setting = setting!(learning_rate = 0.001, Positive);
-const RHO: Setting = setting!(rho = 0.9, BelowOne);
+const LEARNING_RATE: Setting = setting!(learning_rate = 0.01, Positive);
+const RHO: Setting = setting!(rho = 0.99, BelowOne);
 const EPSILON: Setting = setting!(epsilon = 1e-8, Positive);
 
 impl<T: TableElement<State: Real>> Updater<T> for Rmsprop {

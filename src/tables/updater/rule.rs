@@ -1,11 +1,12 @@
 //! The untyped form of an updater, as tables hold it, and the way to it from the typed one.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{UpdateContext, Updater, UpdaterChoice};
 use crate::error::nearest::advice;
-use crate::memory::{DType, Element, TableElement};
+use crate::memory::{DType, Element, State, TableElement};
 use crate::tables::AddOptions;
 use crate::{Error, Result};
 
@@ -22,6 +23,14 @@ pub(crate) trait Rule: Send + Sync {
     /// The names of the options that it looks at; `None` if it may look at any.
     fn uses(&self) -> Option<Vec<&'static str>>;
     fn check(&self, options: &AddOptions) -> Result<()>;
+    /// Whether adds that are applied one by one change a table as their sum would.
+    fn is_linear(&self) -> bool;
+
+    /// Adds a delta to sums, which have the type of state and are aligned for it; a delta that is not is copied first.
+    fn accumulate(&self, sums: &mut [u8], delta: &[u8]);
+
+    /// Appends sums, rounded to the type of values.
+    fn narrow(&self, sums: &[u8], delta: &mut Vec<u8>);
 
     /// Changes `values` by `delta`, which hold equally many elements. `state`: the shared planes, then this worker's planes.
     /// Values and state are aligned for their types; a delta that is not is copied first.
@@ -98,15 +107,25 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
         self.updater.check(options)
     }
 
+    fn is_linear(&self) -> bool {
+        self.updater.is_linear()
+    }
+
+    fn accumulate(&self, sums: &mut [u8], delta: &[u8]) {
+        let sums: &mut [T::State] = bytemuck::cast_slice_mut(sums);
+        let delta = aligned::<T>(delta);
+        sums.iter_mut().zip(&*delta).for_each(|(sum, delta)| *sum = sum.plus(delta.widen()));
+    }
+
+    fn narrow(&self, sums: &[u8], delta: &mut Vec<u8>) {
+        let sums: &[T::State] = bytemuck::cast_slice(sums);
+        for sum in sums {
+            delta.extend_from_slice(bytemuck::bytes_of(&T::narrow(*sum)));
+        }
+    }
+
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext) {
-        let copy: Vec<T>;
-        let delta = match bytemuck::try_cast_slice(delta) {
-            Ok(delta) => delta,
-            Err(_) => {
-                copy = delta.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
-                &copy
-            }
-        };
+        let delta = &*aligned::<T>(delta);
         let values: &mut [T] = bytemuck::cast_slice_mut(values);
         // A row may be short: no allocation for the numbers of planes that the built-in rules have.
         match state {
@@ -118,6 +137,14 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
                 self.updater.update(values, &mut planes, delta, context);
             }
         }
+    }
+}
+
+/// Elements in bytes that may lie anywhere.
+fn aligned<T: Element>(bytes: &[u8]) -> Cow<'_, [T]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(elements) => Cow::Borrowed(elements),
+        Err(_) => Cow::Owned(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()),
     }
 }
 

@@ -11,6 +11,10 @@ impl<T: TableElement> Updater<T> for Sgd {
         "sgd"
     }
 
+    fn is_linear(&self) -> bool {
+        true
+    }
+
     fn uses(&self) -> Option<Vec<&'static str>> {
         Some(Vec::new())
     }

@@ -58,7 +58,8 @@ impl Deref for ArenaBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the range belongs to this buffer until it is dropped. Other ranks touch it only inside a collective
-        // that this rank takes part in with a borrow of the buffer.
+        // that this rank takes part in with a borrow of the buffer: a call that fails returns when they have stopped, or
+        // has detached the pages from what they see.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }
     }
 }
@@ -72,8 +73,11 @@ impl DerefMut for ArenaBuffer {
 
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
-        if self.returns_pages.load(Ordering::Relaxed) {
-            self.seat.arena.clear(self.start, (self.shift + self.bytes).next_multiple_of(4096));
+        let bytes = (self.shift + self.bytes).next_multiple_of(4096);
+        // Of detached pages another rank may still touch those in the arena.
+        let detached = self.seat.arena.free_detached(&(self.start..self.start + bytes));
+        if self.returns_pages.load(Ordering::Relaxed) && !detached {
+            self.seat.arena.clear(self.start, bytes);
         }
         self.seat.give_back(self.start, self.bytes);
     }

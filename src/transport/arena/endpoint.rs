@@ -1,14 +1,13 @@
 //! Messages over the arena's rings: an exchange streams through them, straight between the callers' buffers.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::patience::NAP;
 use super::{LOCATION_LIMIT, Seat};
-use crate::error::{Lost, Missing, Result};
+use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, Target};
+use crate::transport::wait::{self, Awaited};
 use crate::transport::{Call, Envelope, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 
 /// The transport between ranks that share an arena.
@@ -27,6 +26,8 @@ pub(super) struct State {
     pub outgoing: Vec<VecDeque<Sending>>,
     /// For each seat, the message that is arriving from it.
     incoming: Vec<Receiving>,
+    /// A rank whose ring holds what cannot be messages. Nothing more is read from it.
+    damaged: Option<usize>,
 }
 
 pub(super) struct Sending {
@@ -66,6 +67,7 @@ impl ArenaTransport {
             mailbox: Mailbox::default(),
             outgoing: (0..seats).map(|_| VecDeque::new()).collect(),
             incoming: (0..seats).map(|_| Receiving::START).collect(),
+            damaged: None,
         };
         let rank = seat.ranks[seat.index];
         ArenaTransport { name, rank, size, seat: Arc::new(seat), state: Mutex::new(state) }
@@ -78,26 +80,26 @@ impl ArenaTransport {
     pub(super) fn seat_of(&self, rank: usize) -> usize {
         self.seat.seat_of(rank).expect("messages over the arena go to ranks of this host")
     }
+}
 
-    /// Fails if the caller should stop waiting for this exchange; true if it turned out to be done.
-    fn check(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
-        call.check_interrupt()?;
-        let lost: Vec<_> =
-            self.awaited(ticket).iter().filter_map(|&rank| self.seat.unreachable(rank)).collect();
-        // Look once more before giving up. What a lost rank had sent before is still in its ring; and another thread may
-        // have moved the last bytes for us while the rank died before it could ring our bell.
-        if self.poll(call, ticket)? {
-            return Ok(true);
-        }
-        let awaited = self.awaited(ticket);
-        let lost: Vec<_> = lost.into_iter().filter(|lost| awaited.contains(&lost.rank)).collect();
-        if !lost.is_empty() {
-            return Err(call.lost(lost));
-        }
-        if call.remaining().is_zero() {
-            return Err(call.timeout(self.seat.all_missing(awaited.into_iter())));
-        }
-        Ok(false)
+/// An exchange that a call waits for. What a lost rank had sent before is still in its ring; and another thread may have moved
+/// the last bytes for us while the rank died before it could ring our bell: so every check polls.
+struct Exchange<'a> {
+    transport: &'a ArenaTransport,
+    ticket: &'a Ticket,
+}
+
+impl Awaited for Exchange<'_> {
+    fn awaited(&self) -> Vec<usize> {
+        self.transport.awaited(self.ticket)
+    }
+
+    fn lost(&self, rank: usize) -> Option<Lost> {
+        self.transport.seat.unreachable(rank)
+    }
+
+    fn missing(&self, ranks: Vec<usize>) -> Vec<Missing> {
+        self.transport.seat.all_missing(ranks.into_iter())
     }
 }
 
@@ -115,23 +117,11 @@ impl Transport for ArenaTransport {
     }
 
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        let bell = &self.seat.place().bell;
-        let mut checked = Instant::now();
-        let done = Cell::new(false);
-        loop {
-            let seen = bell.load();
-            if self.poll(call, ticket)? {
-                return Ok(());
-            }
-            // Other messages may ring the bell again and again: they must not keep this call from its deadline.
-            if checked.elapsed() > NAP {
-                done.set(self.check(call, ticket)?);
-                checked = Instant::now();
-            }
-            let woken = || done.get() || bell.load() != seen;
-            let check = || self.check(call, ticket).map(|finished| done.set(finished));
-            self.seat.patience.wait(bell, woken, check, || false)?;
-        }
+        let parking = self.seat.patience.parked_on(&self.seat.place().bell);
+        let poll = || Ok(self.poll(call, ticket)?.then_some(()));
+        let exchange = Exchange { transport: self, ticket };
+        let check = || Ok(call.check(&exchange, || self.poll(call, ticket))?.then_some(()));
+        wait::wait(call.deadline, parking, poll, check)
     }
 
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
@@ -140,16 +130,20 @@ impl Transport for ArenaTransport {
 
     fn receive_next(
         &self,
-        _call: &Call,
+        call: &Call,
         context: u32,
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        Ok(self.wait_for_next(context, tag, limit))
+        let found = self.wait_for_next(context, tag, limit)?;
+        if found.is_none() {
+            self.state().check(call)?;
+        }
+        Ok(found)
     }
 
     fn settle(&self, _call: &Call, limit: Duration) -> Result<bool> {
-        Ok(self.wait_until_sent(limit))
+        self.wait_until_sent(limit)
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {
@@ -177,6 +171,7 @@ impl Progress for ArenaTransport {
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         let mut state = self.state();
         while state.advance(&self.seat) {}
+        state.check(call)?;
         state.mailbox.state(*ticket).map_err(|surprise| surprise.error(call))
     }
 
@@ -210,6 +205,16 @@ impl Progress for ArenaTransport {
 }
 
 impl State {
+    /// Fails after a rank has written what cannot be messages.
+    fn check(&self, call: &Call) -> Result<()> {
+        let Some(from) = self.damaged else { return Ok(()) };
+        let what = format!(
+            "rank {} found no messages where rank {from} writes them to shared memory; look for a program error there that overwrites memory",
+            call.rank
+        );
+        Err(Error::internal(call.operation, what))
+    }
+
     /// Moves what can be moved now; false when nothing could.
     pub(super) fn advance(&mut self, seat: &Seat) -> bool {
         let mut moved = false;
@@ -227,9 +232,12 @@ impl State {
                 self.outgoing[peer].pop_front();
             }
             let ring = seat.arena.ring(peer, seat.index);
-            while ring.has_bytes() {
-                self.incoming[peer].read(ring, seat.ranks[peer], &mut self.mailbox);
-                peer_should_know = true;
+            let from = seat.ranks[peer];
+            while self.damaged != Some(from) && ring.waiting() != Some(0) {
+                match ring.waiting().and_then(|_| self.incoming[peer].read(ring, from, &mut self.mailbox)) {
+                    Some(()) => peer_should_know = true,
+                    None => self.damaged = Some(from),
+                }
             }
             if peer_should_know {
                 seat.arena.place(peer).bell.ring();
@@ -268,15 +276,16 @@ impl Sending {
 }
 
 impl Receiving {
-    fn read(&mut self, ring: &super::Ring, from: usize, mailbox: &mut Mailbox) {
+    /// Takes what is there; none if it begins a message for which there is no memory.
+    fn read(&mut self, ring: &super::Ring, from: usize, mailbox: &mut Mailbox) -> Option<()> {
         if let Receiving::Envelope { bytes, have } = self {
             // SAFETY: the target is the rest of `bytes`.
             *have += unsafe { ring.read(bytes.as_mut_ptr().add(*have), Envelope::SIZE - *have) };
             if *have < Envelope::SIZE {
-                return;
+                return Some(());
             }
             let envelope: Envelope = bytemuck::pod_read_unaligned(bytes);
-            let target = mailbox.arriving(from, &envelope);
+            let target = mailbox.arriving(from, &envelope)?;
             *self = Receiving::Body { envelope, target, have: 0 };
         }
         if let Receiving::Body { envelope, target, have } = self {
@@ -293,6 +302,7 @@ impl Receiving {
                 mailbox.arrived(from, envelope, target);
             }
         }
+        Some(())
     }
 
     /// Lets go of a cancelled receive's buffer: the rest of the message goes to a buffer of our own and is forgotten.

@@ -4,9 +4,11 @@
 //! matters: the raiser stores the value and then looks for sleepers; a sleeper announces itself and then looks at the
 //! value. One of the two therefore always sees the other. The loom test at the end tries every interleaving.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::futex::{self, AtomicU32, Ordering, fence};
+use crate::error::Result;
+use crate::transport::wait::{Park, Parked};
 
 /// Two flags on neighbouring cache lines disturb each other (processors fetch lines in pairs): keep them 128 bytes apart.
 #[repr(C, align(128))]
@@ -54,15 +56,27 @@ impl Flag {
         }
     }
 
-    /// Sleeps while the value is `seen`, at most for `limit`. May return early, also when a signal arrives.
-    pub fn sleep_while(&self, seen: u32, limit: Duration) {
+    /// Sleeps while the value is `seen`, at most for `limit`. May return early; true when a signal has arrived.
+    pub fn sleep_while(&self, seen: u32, limit: Duration) -> bool {
         // A sleeper that is killed leaves its count behind; that only costs the raiser a needless wake.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.value.load(Ordering::Relaxed) == seen {
-            futex::wait(&self.value, seen, limit);
-        }
+        let signalled = self.value.load(Ordering::Relaxed) == seen && futex::wait(&self.value, seen, limit);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        signalled
+    }
+}
+
+impl Park for &Flag {
+    fn seen(&self) -> u32 {
+        self.load()
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        match self.sleep_while(seen, until.saturating_duration_since(Instant::now())) {
+            true => Ok(Parked::Signalled),
+            false => Ok(Parked::Slept),
+        }
     }
 }
 
@@ -75,6 +89,7 @@ pub(crate) fn reached(value: u32, target: u32) -> bool {
 #[cfg(all(test, unisono_loom))]
 mod tests {
     use super::*;
+    use crate::transport::wait::{no_deadline, wait};
     use loom::sync::Arc;
 
     fn flag() -> Arc<Flag> {
@@ -114,6 +129,23 @@ mod tests {
                 .collect();
             flag.raise(1);
             sleepers.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    /// What a wait polls for changes before the bell rings, at any moment of the poll or after it: no ring is missed. Under loom a
+    /// sleep has no limit.
+    #[test]
+    fn a_change_after_the_poll_ends_the_sleep() {
+        loom::model(|| {
+            let (flag, changed) = (flag(), Arc::new(AtomicU32::new(0)));
+            let (bell, change) = (flag.clone(), changed.clone());
+            let thread = loom::thread::spawn(move || {
+                change.store(1, Ordering::Release);
+                bell.ring();
+            });
+            let poll = || Ok((changed.load(Ordering::Acquire) == 1).then_some(()));
+            wait(no_deadline(), &*flag, poll, || Ok(None)).unwrap();
+            thread.join().unwrap();
         });
     }
 

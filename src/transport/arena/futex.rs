@@ -13,14 +13,13 @@ mod kernel {
     use super::*;
     use rustix::thread::futex;
 
-    /// Sleeps while the word is `seen`, at most for `limit`.
-    pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
+    /// Sleeps while the word is `seen`, at most for `limit`. Every outcome means: look again. True if a signal has ended the sleep.
+    pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) -> bool {
         let limit = rustix::time::Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
         };
-        // Every outcome (woken, value changed, time over, signal) means: look again.
-        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&limit));
+        futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) == Err(rustix::io::Errno::INTR)
     }
 
     pub fn wake_all(word: &AtomicU32) {
@@ -42,11 +41,12 @@ mod kernel {
         static ref KERNEL: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
 
-    pub fn wait(word: &AtomicU32, seen: u32, _limit: Duration) {
+    pub fn wait(word: &AtomicU32, seen: u32, _limit: Duration) -> bool {
         let guard = KERNEL.0.lock().unwrap();
         if word.load(Ordering::SeqCst) == seen {
             drop(KERNEL.1.wait(guard).unwrap());
         }
+        false
     }
 
     pub fn wake_all(_word: &AtomicU32) {

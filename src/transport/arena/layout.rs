@@ -4,6 +4,7 @@ use super::board::Place;
 use super::channel;
 use super::commons::Commons;
 use super::ring::Ring;
+use crate::error::{Error, Result};
 
 /// Every offset is in bytes from the start of the arena.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,21 @@ const PAGE: usize = 4096;
 
 /// Where the seats' places begin; the page before holds the header.
 const PLACES: usize = PAGE;
+
+/// Bytes of each seat's heap: where address space is scarce, `UNISONO_HEAP` says how many megabytes.
+pub(crate) fn heap_bytes(default: impl FnOnce() -> usize) -> Result<usize> {
+    let wish = std::env::var_os("UNISONO_HEAP").map(|value| value.to_string_lossy().into_owned());
+    heap_bytes_of(wish, default)
+}
+
+pub(crate) fn heap_bytes_of(wish: Option<String>, default: impl FnOnce() -> usize) -> Result<usize> {
+    let Some(text) = wish.filter(|text| !text.is_empty()) else { return Ok(default()) };
+    let bytes = text.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << 20));
+    bytes.filter(|&bytes| (1..=isize::MAX as usize >> 16).contains(&bytes)).ok_or_else(|| {
+        let expected = "a number of megabytes in UNISONO_HEAP";
+        Error::usage("init", expected, format!("{text:?}"), "write for example 1024, or unset it")
+    })
+}
 
 impl Layout {
     pub fn new(seats: usize, heap_bytes: usize) -> Layout {
@@ -68,5 +84,20 @@ impl Layout {
     /// Bytes of the whole arena.
     pub fn total(&self) -> usize {
         self.heap(self.seats + COMMONS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_for_less_memory_is_heard() {
+        let of = |wish: Option<&str>| heap_bytes_of(wish.map(str::to_owned), || 7);
+        assert_eq!((of(None).unwrap(), of(Some("")).unwrap(), of(Some("256")).unwrap()), (7, 7, 256 << 20));
+        for wrong in ["0", "-1", "much", "1.5", "99999999999999999999", "18446744073709551615"] {
+            let error = of(Some(wrong)).unwrap_err().to_string();
+            assert!(error.contains("UNISONO_HEAP") && error.contains(wrong), "{error}");
+        }
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! One word: 0 when free, else the holder's token, and a bit that says that somebody may sleep. Whoever has slept keeps
 //! that bit set, because others may sleep too; so no release forgets a sleeper. A sleeper that is killed may swallow a
-//! wake-up: that is why nobody sleeps longer than a nap before it looks again, at the word and at the holder's health.
+//! wake-up: that is why no waiter sleeps longer than POLL_INTERVAL before it looks again, at the word and at the holder's health.
+
+use std::time::Instant;
 
 use super::futex::{self, AtomicU32, Ordering};
-use super::patience::NAP;
 use crate::error::Result;
+use crate::transport::Call;
+use crate::transport::wait::{Park, Parked, no_deadline, wait};
 
 /// Locks on neighbouring cache lines disturb each other: keep them 128 bytes apart.
 #[repr(C, align(128))]
@@ -31,53 +34,68 @@ pub(crate) enum Taken {
     FromTheDead(u32),
 }
 
-/// What a waiter needs to know of the other holders.
-pub(crate) trait Holders {
-    /// Whether the process behind a token is gone.
-    fn is_dead(&self, token: u32) -> bool;
-    /// Asked after every nap; its error ends the wait.
-    fn check(&self) -> Result<()>;
+/// A thread that waits for the lock with this word. It sleeps only while the word has the sleepers' bit.
+struct Waiter<'a>(&'a AtomicU32);
+
+impl Park for Waiter<'_> {
+    fn seen(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) | SLEEPERS
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        match futex::wait(self.0, seen, until.saturating_duration_since(Instant::now())) {
+            true => Ok(Parked::Signalled),
+            false => Ok(Parked::Slept),
+        }
+    }
 }
 
 impl Lock {
-    /// Takes the lock. `token` is not zero, below 2^31, and names this process; threads of one process may share it.
+    /// Takes the lock, or takes it over if its holder is dead. `token` is not zero, below 2^31, and names this process; threads of
+    /// one process may share it. The deadline and the interrupt hook of `call` end the wait; without a call only the lock does.
     #[inline]
-    pub fn acquire(&self, token: u32, holders: &impl Holders) -> Result<Taken> {
+    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Taken> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(Taken::Free),
-            Err(_) => self.acquire_slowly(token, holders),
+            Err(_) => self.acquire_slowly(token, call, is_dead),
         }
     }
 
     #[cold]
-    fn acquire_slowly(&self, token: u32, holders: &impl Holders) -> Result<Taken> {
+    fn acquire_slowly(
+        &self,
+        token: u32,
+        call: Option<&Call>,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Result<Taken> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             if self.word.load(Ordering::Relaxed) == 0 && self.exchange(0, token) {
                 return Ok(Taken::Free);
             }
         }
-        loop {
-            let seen = self.word.load(Ordering::Relaxed);
-            if seen == 0 {
-                if self.exchange(0, token | SLEEPERS) {
-                    return Ok(Taken::Free);
-                }
-                continue;
+        let poll = || loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word == 0 && self.exchange(0, token | SLEEPERS) {
+                return Ok(Some(Taken::Free));
             }
-            if seen & SLEEPERS == 0 && !self.exchange(seen, seen | SLEEPERS) {
-                continue;
+            if word != 0 && (word & SLEEPERS != 0 || self.exchange(word, word | SLEEPERS)) {
+                return Ok(None);
             }
-            let asleep = seen | SLEEPERS;
-            futex::wait(&self.word, asleep, NAP);
-            if self.word.load(Ordering::Relaxed) == asleep {
-                let holder = asleep & !SLEEPERS;
-                if holders.is_dead(holder) && self.exchange(asleep, token | SLEEPERS) {
-                    return Ok(Taken::FromTheDead(holder));
-                }
-                holders.check()?;
+        };
+        let check = || {
+            let word = self.word.load(Ordering::Relaxed);
+            let holder = word & !SLEEPERS;
+            if word != 0 && is_dead(holder) && self.exchange(word, token | SLEEPERS) {
+                return Ok(Some(Taken::FromTheDead(holder)));
             }
-        }
+            match (call, poll()?) {
+                (Some(call), None) => call.check_alone().map(|()| None),
+                (_, taken) => Ok(taken),
+            }
+        };
+        let deadline = call.map_or_else(no_deadline, |call| call.deadline);
+        wait(deadline, Waiter(&self.word), poll, check)
     }
 
     fn exchange(&self, old: u32, new: u32) -> bool {
@@ -99,16 +117,6 @@ mod tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    struct Nobody;
-    impl Holders for Nobody {
-        fn is_dead(&self, token: u32) -> bool {
-            token == 0
-        }
-        fn check(&self) -> Result<()> {
-            Ok(())
-        }
-    }
-
     fn check(threads: u32) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
@@ -117,7 +125,7 @@ mod tests {
             let work = |token: u32| {
                 let shared = shared.clone();
                 move || {
-                    shared.0.acquire(token, &Nobody).unwrap();
+                    shared.0.acquire(token, None, |_| false).unwrap();
                     // SAFETY: the lock is held.
                     shared.1.with_mut(|count| unsafe { *count += 1 });
                     shared.0.release();
@@ -142,24 +150,23 @@ mod tests {
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use super::*;
-
-    struct Dead(u32);
-    impl Holders for Dead {
-        fn is_dead(&self, token: u32) -> bool {
-            token == self.0
-        }
-        fn check(&self) -> Result<()> {
-            Err(crate::Error::internal("lock", "nobody let go"))
-        }
-    }
+    use crate::error::Kind;
+    use crate::transport::Interrupt;
 
     #[test]
     fn a_dead_holder_is_succeeded_and_a_living_one_waited_for() {
         let lock = Lock { word: AtomicU32::new(0) };
-        assert_eq!(lock.acquire(7, &Dead(0)).unwrap(), Taken::Free);
-        assert!(lock.acquire(8, &Dead(0)).is_err(), "the holder lives");
-        assert_eq!(lock.acquire(8, &Dead(7)).unwrap(), Taken::FromTheDead(7));
+        let started = Instant::now();
+        let (operation, group, members) = ("add", "table", &[][..]);
+        let call = |deadline, interrupt: Option<&'static Interrupt>| {
+            let call = Call { rank: 0, operation, number: 1, group, members, started, deadline, interrupt };
+            lock.acquire(8, Some(&call), |_| false).unwrap_err().kind()
+        };
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
+        assert_eq!(call(started, None), Kind::Timeout, "the holder lives");
+        assert_eq!(call(no_deadline(), Some(&|| true)), Kind::Interrupted);
+        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Taken::FromTheDead(7));
         lock.release();
-        assert_eq!(lock.acquire(7, &Dead(0)).unwrap(), Taken::Free);
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
     }
 }

@@ -9,6 +9,7 @@ mod buffer;
 pub(crate) mod channel;
 mod commons;
 mod endpoint;
+mod exposure;
 pub(crate) mod flag;
 mod futex;
 mod heap;
@@ -20,8 +21,11 @@ mod posts;
 mod ring;
 mod seat;
 mod stay;
+#[cfg(all(test, not(unisono_loom)))]
+mod tests;
 mod whole;
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
@@ -31,16 +35,21 @@ pub use buffer::ArenaBuffer;
 use commons::Commons;
 pub(crate) use commons::Extent;
 pub(crate) use endpoint::ArenaTransport;
+use exposure::Exposure;
 use layout::Layout;
+pub(crate) use layout::heap_bytes;
+#[cfg(test)]
+pub(crate) use layout::heap_bytes_of;
 use ring::Ring;
 pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
 pub(crate) use stay::{Fate, Underway};
 pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
+use crate::transport::process;
 
 /// "UNISONO" and the version of the layout: processes with another layout refuse to share.
-const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x04");
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -48,12 +57,15 @@ struct Header {
     magic: AtomicU64,
     seats: AtomicU64,
     heap_bytes: AtomicU64,
+    /// The PID namespace of the process that made the arena; zero where it is not known.
+    pid_namespace: AtomicU64,
 }
 
 /// Memory that all ranks of a host share.
 pub(crate) struct Arena {
     map: MmapRaw,
     layout: Layout,
+    exposure: Exposure,
 }
 
 impl Arena {
@@ -77,11 +89,12 @@ impl Arena {
 
     /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.
     pub fn format(map: MmapRaw, seats: usize, heap_bytes: usize) -> Arena {
-        let arena = Arena { map, layout: Layout::new(seats, heap_bytes) };
+        let arena = Arena { map, layout: Layout::new(seats, heap_bytes), exposure: Exposure::default() };
         assert!(arena.layout.total() <= arena.map.len(), "the memory for an arena is too small");
         let header = arena.header();
         header.seats.store(seats as u64, Ordering::Relaxed);
         header.heap_bytes.store(arena.layout.heap_bytes as u64, Ordering::Relaxed);
+        header.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         arena
     }
@@ -99,11 +112,28 @@ impl Arena {
             return Err(foreign("was made by another version of unisono"));
         }
         let seats = header.seats.load(Ordering::Relaxed) as usize;
-        let layout = Layout::new(seats, header.heap_bytes.load(Ordering::Relaxed) as usize);
+        let heap_bytes = header.heap_bytes.load(Ordering::Relaxed) as usize;
+        // Within these bounds the sizes of the layout cannot overflow.
+        if !(1..=MOST_SEATS).contains(&seats) || heap_bytes > map.len() {
+            return Err(foreign("has a damaged header"));
+        }
+        let layout = Layout::new(seats, heap_bytes);
         if layout.total() > map.len() {
             return Err(foreign("is truncated"));
         }
-        Ok(Arena { map, layout })
+        let namespaces = [header.pid_namespace.load(Ordering::Relaxed), process::pid_namespace()];
+        if namespaces[0] != namespaces[1] && !namespaces.contains(&0) {
+            let what = "this process and the one that made the job's shared memory are in separate PID namespaces (containers), \
+                        where ranks cannot see whether the others are alive";
+            return Err(Error::unsupported("init", what, ONE_CONTAINER));
+        }
+        Ok(Arena { map, layout, exposure: Exposure::default() })
+    }
+
+    /// Keeps the file behind the mapping: pages of it can then be detached from what the other processes see.
+    pub fn backed_by(mut self, file: OwnedFd) -> Arena {
+        self.exposure.file = Some(file);
+        self
     }
 
     pub fn seats(&self) -> usize {
@@ -163,4 +193,5 @@ impl Arena {
     }
 }
 
+const ONE_CONTAINER: &str = "start all ranks of this host in one container, or let an MPI launcher start them and set UNISONO_TRANSPORT=mpi";
 const SAME_VERSION: &str = "install the same version of unisono for every rank and for the launcher";

@@ -1,12 +1,11 @@
-//! How a rank waits: spin while the answer is likely to be near, give way when ranks outnumber cores, then sleep.
+//! How a rank waits for a flag: spin while the answer is likely to be near, yield when ranks outnumber cores, then sleep.
 
 use std::time::{Duration, Instant};
 
 use super::flag::Flag;
 use crate::error::Result;
-
-/// The longest sleep between two looks at the deadline, the interrupt hook and the peers' health.
-pub(crate) const NAP: Duration = Duration::from_millis(50);
+use crate::transport::Call;
+use crate::transport::wait::{self, Park, Parked};
 
 /// How long to look without pause, and how long to look and give way in turns, before sleeping.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +27,13 @@ impl Patience {
         }
     }
 
-    /// Waits until `done` holds, sleeping on `flag` when it takes long. `check` is asked after every nap; its error
-    /// ends the wait. `crowded` says whether the awaited rank was last seen on this very core: then the waiter sleeps
-    /// soon, because a sleeper is woken on an idle core, whereas one that gives way comes back to this one.
+    /// Waits until `done` holds, sleeping on `flag` when it takes long. `check` ends the wait by an error, see [`wait::wait`].
+    /// `crowded` says whether the awaited rank was last seen on this very core: then the waiter sleeps soon, because a sleeper
+    /// is woken on an idle core, whereas one that gives way comes back to this one.
     #[inline]
     pub fn wait(
         &self,
+        call: &Call,
         flag: &Flag,
         mut done: impl FnMut() -> bool,
         check: impl FnMut() -> Result<()>,
@@ -42,39 +42,30 @@ impl Patience {
         if done() {
             return Ok(());
         }
-        self.wait_slowly(flag, done, check, crowded)
-    }
-
-    /// Waits until the flag is no longer `seen`, at most for `limit`.
-    pub fn rest(&self, flag: &Flag, seen: u32, limit: Duration) {
-        for _ in 0..self.spin {
-            std::hint::spin_loop();
-            if flag.load() != seen {
-                return;
-            }
-        }
-        let started = Instant::now();
-        while started.elapsed() < self.give_way.min(limit) {
-            rustix::thread::sched_yield();
-            if flag.load() != seen {
-                return;
-            }
-        }
-        flag.sleep_while(seen, limit.saturating_sub(started.elapsed()));
+        self.wait_slowly(call, flag, done, check, crowded)
     }
 
     #[cold]
     fn wait_slowly(
         &self,
+        call: &Call,
         flag: &Flag,
         mut done: impl FnMut() -> bool,
         mut check: impl FnMut() -> Result<()>,
         crowded: impl FnOnce() -> bool,
     ) -> Result<()> {
+        if self.spin(&mut done, crowded) {
+            return Ok(());
+        }
+        wait::wait(call.deadline, flag, || Ok(done().then_some(())), || check().map(|()| None))
+    }
+
+    /// Looks without sleeping, as long as that makes sense; true when `done` holds.
+    fn spin(&self, mut done: impl FnMut() -> bool, crowded: impl FnOnce() -> bool) -> bool {
         for _ in 0..self.spin {
             std::hint::spin_loop();
             if done() {
-                return Ok(());
+                return true;
             }
         }
         let give_way = if self.spin > 0 && crowded() { Duration::ZERO } else { self.give_way };
@@ -83,21 +74,34 @@ impl Patience {
             rustix::thread::sched_yield();
             for _ in 0..self.spin / 8 + 1 {
                 if done() {
-                    return Ok(());
+                    return true;
                 }
                 std::hint::spin_loop();
             }
         }
-        loop {
-            let seen = flag.load();
-            if done() {
-                return Ok(());
-            }
-            flag.sleep_while(seen, NAP);
-            if done() {
-                return Ok(());
-            }
-            check()?;
+        false
+    }
+
+    /// For waits that poll whenever the flag has changed.
+    pub fn parked_on<'a>(&'a self, flag: &'a Flag) -> impl Park + 'a {
+        Patient { patience: self, flag }
+    }
+}
+
+struct Patient<'a> {
+    patience: &'a Patience,
+    flag: &'a Flag,
+}
+
+impl Park for Patient<'_> {
+    fn seen(&self) -> u32 {
+        self.flag.load()
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        match self.patience.spin(|| self.flag.load() != seen, || false) {
+            true => Ok(Parked::Slept),
+            false => self.flag.park(seen, until),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::endpoint::{ArenaTransport, Body, Sending, State};
-use super::patience::NAP;
 use crate::error::Result;
+use crate::transport::wait::poll_until;
 use crate::transport::{Call, Envelope, Slot, Ticket};
 
 /// Stands for all posted messages: no exchange has this ticket.
@@ -26,39 +26,37 @@ impl ArenaTransport {
         Err(call.lost(vec![lost]))
     }
 
-    pub(super) fn wait_for_next(&self, context: u32, tag: u32, limit: Duration) -> Option<(usize, Vec<u8>)> {
+    pub(super) fn wait_for_next(
+        &self,
+        context: u32,
+        tag: u32,
+        limit: Duration,
+    ) -> Result<Option<(usize, Vec<u8>)>> {
         self.look_until(limit, |state| state.mailbox.take_next(context, tag))
     }
 
-    pub(super) fn wait_until_sent(&self, limit: Duration) -> bool {
+    pub(super) fn wait_until_sent(&self, limit: Duration) -> Result<bool> {
         let sent =
             |state: &mut State| !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED);
-        self.look_until(limit, |state| sent(state).then_some(())).is_some()
+        Ok(self.look_until(limit, |state| sent(state).then_some(()))?.is_some())
     }
 
     /// Moves messages until `look` finds something, at most for `limit`.
-    fn look_until<R>(&self, limit: Duration, mut look: impl FnMut(&mut State) -> Option<R>) -> Option<R> {
-        let started = Instant::now();
-        let bell = &self.seat.place().bell;
-        loop {
-            let seen = bell.load();
+    fn look_until<R>(
+        &self,
+        limit: Duration,
+        mut look: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<Option<R>> {
+        let parking = self.seat.patience.parked_on(&self.seat.place().bell);
+        poll_until(Instant::now() + limit, parking, || {
             let mut state = self.state();
             // After each step: what is there is taken before more of it piles up.
             loop {
-                if let Some(found) = look(&mut state) {
-                    return Some(found);
-                }
-                if !state.advance(&self.seat) {
-                    break;
+                let found = look(&mut state);
+                if found.is_some() || !state.advance(&self.seat) {
+                    return Ok(found);
                 }
             }
-            drop(state);
-            let left = limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                return None;
-            }
-            // Another thread may have moved what we look for, and its sender may have died before it rang.
-            self.seat.patience.rest(bell, seen, left.min(NAP));
-        }
+        })
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that fit into a ring; large messages stream through it and stay in the cache meanwhile.
 pub(crate) const CAPACITY: usize = 128 * 1024;
 
-/// Counters run upwards for ever; `written - read` is what waits in the ring.
+/// Counters run upwards for ever; `written - read` is what waits in the ring. Either side may find anything in the counter of
+/// the other one, whose process may be broken: what is computed from it stays inside the ring.
 #[repr(C, align(128))]
 pub(crate) struct Ring {
     written: Counter,
@@ -25,7 +26,8 @@ impl Ring {
     /// Puts as many of `bytes` into the ring as fit and returns how many. Only the one writer may call this.
     pub fn write(&self, bytes: &[u8]) -> usize {
         let written = self.written.0.load(Ordering::Relaxed);
-        let free = CAPACITY - (written - self.read.0.load(Ordering::Acquire)) as usize;
+        let waiting = written.wrapping_sub(self.read.0.load(Ordering::Acquire));
+        let free = (CAPACITY as u64).saturating_sub(waiting) as usize;
         let count = bytes.len().min(free);
         let (first, second) = split(written, count);
         let data = self.data.get().cast::<u8>();
@@ -34,7 +36,7 @@ impl Ring {
             bytes.as_ptr().copy_to_nonoverlapping(data.add(first.0), first.1);
             bytes.as_ptr().add(first.1).copy_to_nonoverlapping(data, second);
         }
-        self.written.0.store(written + count as u64, Ordering::Release);
+        self.written.0.store(written.wrapping_add(count as u64), Ordering::Release);
         count
     }
 
@@ -44,7 +46,7 @@ impl Ring {
     /// `target` is valid for writing `room` bytes.
     pub unsafe fn read(&self, target: *mut u8, room: usize) -> usize {
         let read = self.read.0.load(Ordering::Relaxed);
-        let count = room.min((self.written.0.load(Ordering::Acquire) - read) as usize);
+        let count = room.min(self.waiting().unwrap_or(0));
         let (first, second) = split(read, count);
         let data = self.data.get().cast::<u8>();
         // SAFETY: both pieces lie inside `data` and in its filled part, which only the reader touches; the caller
@@ -53,13 +55,22 @@ impl Ring {
             target.copy_from_nonoverlapping(data.add(first.0), first.1);
             target.add(first.1).copy_from_nonoverlapping(data, second);
         }
-        self.read.0.store(read + count as u64, Ordering::Release);
+        self.read.0.store(read.wrapping_add(count as u64), Ordering::Release);
         count
     }
 
-    /// Whether the reader has something to read.
-    pub fn has_bytes(&self) -> bool {
-        self.written.0.load(Ordering::Acquire) != self.read.0.load(Ordering::Relaxed)
+    /// How many bytes the reader has to read; none where the counters cannot be right.
+    pub fn waiting(&self) -> Option<usize> {
+        let waiting =
+            self.written.0.load(Ordering::Acquire).wrapping_sub(self.read.0.load(Ordering::Relaxed));
+        (waiting <= CAPACITY as u64).then_some(waiting as usize)
+    }
+
+    /// What a broken process may do to the counters.
+    #[cfg(test)]
+    pub fn forge(&self, written: u64, read: u64) {
+        self.written.0.fetch_add(written, Ordering::Relaxed);
+        self.read.0.fetch_add(read, Ordering::Relaxed);
     }
 }
 
@@ -95,6 +106,6 @@ mod tests {
             }
         });
         assert!(received == bytes);
-        assert!(!ring.has_bytes());
+        assert_eq!(ring.waiting(), Some(0));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::buffer::ArenaBuffer;
 use super::heap::Heap;
-use super::lock::{Holders, Lock};
+use super::lock::Lock;
 use super::patience::Patience;
 use super::stay::Fate;
 use super::{Arena, Place, channel, lanes};
@@ -66,19 +66,6 @@ pub(crate) struct Held<'a>(&'a Lock);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.release();
-    }
-}
-
-/// The holders of the arena's own locks.
-struct Everybody<'a>(&'a Seat);
-
-impl Holders for Everybody<'_> {
-    fn is_dead(&self, token: u32) -> bool {
-        self.0.is_dead(token)
-    }
-
-    fn check(&self) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -272,7 +259,7 @@ impl Seat {
 
     /// Holds a lock for a moment; no deadline, because its holders never wait while they hold it.
     pub fn hold<'a>(&'a self, lock: &'a Lock) -> Result<Held<'a>> {
-        lock.acquire(self.token(), &Everybody(self))?;
+        lock.acquire(self.token(), None, |token| self.is_dead(token))?;
         Ok(Held(lock))
     }
 

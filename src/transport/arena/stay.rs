@@ -1,9 +1,8 @@
 //! Who sits at a seat, whether it is alive, and whether a rank that died may come back as another process.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
+use super::futex::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::error::LEFT_EARLY;
-use crate::transport::process;
+use crate::transport::process::{self, Liveness};
 
 /// The processes of one seat, one after the other. Every field is atomic because others read while the owner writes.
 #[repr(C)]
@@ -29,6 +28,8 @@ pub(crate) struct Stay {
     started: AtomicU64,
     /// Calls of the world's group that are done.
     calls: AtomicU64,
+    /// Those of them that the program made itself: all but the calls of a series.
+    collectives: AtomicU64,
     /// Bytes of the seat's heap, from its start, that were ever in use.
     heap: AtomicU64,
 }
@@ -105,9 +106,10 @@ impl Stay {
         self.sittings.load(Ordering::Acquire) / 2
     }
 
-    /// Whether the process that sat here last has ended; one that has only left may still run.
+    /// Whether the process that sat here last has certainly ended; one that has only left may still run.
     pub fn process_ended(&self) -> bool {
-        !process::is_alive(self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed))
+        let (pid, started) = (self.pid.load(Ordering::Relaxed), self.started.load(Ordering::Relaxed));
+        process::liveness(pid, started) == Liveness::Dead
     }
 
     /// How the process that sat here last was lost, and whether another one may follow it.
@@ -118,7 +120,9 @@ impl Stay {
             let how = match state {
                 LEFT if pid == 0 => Some("its process ended before it called init"),
                 LEFT => Some(LEFT_EARLY),
-                PRESENT if sitting % 2 == 1 || self.process_ended() => Some("its process ended"),
+                // While the notes are written they belong to the process that writes them, to the one before it, which
+                // has ended, or to both, and then no process has this id and this start time.
+                PRESENT if self.process_ended() => Some("its process ended"),
                 _ => None,
             };
             let follows = sitting / 2 < self.allowed.load(Ordering::Acquire) && self.obstacle().is_none();
@@ -193,6 +197,16 @@ impl Stay {
         self.calls.store(calls, Ordering::Relaxed);
     }
 
+    /// The program itself has completed one more call of the world's group.
+    pub fn count_collective(&self) {
+        self.collectives.store(self.collectives() + 1, Ordering::Relaxed);
+    }
+
+    /// How many calls of the world's group the programs of this rank's processes have completed.
+    pub fn collectives(&self) -> u64 {
+        self.collectives.load(Ordering::Relaxed)
+    }
+
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -224,6 +238,20 @@ impl Stay {
         Underway(&self.series)
     }
 
+    /// The same without a guard: [`Stay::end_series`] ends it.
+    pub fn begin_series(&self) {
+        self.series.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_series(&self) {
+        self.series.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether such a series is under way.
+    pub fn in_series(&self) -> bool {
+        self.series.load(Ordering::Relaxed) != 0
+    }
+
     /// The heap is in use up to there.
     pub fn use_heap(&self, bytes: usize) {
         self.heap.fetch_max(bytes as u64, Ordering::Relaxed);
@@ -235,10 +263,8 @@ impl Stay {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stay() -> Stay {
+impl Stay {
+    fn new() -> Stay {
         let (zero, long) = (|| AtomicU32::new(0), || AtomicU64::new(0));
         Stay {
             sittings: zero(),
@@ -253,13 +279,74 @@ mod tests {
             rounds: zero(),
             started: long(),
             calls: long(),
+            collectives: long(),
             heap: long(),
+        }
+    }
+
+    /// The notes of a process that was killed.
+    fn of_the_dead() -> Stay {
+        let stay = Stay::new();
+        stay.sittings.store(2, Ordering::Relaxed);
+        stay.state.store(PRESENT, Ordering::Relaxed);
+        // No process has this id.
+        stay.pid.store(i32::MAX as u32, Ordering::Relaxed);
+        stay.started.store(1, Ordering::Relaxed);
+        stay
+    }
+}
+
+#[cfg(all(test, unisono_loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Lets a process sit down while another one looks, in every order.
+    fn look_while_it_begins(stay: impl Fn() -> Stay + Send + Sync + 'static, expected: &'static [Fate]) {
+        loom::model(move || {
+            let stay = Arc::new(stay());
+            let joining = stay.clone();
+            let thread = loom::thread::spawn(move || joining.begin());
+            let fate = stay.fate();
+            assert!(expected.contains(&fate), "{fate:?}");
+            thread.join().unwrap();
+            assert_eq!(stay.fate(), Fate::Here);
+        });
+    }
+
+    #[test]
+    fn a_process_that_joins_is_never_lost() {
+        look_while_it_begins(Stay::new, &[Fate::Here]);
+    }
+
+    #[test]
+    fn a_process_that_was_started_again_is_never_lost() {
+        let restarting = || {
+            let stay = Stay::of_the_dead();
+            stay.restart();
+            stay.allow(0);
+            stay
+        };
+        look_while_it_begins(restarting, &[Fate::Returning, Fate::Here]);
+    }
+}
+
+#[cfg(all(test, not(unisono_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_killed_is_lost_also_while_it_joined() {
+        let stay = Stay::of_the_dead();
+        for sittings in [1, 2, 3] {
+            stay.sittings.store(sittings, Ordering::Relaxed);
+            assert_eq!(stay.lost(), Some("its process ended"));
         }
     }
 
     #[test]
     fn each_process_that_sits_down_is_counted() {
-        let stay = stay();
+        let stay = Stay::new();
         assert_eq!((stay.incarnation(), stay.lost()), (0, None));
         stay.begin();
         assert_eq!((stay.incarnation(), stay.lost()), (1, None));
@@ -271,7 +358,7 @@ mod tests {
 
     #[test]
     fn only_as_many_may_return_as_the_launcher_says() {
-        let stay = stay();
+        let stay = Stay::new();
         stay.begin();
         stay.end();
         assert!(matches!(stay.fate(), Fate::Lost(_)));
@@ -293,7 +380,7 @@ mod tests {
 
     #[test]
     fn who_ended_well_has_left() {
-        let stay = stay();
+        let stay = Stay::new();
         stay.begin();
         stay.ended_well();
         assert_eq!(stay.lost(), Some(LEFT_EARLY));
@@ -301,7 +388,7 @@ mod tests {
 
     #[test]
     fn what_was_half_done_cannot_be_taken_up() {
-        let stay = stay();
+        let stay = Stay::new();
         stay.begin();
         stay.end();
         stay.allow(3);

@@ -60,7 +60,7 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    fn of(interface: Interface, library: &Library) -> Result<Constants, libloading::Error> {
+    pub fn of(interface: Interface, library: &Library) -> Result<Constants, libloading::Error> {
         Ok(match interface {
             Interface::Standard => Constants {
                 comm_world: 0x101,
@@ -146,6 +146,8 @@ functions! {
     ibarrier = "MPI_Ibarrier" (Handle, *mut Handle);
     isend = "MPI_Isend" (*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     irecv = "MPI_Irecv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
+    improbe = "MPI_Improbe" (c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status);
+    imrecv = "MPI_Imrecv" (*mut c_void, c_int, Handle, *mut Handle, *mut Handle);
     test = "MPI_Test" (*mut Handle, *mut c_int, *mut Status);
     test_cancelled = "MPI_Test_cancelled" (*const Status, *mut c_int);
     get_count = "MPI_Get_count" (*const Status, Handle, *mut c_int);

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::abi::{Handle, Status};
 use super::library::Loaded;
+use super::wait::Pause;
 use crate::error::{Error, Result};
+use crate::transport::wait::poll_until;
 
 /// A loaded and initialised MPI, with a communicator of our own.
 pub(super) struct Mpi {
@@ -117,16 +119,12 @@ impl Mpi {
     }
 
     fn finish(&self, mut request: Request, deadline: Instant, purpose: &str) -> Result<()> {
-        let mut pause = super::wait::Pause::new(true);
-        while self.test(&mut request)?.is_none() {
-            if Instant::now() >= deadline {
-                let what = format!("not all ranks arrived in time to {purpose}");
-                let advice = "see that every rank calls init, or raise the limit with UNISONO_TIMEOUT";
-                return Err(Error::io("init", what, std::io::ErrorKind::TimedOut, advice));
-            }
-            pause.once();
-        }
-        Ok(())
+        let ended = poll_until(deadline, Pause::new(true), || self.test(&mut request))?;
+        ended.map(drop).ok_or_else(|| {
+            let what = format!("not all ranks arrived in time to {purpose}");
+            let advice = "see that every rank calls init, or raise the limit with UNISONO_TIMEOUT";
+            Error::io("init", what, std::io::ErrorKind::TimedOut, advice)
+        })
     }
 
     /// Starts a send.
@@ -153,22 +151,15 @@ impl Mpi {
         self.check("MPI_Isend", code).map(|()| request)
     }
 
-    /// Starts a receive from one rank, or from anybody.
+    /// Starts a receive from one rank.
     ///
     /// # Safety
     /// The `length` bytes at `start` must stay valid and untouched until the request has completed.
-    pub unsafe fn receive(
-        &self,
-        start: *mut u8,
-        length: usize,
-        from: Option<usize>,
-        tag: u16,
-    ) -> Result<Request> {
+    pub unsafe fn receive(&self, start: *mut u8, length: usize, from: usize, tag: u16) -> Result<Request> {
         let functions = &self.library.functions;
         let (byte, communicator) = (functions.constants.byte, self.communicator);
-        let from = from.map_or(functions.constants.any_source, |rank| rank as c_int);
         let mut request = Request(0);
-        let tag = c_int::from(tag);
+        let (from, tag) = (from as c_int, c_int::from(tag));
         // SAFETY: as for `send`.
         let code = unsafe {
             (functions.irecv)(
@@ -182,6 +173,32 @@ impl Mpi {
             )
         };
         self.check("MPI_Irecv", code).map(|()| request)
+    }
+
+    /// Starts to receive a message that has arrived with this tag from any rank, if there is one.
+    ///
+    /// A matched probe, because posted receives from `MPI_ANY_SOURCE` sometimes stay without their message under MPICH's UCX
+    /// netmod: the message arrives as an unexpected one, and is never matched.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive).
+    pub unsafe fn receive_any(&self, start: *mut u8, length: usize, tag: u16) -> Result<Option<Request>> {
+        let functions = &self.library.functions;
+        let (source, tag) = (functions.constants.any_source, c_int::from(tag));
+        let (mut arrived, mut message, mut status) = (0, 0, Status::default());
+        // SAFETY: the pointers are to live values.
+        let code = unsafe {
+            (functions.improbe)(source, tag, self.communicator, &mut arrived, &mut message, &mut status)
+        };
+        self.check("MPI_Improbe", code)?;
+        if arrived == 0 {
+            return Ok(None);
+        }
+        let (byte, mut request) = (functions.constants.byte, Request(0));
+        // SAFETY: as for `receive`; the message is the one that was just found, and is received once.
+        let code =
+            unsafe { (functions.imrecv)(start.cast(), length as c_int, byte, &mut message, &mut request.0) };
+        self.check("MPI_Imrecv", code).map(|()| Some(request))
     }
 
     /// Whether a request has completed. It must not be tested again after that.

@@ -13,6 +13,7 @@ use super::engine::Engine;
 use super::wait::Pause;
 use super::wire::{self, Header};
 use crate::error::Result;
+use crate::transport::wait::poll_until;
 use crate::transport::{Envelope, Signature, Slot, Ticket};
 
 /// How long chunks under way may take to arrive after their call gave up.
@@ -32,7 +33,7 @@ impl Engine {
             self.abandon(ticket, dead);
             let let_go = self.let_go(ticket, Instant::now() + grace);
             if !matches!(let_go, Ok(true)) {
-                self.broken = Some(suspect.unwrap_or(self.mpi.rank));
+                self.broken.get_or_insert(suspect.unwrap_or(self.mpi.rank));
             }
         }
         self.close(ticket);
@@ -71,15 +72,14 @@ impl Engine {
                 return Ok(false);
             }
         }
-        let mut pause = Pause::new(false);
-        while self.outbound.iter().any(|transfer| transfer.ticket == ticket) {
-            self.progress()?;
-            if Instant::now() >= until {
-                return Ok(!self.outbound.iter().any(|transfer| transfer.ticket == ticket));
+        let is_sending = |engine: &Engine| engine.outbound.iter().any(|transfer| transfer.ticket == ticket);
+        let sent = || {
+            if is_sending(self) {
+                self.progress()?;
             }
-            pause.once();
-        }
-        Ok(true)
+            Ok((!is_sending(self)).then_some(()))
+        };
+        Ok(poll_until(until, Pause::new(false), sent)?.is_some())
     }
 
     /// The ranks that a ticket still needs, each once, in order.

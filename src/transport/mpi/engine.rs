@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::binding::{Mpi, Request};
+use super::binding::{Completion, Mpi, Request};
 use super::matching::{Arrived, Body, Matching, Posted};
 use super::posts::{Delivery, Parcel};
 use super::transfer::{Inbound, Outbound};
@@ -62,14 +62,14 @@ pub(super) struct Engine {
     pub parcels: Vec<Parcel>,
     /// Large messages from anybody that are on their way here.
     pub deliveries: Vec<Delivery>,
-    /// Messages that came before their receive, and large ones that are complete, counted since the start.
-    pub arrivals: u64,
+    /// Messages that came before their receive, and large ones that are complete, counted since the start, with wrap-around.
+    pub arrivals: u32,
     /// Threads that sleep until there is one more.
     pub sleepers: usize,
     /// When somebody last looked whether the senders of deliveries are alive.
     pub checked: Instant,
-    /// The receive for the next letter of anybody, and its memory.
-    listener: Option<Request>,
+    /// The receive of the letter that is arriving, and its memory.
+    pub arriving: Option<Request>,
     page: Vec<u8>,
     last_number: u64,
     /// The letter to look at next.
@@ -83,8 +83,8 @@ pub(super) struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    pub fn new(mpi: Mpi) -> Result<Engine> {
-        let mut engine = Engine {
+    pub fn new(mpi: Mpi) -> Engine {
+        Engine {
             mpi,
             exchanges: HashMap::new(),
             matching: Matching::default(),
@@ -97,32 +97,33 @@ impl Engine {
             arrivals: 0,
             sleepers: 0,
             checked: Instant::now(),
-            listener: None,
+            arriving: None,
             page: vec![0; Header::SIZE + INLINE],
             last_number: 0,
             turn: 0,
             last_tag: wire::LETTER_TAG,
             broken: None,
-        };
-        engine.listen()?;
-        Ok(engine)
-    }
-
-    fn listen(&mut self) -> Result<()> {
-        // SAFETY: the page belongs to the engine, is left alone while the listener is there, and is leaked with it.
-        let request =
-            unsafe { self.mpi.receive(self.page.as_mut_ptr(), self.page.len(), None, wire::LETTER_TAG)? };
-        self.listener = Some(request);
-        Ok(())
-    }
-
-    /// Stops listening; only when all ranks have agreed that no letter will follow.
-    pub fn hang_up(&mut self) -> Result<()> {
-        if let Some(mut request) = self.listener.take() {
-            self.mpi.cancel(&mut request)?;
-            while self.mpi.test(&mut request)?.is_none() {}
         }
-        Ok(())
+    }
+
+    /// The next letter that has arrived in full, from any rank: its sender and its length on the page.
+    fn next_letter(&mut self) -> Result<Option<Completion>> {
+        if self.arriving.is_none() {
+            let (start, length) = (self.page.as_mut_ptr(), self.page.len());
+            // SAFETY: the page belongs to the engine, is left alone while a letter is arriving, and is leaked with it.
+            self.arriving = unsafe { self.mpi.receive_any(start, length, wire::LETTER_TAG)? };
+        }
+        let Some(request) = &mut self.arriving else { return Ok(None) };
+        let end = self.mpi.test(request)?;
+        if end.is_some() {
+            self.arriving = None;
+        }
+        Ok(end)
+    }
+
+    /// Whether no letter is under way, in either direction.
+    pub fn is_quiet(&self) -> bool {
+        self.letters.is_empty() && self.arriving.is_none()
     }
 
     pub fn number(&mut self) -> u64 {
@@ -185,15 +186,11 @@ impl Engine {
 
     /// Moves everything on as far as it goes without waiting.
     pub fn progress(&mut self) -> Result<()> {
-        while let Some(listener) = &mut self.listener {
-            let Some(end) = self.mpi.test(listener)? else { break };
-            self.listener = None;
+        while let Some(end) = self.next_letter()? {
             let page = std::mem::take(&mut self.page);
-            if let Some((header, bytes)) = page[..end.bytes].split_at_checked(Header::SIZE) {
-                self.letter_came(end.source, &bytemuck::pod_read_unaligned(header), bytes);
-            }
+            let outcome = self.letter_came(end.source, &page[..end.bytes]);
             self.page = page;
-            self.listen()?;
+            outcome?;
         }
         // A slow receiver may have very many: look at some of them each time, and at others the next time.
         for _ in 0..self.letters.len().min(LETTERS) {
@@ -219,7 +216,7 @@ impl Engine {
             if transfer.advance(&self.mpi)? {
                 let ticket = self.inbound.swap_remove(index).ticket;
                 ticket.into_iter().for_each(|ticket| self.done(ticket));
-                self.arrivals += 1;
+                self.arrivals = self.arrivals.wrapping_add(1);
             } else {
                 index += 1;
             }
@@ -263,10 +260,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // MPI may still read or write what it was given: leave that memory to it.
-        let idle = self.letters.is_empty()
-            && self.inbound.is_empty()
-            && self.outbound.is_empty()
-            && self.listener.is_none();
+        let idle = self.is_quiet() && self.inbound.is_empty() && self.outbound.is_empty();
         if !idle {
             std::mem::forget(std::mem::take(&mut self.parcels));
             std::mem::forget(std::mem::take(&mut self.deliveries));

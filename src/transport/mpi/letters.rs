@@ -6,7 +6,7 @@ use super::engine::{Engine, Failure, Letter, Offer};
 use super::matching::{Arrived, Body, Posted};
 use super::transfer::{Inbound, Outbound};
 use super::wire::{self, Header};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::mailbox::Surprise;
 use crate::transport::{Envelope, Slot, Ticket};
 
@@ -34,16 +34,32 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn letter_came(&mut self, from: usize, header: &Header, bytes: &[u8]) {
+    /// Acts on a letter. One that breaks the protocol is an error that ends all use of MPI: where one of a rank's letters
+    /// is wrong, its other ones and its bytes cannot be trusted either.
+    pub(super) fn letter_came(&mut self, from: usize, letter: &[u8]) -> Result<()> {
+        let (header, bytes) =
+            Header::read(letter, self.mpi.size).map_err(|what| self.violated(from, what))?;
         let message = header.message;
         match header.kind {
             wire::MESSAGE => self.message_came(from, message, header.envelope, Some(bytes)),
             wire::OFFER => self.message_came(from, message, header.envelope, None),
             wire::READY => self.asked_for(from, message, header.tag as u16),
-            wire::ABANDON => self.abandoned(from, header),
-            wire::REFUSE => self.refused(from, message, header.envelope),
-            _ => tracing::warn!(from, kind = header.kind, "a letter of unknown kind"),
+            wire::ABANDON => self.abandoned(from, &header)?,
+            _ => self.refused(from, message, header.envelope),
         }
+        Ok(())
+    }
+
+    /// A rank does not keep to the protocol.
+    pub(super) fn violated(&mut self, from: usize, what: impl std::fmt::Display) -> Error {
+        self.broken.get_or_insert(from);
+        let rank = self.mpi.rank;
+        Error::internal(
+            "MPI",
+            format!(
+                "rank {rank} received from rank {from} {what}; see that all ranks use the same version of unisono"
+            ),
+        )
     }
 
     pub(super) fn message_came(
@@ -70,7 +86,7 @@ impl Engine {
     fn keep(&mut self, from: usize, message: u64, envelope: Envelope, bytes: Option<&[u8]>) {
         let body = bytes.map_or(Body::Offered, |bytes| Body::Here(bytes.to_vec()));
         self.matching.keep(Arrived { from, message, envelope, body });
-        self.arrivals += 1;
+        self.arrivals = self.arrivals.wrapping_add(1);
     }
 
     pub(super) fn surprise(&mut self, posted: Posted, message: u64, received: &Envelope) {
@@ -84,9 +100,9 @@ impl Engine {
     }
 
     pub(super) fn deliver(&mut self, posted: &Posted, bytes: &[u8]) {
-        let length = posted.length.min(bytes.len());
-        // SAFETY: the posted buffer is valid until its ticket is closed and has `posted.length` bytes.
-        unsafe { posted.start.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        assert_eq!(posted.length, bytes.len(), "the envelope was the expected one");
+        // SAFETY: the posted buffer is valid until its ticket is closed and has this many bytes.
+        unsafe { posted.start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.done(posted.ticket);
     }
 
@@ -143,18 +159,25 @@ impl Engine {
         }
     }
 
-    fn abandoned(&mut self, from: usize, letter: &Header) {
+    fn abandoned(&mut self, from: usize, letter: &Header) -> Result<()> {
         let Header { message, tag, envelope, .. } = *letter;
         self.matching.withdraw(from, message);
         let mut transfers = self.inbound.iter_mut();
         if let Some(transfer) =
             transfers.find(|transfer| (transfer.from, transfer.message) == (from, message))
         {
-            transfer.length = envelope.bytes as usize;
+            let (sent, length) = (envelope.bytes, transfer.whole);
+            if sent > length as u64 {
+                return Err(
+                    self.violated(from, format!("the end of a message after {sent} of {length} bytes"))
+                );
+            }
+            transfer.length = sent as usize;
             let ticket = transfer.ticket;
             let dead = (tag != wire::NO_RANK).then_some(tag as usize);
             self.fail(ticket, Failure::GaveUp { from, dead });
         }
+        Ok(())
     }
 
     fn refused(&mut self, from: usize, message: u64, received: Envelope) {

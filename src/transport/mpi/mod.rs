@@ -42,15 +42,16 @@ use std::time::{Duration, Instant};
 pub use abi::Interface as MpiInterface;
 pub(crate) use peers::{Describe, Peers};
 pub use search::{MpiLibrary, installed as mpi_libraries};
-pub(crate) use wait::{Pause, Watch};
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
+use crate::transport::wait::wait as wait_for;
 use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
 use binding::Mpi;
 use engine::{Engine, Failure};
 use peers::Identity;
 use search::Launcher;
+use wait::Pause;
 
 /// What [`MpiTransport::init`] needs to know.
 pub(crate) struct MpiOptions {
@@ -106,9 +107,14 @@ impl MpiTransport {
         let peers = Peers::new(&identities, rank, options.describe);
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
         let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
-        let engine = Mutex::new(Engine::new(mpi)?);
+        let engine = Mutex::new(Engine::new(mpi));
         let (news, scratch) = (Condvar::new(), Mutex::default());
         Ok(MpiTransport { rank, size, crowded, peers, engine, news, scratch })
+    }
+
+    /// Every rank's `own` bytes, in rank order. Collective, for the start alone: every rank makes these calls before any other.
+    pub(crate) fn all_gather(&self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        self.engine().mpi.all_gather(own, deadline)
     }
 
     /// Whether this host has more ranks than cores.
@@ -136,20 +142,21 @@ impl MpiTransport {
             return Ok(());
         }
         let mut all_here = engine.mpi.barrier()?;
-        let mut pause = Pause::new(self.crowded);
         let mut arrived = false;
-        while !(arrived && engine.letters.is_empty()) {
+        let poll = || {
             engine.progress()?;
             arrived = arrived || engine.mpi.test(&mut all_here)?.is_some();
-            let lost = pause.is_slow() && (0..self.size).any(|rank| self.peers.lost(rank).is_some());
-            if lost || Instant::now() >= deadline {
-                tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
-                engine.broken = Some(self.rank);
-                return Ok(());
-            }
-            pause.once();
+            Ok((arrived && engine.is_quiet()).then_some(true))
+        };
+        let check = || {
+            let give_up = Instant::now() >= deadline || !self.peers.all_lost().is_empty();
+            Ok(give_up.then_some(false))
+        };
+        if !wait_for(deadline, Pause::new(self.crowded), poll, check)? {
+            tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
+            engine.broken = Some(self.rank);
+            return Ok(());
         }
-        engine.hang_up()?;
         engine.broken = Some(self.rank);
         engine.mpi.end()
     }
@@ -163,6 +170,10 @@ impl MpiTransport {
         let outcome = engine.progress();
         self.announce(engine, before);
         outcome.map_err(|error| {
+            // A rank that broke the protocol is named already.
+            if engine.broken.is_some() {
+                return error;
+            }
             let error = self.cause(call, error);
             // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
             let dead = self.peers.all_lost().first().map(|lost| lost.rank);

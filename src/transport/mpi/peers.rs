@@ -1,18 +1,24 @@
 //! Who the other ranks are: their host and process, told to each other once at the start, and whether they are alive.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::wait::Watch;
+use super::wait::Pause;
 use crate::error::{Lost, Missing, Result};
-use crate::transport::process;
+use crate::transport::process::{self, Liveness};
+use crate::transport::wait::{self, Awaited};
 use crate::transport::{Call, Progress, Ticket};
 
-/// Tells what a rank was last doing; provided by the layer above.
-pub(crate) type Describe = Box<dyn Fn(usize) -> Missing + Send + Sync>;
+/// What a rank was last doing, where that is known; provided by the layer above.
+pub(crate) type Describe = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
 
 const NAME: usize = 64;
+
+/// How long the living may take to finish a call after one of its members has died. They cannot always say that they gave
+/// up: a rank that lost a peer in the middle of a transfer never enters MPI again.
+const WITHOUT_A_MEMBER: Duration = Duration::from_secs(2);
 
 /// What each rank tells the others about itself.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -22,8 +28,10 @@ pub(super) struct Identity {
     /// The kernel's boot id: equal on ranks that share a kernel, whatever the host calls itself.
     boot: [u8; NAME],
     host: [u8; NAME],
+    pid_namespace: u64,
+    network_namespace: u64,
     pid: u32,
-    reserved: u32,
+    user: u32,
 }
 
 impl Identity {
@@ -34,8 +42,28 @@ impl Identity {
             started: process::start_time(pid).unwrap_or_default(),
             boot: text(&read("/proc/sys/kernel/random/boot_id")),
             host: text(&read("/proc/sys/kernel/hostname")),
+            pid_namespace: process::pid_namespace(),
+            network_namespace: process::network_namespace(None),
             pid,
-            reserved: 0,
+            user: rustix::process::getuid().as_raw(),
+        }
+    }
+
+    /// Why two ranks cannot share memory, as far as they can tell without trying.
+    fn apart(&self, other: &Identity) -> Option<&'static str> {
+        match () {
+            _ if self.boot != other.boot => Some("they run under different kernels"),
+            _ if self.user != other.user => Some("they belong to different users"),
+            _ if self.pid_namespace == 0 || other.pid_namespace == 0 => {
+                Some("/proc does not show the PID namespace of one of them")
+            }
+            _ if self.pid_namespace != other.pid_namespace => {
+                Some("they are in separate PID namespaces (containers)")
+            }
+            _ if self.network_namespace != other.network_namespace => {
+                Some("they are in separate network namespaces (containers)")
+            }
+            _ => None,
         }
     }
 }
@@ -52,8 +80,10 @@ struct Peer {
     host: String,
     pid: u32,
     started: u64,
-    /// The first rank under the same kernel.
+    /// The first rank that this one may share memory with.
     first: usize,
+    /// Why this rank cannot share memory with it.
+    apart: Option<&'static str>,
     same_kernel: bool,
     /// Whether its process can be seen from here, so that its end can be noticed.
     visible: bool,
@@ -71,20 +101,27 @@ impl Peers {
         let peer = |identity: &Identity| {
             let name = String::from_utf8_lossy(&identity.host);
             let same_kernel = identity.boot == own.boot;
-            let first = identities.iter().position(|other| other.boot == identity.boot);
-            // Containers may share a kernel and not see each other's processes.
-            let visible = same_kernel && process::is_alive(identity.pid, identity.started);
+            let first = identities.iter().position(|other| other.apart(identity).is_none());
+            // Containers may share a kernel and not see each other's processes: equal numbers mean different ones there.
+            let visible = same_kernel
+                && own.pid_namespace != 0
+                && own.pid_namespace == identity.pid_namespace
+                && process::liveness(identity.pid, identity.started) != Liveness::Dead;
             Peer {
                 host: name.trim_end_matches('\0').to_owned(),
                 pid: identity.pid,
                 started: identity.started,
-                first: first.unwrap_or(rank),
+                first: first.unwrap_or(usize::MAX),
+                apart: own.apart(identity),
                 same_kernel,
                 visible,
             }
         };
         let describe = describe.map_or_else(OnceLock::new, OnceLock::from);
-        Peers { all: identities.iter().map(peer).collect(), describe }
+        let mut all: Vec<Peer> = identities.iter().map(peer).collect();
+        // One that cannot even share with itself is alone.
+        all.iter_mut().enumerate().for_each(|(rank, peer)| peer.first = peer.first.min(rank));
+        Peers { all, describe }
     }
 
     /// The host's name of each rank.
@@ -92,14 +129,26 @@ impl Peers {
         self.all.iter().map(|peer| peer.host.clone()).collect()
     }
 
-    /// For each rank, the first rank on its host: equal for ranks that can share memory.
-    pub fn first_on_host(&self) -> Vec<usize> {
+    /// For each rank, the first rank under the same kernel, in the same namespaces and of the same user: equal for ranks that
+    /// may be able to share memory.
+    pub fn candidates(&self) -> Vec<usize> {
         self.all.iter().map(|peer| peer.first).collect()
     }
 
-    /// A name for what the ranks of this host share, known to all of them and to nobody else.
-    pub fn host_key(&self, rank: usize) -> String {
-        let first = &self.all[self.all[rank].first];
+    /// Why this rank cannot share memory with another one of its kernel, as far as it can tell without trying.
+    pub fn apart(&self, rank: usize) -> Option<&'static str> {
+        let peer = &self.all[rank];
+        peer.apart.filter(|_| peer.same_kernel)
+    }
+
+    /// Whether the process of a rank can be seen from here, so that its end would be noticed.
+    pub fn is_visible(&self, rank: usize) -> bool {
+        self.all[rank].visible
+    }
+
+    /// A name for what ranks share with this first one of theirs, known to all of them and to no other process.
+    pub fn host_key(&self, first: usize) -> String {
+        let first = &self.all[first];
         format!("mpi-{}-{}", first.pid, first.started)
     }
 
@@ -108,38 +157,35 @@ impl Peers {
         self.all.iter().map(|peer| peer.same_kernel).collect()
     }
 
-    /// Fails if a call should stop waiting for this exchange: interrupted, a rank that it needs is gone, or too late.
-    pub fn check(
+    /// Polls until an exchange is done. `progress` is this transport, or one that this one is a part of.
+    pub fn complete(
         &self,
         call: &Call,
-        transport: &dyn Progress,
+        progress: &dyn Progress,
         ticket: &Ticket,
-        watch: &mut Watch,
+        crowded: bool,
     ) -> Result<()> {
-        call.check_interrupt()?;
-        let lost = |ranks: &[usize]| ranks.iter().filter_map(|&rank| self.lost(rank)).collect::<Vec<_>>();
-        // What a lost rank had sent before may still arrive: look once more before giving up.
-        if !lost(&transport.awaited(ticket)).is_empty() && !transport.poll(call, ticket)? {
-            let lost = lost(&transport.awaited(ticket));
-            if !lost.is_empty() {
-                return Err(call.lost(lost));
+        let exchange = Exchange { peers: self, progress, ticket };
+        let mut bereft: Option<Instant> = None;
+        let mut poll = || progress.poll(call, ticket);
+        let check = || {
+            if call.check(&exchange, &mut poll)? {
+                return Ok(Some(()));
             }
-        }
-        let members = lost(call.members);
-        if !members.is_empty() && watch.waited_without_a_member() && !transport.poll(call, ticket)? {
-            return Err(call.lost(members));
-        }
-        if call.remaining().is_zero() && !transport.poll(call, ticket)? {
-            let awaited = transport.awaited(ticket);
-            return Err(call.timeout(awaited.into_iter().map(|rank| self.missing(rank)).collect()));
-        }
-        Ok(())
+            let lost: Vec<Lost> = call.members.iter().filter_map(|&rank| self.lost(rank)).collect();
+            if lost.is_empty() || bereft.get_or_insert_with(Instant::now).elapsed() < WITHOUT_A_MEMBER {
+                return Ok(None);
+            }
+            if poll()? { Ok(Some(())) } else { Err(call.lost(lost)) }
+        };
+        let found = || Ok(progress.poll(call, ticket)?.then_some(()));
+        wait::wait(call.deadline, Pause::new(crowded), found, check)
     }
 
     /// How a rank was lost, if it was. Only the end of processes of this host can be seen; the launcher watches the rest.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let peer = &self.all[rank];
-        let ended = peer.visible && !process::is_alive(peer.pid, peer.started);
+        let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Dead;
         ended.then(|| Lost { rank, pid: Some(peer.pid), how: "its process ended".into() })
     }
 
@@ -160,8 +206,8 @@ impl Peers {
 
     /// What is known of a rank that has not arrived.
     pub fn missing(&self, rank: usize) -> Missing {
-        if let Some(describe) = self.describe.get() {
-            return describe(rank);
+        if let Some(missing) = self.describe.get().and_then(|describe| describe(rank)) {
+            return missing;
         }
         let Peer { host, pid, visible, .. } = &self.all[rank];
         let doing = match *visible && process::is_stopped(*pid) {
@@ -169,5 +215,26 @@ impl Peers {
             false => format!("on host {host}, what it was doing is not known"),
         };
         Missing { rank, pid: Some(*pid), doing, location: None }
+    }
+}
+
+/// An exchange that a call waits for. What a lost rank had sent before may still arrive.
+struct Exchange<'a> {
+    peers: &'a Peers,
+    progress: &'a dyn Progress,
+    ticket: &'a Ticket,
+}
+
+impl Awaited for Exchange<'_> {
+    fn awaited(&self) -> Vec<usize> {
+        self.progress.awaited(self.ticket)
+    }
+
+    fn lost(&self, rank: usize) -> Option<Lost> {
+        self.peers.lost(rank)
+    }
+
+    fn missing(&self, ranks: Vec<usize>) -> Vec<Missing> {
+        ranks.into_iter().map(|rank| self.peers.missing(rank)).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Messages over MPI that belong to no exchange: posted with memory of their own, and received from anybody.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::MpiTransport;
@@ -8,12 +9,14 @@ use super::matching::{Arrived, Body, Posted};
 use super::wait::Pause;
 use super::wire::{self, Header, INLINE};
 use crate::error::Result;
-use crate::transport::{Call, Envelope, Slot, Ticket};
+use crate::transport::message::zeroed;
+use crate::transport::wait::{Park, Parked, poll_until};
+use crate::transport::{Call, Envelope, POLL_INTERVAL, Slot, Ticket};
 
 /// A large message that was posted and has not left. A small one travels in its letter.
 pub(super) struct Parcel {
     ticket: Ticket,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// A large message on its way to whoever asks for the next one.
@@ -22,15 +25,12 @@ pub(super) struct Delivery {
     from: usize,
     context: u32,
     tag: u32,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
-
-/// How often to see whether the senders of deliveries are alive.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 impl Engine {
     /// Sends a message with memory of its own.
-    fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), Failure> {
+    pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), Failure> {
         if to != self.mpi.rank && bytes.len() <= INLINE {
             let (message, envelope) = (self.number(), Envelope::new(slot, bytes.len()));
             let header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
@@ -69,7 +69,7 @@ impl Engine {
 
     /// The next complete message from anybody. Asks for the bytes of those that are only offered; a sender's later messages
     /// wait until they are here.
-    fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
+    pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<(usize, Vec<u8>)>> {
         let mut index = 0;
         while let Some(delivery) = self.deliveries.get(index) {
             let ticket = delivery.ticket;
@@ -82,7 +82,7 @@ impl Engine {
                 Ok(true) => {
                     self.close(ticket);
                     let Delivery { from, bytes, .. } = self.deliveries.swap_remove(index);
-                    return Some((from, bytes));
+                    return Ok(Some((from, bytes)));
                 }
                 Err(failure) => self.give_delivery_up(index, None, matches!(failure, Failure::Mpi(_))),
             }
@@ -93,12 +93,17 @@ impl Engine {
                 let mut others = deliveries.iter();
                 others.any(|other| (other.from, other.context, other.tag) == (from, context, tag))
             };
-            let index = self.matching.find_next(context, tag, busy)?;
-            let Arrived { from, message, envelope, body } = self.matching.take_arrived(index)?;
+            let next = self.matching.find_next(context, tag, busy);
+            let next = next.and_then(|index| self.matching.take_arrived(index));
+            let Some(Arrived { from, message, envelope, body }) = next else { return Ok(None) };
             match body {
-                Body::Here(bytes) => return Some((from, bytes)),
+                Body::Here(bytes) => return Ok(Some((from, bytes))),
                 Body::Offered => {
-                    let mut bytes = vec![0; envelope.bytes as usize];
+                    let Some(mut bytes) = zeroed(envelope.bytes) else {
+                        let what =
+                            format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
+                        return Err(self.violated(from, what));
+                    };
                     let (ticket, slot) = (self.open(1), Slot { context, tag, signature: envelope.signature });
                     let (start, length) = (bytes.as_mut_ptr(), bytes.len());
                     self.deliveries.push(Delivery { ticket, from, context, tag, bytes });
@@ -148,40 +153,27 @@ impl MpiTransport {
     ) -> Result<Option<(usize, Vec<u8>)>> {
         let mut engine = self.engine();
         // What is there is taken before more of it piles up.
-        let found = match engine.take_next(context, tag) {
+        let found = match engine.take_next(context, tag)? {
             None => {
                 self.advance(&mut engine, call)?;
-                engine.take_next(context, tag)
+                engine.take_next(context, tag)?
             }
             found => found,
         };
-        if !engine.deliveries.is_empty() && engine.checked.elapsed() > CHECK_EVERY {
+        if !engine.deliveries.is_empty() && engine.checked.elapsed() > POLL_INTERVAL {
             engine.checked = Instant::now();
             engine.give_up_on_the_dead(|rank| self.peers.lost(rank).is_some());
         }
         Ok(found)
     }
 
-    /// Sleeps, at most for `limit`, unless messages have arrived since there were `seen` of them.
-    pub(crate) fn sleep_unless_more_than(&self, seen: u64, limit: Duration) {
-        let mut engine = self.engine();
-        if engine.arrivals == seen {
-            engine.sleepers += 1;
-            engine = match self.news.wait_timeout(engine, limit) {
-                Ok((engine, _)) => engine,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-            engine.sleepers -= 1;
-        }
-    }
-
-    /// Counts messages that nobody was waiting for.
-    pub(crate) fn arrivals(&self) -> u64 {
-        self.engine().arrivals
+    /// For receivers that may be idle for hours: a message that another thread moves ends their sleep.
+    pub(crate) fn parked_until_arrivals(&self) -> impl Park + '_ {
+        Receiver { transport: self, pause: Pause::idle(self.crowded()) }
     }
 
     /// Wakes those who sleep until a message comes.
-    pub(super) fn announce(&self, engine: &Engine, before: u64) {
+    pub(super) fn announce(&self, engine: &Engine, before: u32) {
         if engine.sleepers > 0 && engine.arrivals != before {
             self.news.notify_all();
         }
@@ -194,37 +186,40 @@ impl MpiTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        let started = Instant::now();
-        let mut pause = Pause::idle(self.crowded());
-        loop {
-            let seen = self.arrivals();
-            if let Some(found) = self.look_for_next(call, context, tag)? {
-                return Ok(Some(found));
-            }
-            let left = limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            if let Some(nap) = pause.or_nap() {
-                self.sleep_unless_more_than(seen, nap.min(left));
-            }
-        }
+        let look = || self.look_for_next(call, context, tag);
+        poll_until(Instant::now() + limit, self.parked_until_arrivals(), look)
     }
 
     pub(super) fn wait_until_sent(&self, call: &Call, limit: Duration) -> Result<bool> {
-        let started = Instant::now();
-        let mut pause = Pause::idle(self.crowded());
-        loop {
+        let sent = || {
             let mut engine = self.engine();
             self.advance(&mut engine, call)?;
-            if engine.parcels.is_empty() && engine.letters.is_empty() {
-                return Ok(true);
+            Ok((engine.parcels.is_empty() && engine.letters.is_empty()).then_some(()))
+        };
+        Ok(poll_until(Instant::now() + limit, Pause::idle(self.crowded()), sent)?.is_some())
+    }
+}
+
+struct Receiver<'a> {
+    transport: &'a MpiTransport,
+    pause: Pause,
+}
+
+impl Park for Receiver<'_> {
+    fn seen(&self) -> u32 {
+        self.transport.engine().arrivals
+    }
+
+    fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
+        if let Some(nap) = self.pause.or_nap() {
+            let limit = nap.min(until.saturating_duration_since(Instant::now()));
+            let mut engine = self.transport.engine();
+            if engine.arrivals == seen {
+                engine.sleepers += 1;
+                let woken = self.transport.news.wait_timeout(engine, limit);
+                woken.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
             }
-            drop(engine);
-            if started.elapsed() >= limit {
-                return Ok(false);
-            }
-            pause.once();
         }
+        Ok(self.pause.parked())
     }
 }

@@ -8,6 +8,7 @@ use super::wait::Pause;
 use super::wire::{CHUNK, WINDOW};
 use crate::error::Result;
 use crate::transport::Ticket;
+use crate::transport::wait::poll_until;
 
 /// A message that its receiver has asked for.
 pub(super) struct Outbound {
@@ -80,7 +81,7 @@ impl Inbound {
             };
             // SAFETY: the caller's buffer is valid until the ticket is closed, and `let_go` runs before that; the drain
             // belongs to this transfer, has room for a chunk, and is used by one receive at a time.
-            let request = unsafe { mpi.receive(start, bytes, Some(self.from), self.tag)? };
+            let request = unsafe { mpi.receive(start, bytes, self.from, self.tag)? };
             self.chunks.push_back(request);
             self.asked += bytes;
         }
@@ -99,15 +100,8 @@ impl Inbound {
         // Last chunk first: what the sender sends meanwhile then still finds the receive it is meant for.
         while let Some(request) = self.chunks.back_mut() {
             mpi.cancel(request)?;
-            let mut pause = Pause::new(false);
-            let end = loop {
-                if let Some(end) = mpi.test(request)? {
-                    break end;
-                }
-                if Instant::now() >= until {
-                    return Ok(false);
-                }
-                pause.once();
+            let Some(end) = poll_until(until, Pause::new(false), || mpi.test(request))? else {
+                return Ok(false);
             };
             self.chunks.pop_back();
             self.received += if end.cancelled { 0 } else { end.bytes };

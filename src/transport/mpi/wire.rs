@@ -48,4 +48,30 @@ pub(super) struct Header {
 
 impl Header {
     pub const SIZE: usize = std::mem::size_of::<Header>();
+
+    /// The header and the message of a letter that arrived in a world of `size` ranks; or what is wrong with the letter,
+    /// which then is not one of this version's.
+    pub fn read(letter: &[u8], size: usize) -> Result<(Header, &[u8]), String> {
+        let (header, bytes) = letter
+            .split_at_checked(Header::SIZE)
+            .ok_or_else(|| format!("{} bytes, where a header has {}", letter.len(), Header::SIZE))?;
+        let header: Header = bytemuck::pod_read_unaligned(header);
+        let Header { kind, tag, envelope, .. } = header;
+        let carried = if kind == MESSAGE { envelope.bytes } else { 0 };
+        let problem = match kind {
+            MESSAGE | OFFER | READY | ABANDON | REFUSE if bytes.len() as u64 != carried => {
+                format!("{} bytes behind a header of kind {kind} that announces {carried}", bytes.len())
+            }
+            OFFER if !(INLINE as u64 + 1..=isize::MAX as u64).contains(&envelope.bytes) => {
+                format!("an offer of {} bytes", envelope.bytes)
+            }
+            READY if !(u32::from(LETTER_TAG) + 1..=u32::from(LAST_TAG)).contains(&tag) => {
+                format!("a request for bytes under the tag {tag}")
+            }
+            ABANDON if tag != NO_RANK && tag as usize >= size => format!("the death of rank {tag} of {size}"),
+            MESSAGE | OFFER | READY | ABANDON | REFUSE => return Ok((header, bytes)),
+            _ => format!("a header of the unknown kind {kind}"),
+        };
+        Err(problem)
+    }
 }

@@ -5,6 +5,7 @@ mod rendezvous;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,62 +15,64 @@ use rustix::fs::MemfdFlags;
 pub(crate) use rendezvous::Host;
 
 use super::Interrupt;
-use super::arena::Arena;
+use super::arena::{Arena, heap_bytes};
 use crate::error::{Error, Result};
 
 /// Makes the job's memory: called by the launcher, or by the first rank of a host under other launchers.
 pub(crate) fn create(seats: usize) -> Result<(Arc<Arena>, OwnedFd)> {
     Arena::check_seats(seats)?;
-    let heap = heap_bytes(std::env::var("UNISONO_HEAP").ok())?;
-    let advice = "check the limits of shared memory and address space (ulimit -v) with `unisono doctor`";
+    let heap = heap_bytes(machine_memory)?;
+    let advice = "check the limits of shared memory and address space (ulimit -v) with `unisono doctor`, or set UNISONO_HEAP to fewer megabytes for each rank";
     let refused = |error: std::io::Error| Error::io("init", "the job's shared memory", error, advice);
     let file =
         rustix::fs::memfd_create("unisono", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
     rustix::fs::ftruncate(&file, Arena::bytes(seats, heap) as u64).map_err(|error| refused(error.into()))?;
     let map = map(&file).map_err(refused)?;
-    Ok((Arc::new(Arena::format(map, seats, heap)), file))
+    let arena = Arena::format(map, seats, heap).backed_by(file.try_clone().map_err(refused)?);
+    Ok((Arc::new(arena), file))
 }
 
 /// How much each rank may use: as much as the machine has, since address space is free and pages are taken when touched.
-/// Where it is not free, as under valgrind, `UNISONO_HEAP` says how many megabytes instead.
-fn heap_bytes(wish: Option<String>) -> Result<usize> {
-    let Some(text) = wish.filter(|text| !text.is_empty()) else {
-        let memory = rustix::system::sysinfo();
-        return Ok(memory.totalram as usize * (memory.mem_unit as usize).max(1));
-    };
-    let bytes = text.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << 20));
-    bytes.filter(|&bytes| (1..=isize::MAX as usize >> 16).contains(&bytes)).ok_or_else(|| {
-        let expected = "a number of megabytes in UNISONO_HEAP";
-        Error::usage("init", expected, format!("{text:?}"), "write for example 1024, or unset it")
-    })
+fn machine_memory() -> usize {
+    let memory = rustix::system::sysinfo();
+    memory.totalram as usize * (memory.mem_unit as usize).max(1)
 }
 
 /// Opens the job's memory by its name, waiting for its maker until `deadline` or until `interrupt` says stop.
 pub(crate) fn join(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<Arc<Arena>> {
-    let file = rendezvous::fetch(name, deadline, interrupt)?;
-    let advice = "check the limits of address space (ulimit -v)";
+    open(rendezvous::fetch(name, deadline, interrupt)?)
+}
+
+/// Maps the job's memory.
+pub(crate) fn open(file: OwnedFd) -> Result<Arc<Arena>> {
+    let advice =
+        "raise the limit of address space (ulimit -v), or set UNISONO_HEAP to fewer megabytes for each rank";
     let map =
         map(&file).map_err(|error| Error::io("init", "mapping the job's shared memory", error, advice))?;
-    Arena::open(map).map(Arc::new)
+    Ok(Arc::new(Arena::open(map)?.backed_by(file)))
+}
+
+/// Offers memory that holds `token`, under a name: with it, other processes find out whether they can share memory with this
+/// one.
+pub(crate) fn offer(name: &str, token: &[u8]) -> Result<Host> {
+    let failed = |error: std::io::Error| Error::io("init", "memory to share", error, "see `unisono doctor`");
+    let file = rustix::fs::memfd_create("unisono-probe", MemfdFlags::CLOEXEC)
+        .map_err(|error| failed(error.into()))?;
+    let mut file = File::from(file);
+    std::io::Write::write_all(&mut file, token).map_err(failed)?;
+    Host::start(name, file.into())
+}
+
+/// Tries to map the memory that another process offers. The error says why that did not work.
+pub(crate) fn probe(name: &str, token: &[u8], deadline: Instant) -> std::io::Result<()> {
+    let file = rendezvous::fetch_offered(name, deadline)?;
+    map(&file)?;
+    let mut found = vec![0; token.len()];
+    File::from(file).read_exact_at(&mut found, 0)?;
+    if found == token { Ok(()) } else { Err(std::io::Error::other("another process answered")) }
 }
 
 fn map(file: &OwnedFd) -> std::io::Result<MmapRaw> {
     let file = File::from(file.try_clone()?);
     MmapOptions::new().len(file.metadata()?.len() as usize).map_raw(&file)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wish_for_less_memory_is_heard() {
-        let default = heap_bytes(None).unwrap();
-        assert_eq!(heap_bytes(Some(String::new())).unwrap(), default);
-        assert_eq!(heap_bytes(Some("256".into())).unwrap(), 256 << 20);
-        for wrong in ["0", "-1", "much", "1.5", "99999999999999999999", "18446744073709551615"] {
-            let error = heap_bytes(Some(wrong.into())).unwrap_err().to_string();
-            assert!(error.contains("UNISONO_HEAP") && error.contains(wrong), "{error}");
-        }
-    }
 }

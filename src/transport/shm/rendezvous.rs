@@ -1,6 +1,7 @@
 //! How the processes of a job find its memory: the maker listens on a socket whose name only the job knows, and hands
 //! the file to every process of the same user that asks. Such names vanish with their process; nothing is left behind.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -17,6 +18,7 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 use crate::transport::Interrupt;
+use crate::transport::wait::wait;
 
 /// Hands out the job's memory until it is dropped.
 pub(crate) struct Host {
@@ -75,31 +77,45 @@ impl Drop for Host {
 
 /// Asks for the job's memory until somebody answers or the deadline passes.
 pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<OwnedFd> {
-    let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started or has died";
+    let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started, has ended, or runs in another container (network namespace); ranks in separate containers need an MPI launcher and UNISONO_TRANSPORT=mpi";
+    let failed = Cell::new(None);
+    let poll = || Ok(ask(name).map_err(|error| failed.set(Some(error))).ok());
+    let check = || {
+        if interrupt.is_some_and(|stop| stop()) {
+            let (operation, group) = ("init".into(), "world".into());
+            return Err(Error::Interrupted { rank: 0, operation, number: 0, group });
+        }
+        match failed.take() {
+            Some(error) if Instant::now() >= deadline => {
+                Err(Error::io("init", format!("asking {name} for the job's memory"), error, advice))
+            }
+            _ => Ok(None),
+        }
+    };
+    wait(deadline, Duration::from_millis(5), poll, check)
+}
+
+/// Asks for memory that is known to be offered: there is nothing to wait for but the answer.
+pub(super) fn fetch_offered(name: &str, deadline: Instant) -> std::io::Result<OwnedFd> {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     loop {
-        let attempt =
-            address(name).and_then(|address| UnixStream::connect_addr(&address)).and_then(|stream| {
-                if !is_own_user(&stream) {
-                    return Err(std::io::Error::new(
-                        std::io::ErrorKind::PermissionDenied,
-                        "another user answered",
-                    ));
-                }
-                stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-                receive(&stream)
-            });
-        match attempt {
-            Ok(file) => return Ok(file),
-            Err(error) if Instant::now() >= deadline => {
-                return Err(Error::io("init", format!("asking {name} for the job's memory"), error, advice));
-            }
-            Err(_) if interrupt.is_some_and(|stop| stop()) => {
-                let (operation, group) = ("init".into(), "world".into());
-                return Err(Error::Interrupted { rank: 0, operation, number: 0, group });
-            }
-            Err(_) => thread::sleep(Duration::from_millis(5)),
+        match ask(name) {
+            Err(error)
+                if matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+                    && Instant::now() < deadline => {}
+            answer => return answer,
         }
     }
+}
+
+/// Asks once.
+fn ask(name: &str) -> std::io::Result<OwnedFd> {
+    let stream = UnixStream::connect_addr(&address(name)?)?;
+    if !is_own_user(&stream) {
+        return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, "another user answered"));
+    }
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    receive(&stream)
 }
 
 fn address(name: &str) -> std::io::Result<SocketAddr> {

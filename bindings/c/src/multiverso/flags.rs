@@ -74,6 +74,8 @@ impl Flags {
     fn updater(&self) -> Result<UpdaterChoice> {
         match self.updater_type.as_str() {
             "" => Ok(UpdaterChoice::default()),
+            // The original's rule of this name; its `momentum_sgd` is an alias already.
+            "adagrad" => UpdaterChoice::named("multiverso_adagrad"),
             name => UpdaterChoice::named(name),
         }
     }
@@ -81,7 +83,8 @@ impl Flags {
     /// How tables are made among so many workers.
     pub(super) fn options(&self, workers: usize) -> Result<TableOptions> {
         let backup = workers * self.backup_worker_ratio as usize / 100;
-        let consistency = if self.sync { Consistency::Bsp { backup } } else { Consistency::Async };
+        let consistency =
+            if self.sync { Consistency::Bsp { backup, mean: false } } else { Consistency::Async };
         Ok(TableOptions { updater: self.updater()?, consistency, ..TableOptions::default() })
     }
 }
@@ -130,8 +133,12 @@ mod tests {
         assert!(flags.check().is_ok());
         assert_eq!(flags.role().unwrap(), Role::Worker);
         let options = flags.options(4).unwrap();
-        assert_eq!(options.consistency, Consistency::Bsp { backup: 1 });
+        assert_eq!(options.consistency, Consistency::Bsp { backup: 1, mean: false });
         assert_eq!(options.updater.name(), "sgd");
+        for (flag, rule) in [("adagrad", "multiverso_adagrad"), ("momentum_sgd", "multiverso_momentum")] {
+            let (flags, _) = read(&[&format!("-updater_type={flag}")]);
+            assert_eq!(flags.options(1).unwrap().updater.name(), rule);
+        }
     }
 
     #[test]

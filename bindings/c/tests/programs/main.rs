@@ -51,6 +51,18 @@ fn mistakes_give_a_status_and_a_text() {
 }
 
 #[test]
+fn hostile_arguments_never_crash() {
+    if have("cc", "the C program of hostile arguments") {
+        let program = compile("hostile", C, SHARED);
+        succeed(0, || {
+            let mut command = Command::new(&program);
+            command.arg(unisono::testing::fuzz_iterations().to_string());
+            command
+        });
+    }
+}
+
+#[test]
 fn tables_work_on_one_to_four_ranks() {
     if have("cc", "the C programs of tables") {
         let program = compile("tables", C, SHARED);

@@ -63,6 +63,8 @@ def init(sync: bool = False, **flags: Any) -> None:
     """
     global _current
     updater = str(flags.pop("updater_type", "default"))
+    # The original's rule of this name; its "momentum_sgd" is an alias already.
+    updater = "multiverso_adagrad" if updater == "adagrad" else updater
     role = flags.pop("ps_role", None)
     ratio = int(flags.pop("backup_worker_ratio", 0))
     unknown = sorted(set(flags) - _WITHOUT_EFFECT)

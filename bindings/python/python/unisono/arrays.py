@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unisono import _native
-from unisono.errors import Unsupported
+from unisono.errors import Unsupported, UsageError
 
 
 class Array(Protocol):
@@ -38,6 +38,60 @@ def take_over(memory: Any, like: object) -> Any:
         return torch.from_dlpack(memory)
     array = np.asarray(memory)
     return array.view(bfloat16()) if memory.dtype == "bfloat16" else array
+
+
+def in_memory(x: Any) -> Any:
+    """What to lend for writing: an array as it is.
+
+    Args:
+        x: The array.
+
+    Returns:
+        The array; of a tensor whose lazy negative or conjugate bit is set, a copy that `written` copies back.
+    """
+    if type(x) is np.ndarray:
+        return x
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor) and (x.is_neg() or x.is_conj()):
+        return x.detach().resolve_conj().resolve_neg()
+    return x
+
+
+def written(x: Any, lent: Any) -> Any:
+    """Completes a write: a tensor counts it, so that autograd does not use a value that it saved before.
+
+    Args:
+        x: The caller's array.
+        lent: What `in_memory` returned for it.
+
+    Returns:
+        The caller's array.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        if lent is not x:
+            with torch.no_grad():
+                x.copy_(lent)
+        elif not x.is_inference():
+            torch.autograd.graph.increment_version(x)
+    return x
+
+
+def reject_masked(x: Any, operation: str) -> None:
+    """Rejects NumPy's masked arrays: what is under their mask would count like the rest.
+
+    Args:
+        x: What the caller passed.
+        operation: The call, for the error.
+
+    Raises:
+        UsageError: It has a mask.
+    """
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise UsageError(
+            f"{operation}: expected an array without a mask, received a masked one; "
+            "state what counts in its place: x.filled(0)"
+        )
 
 
 def bfloat16() -> Any:

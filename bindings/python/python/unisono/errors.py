@@ -1,12 +1,14 @@
 """One exception class for each kind of error; each also is the builtin that a user expects.
 
+All of them can be pickled and copied, with their attributes: `multiprocessing` passes them on.
+
 Example:
     >>> import unisono as uni
     >>> issubclass(uni.Timeout, uni.Error) and issubclass(uni.Timeout, TimeoutError)
     True
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Missing(NamedTuple):
@@ -46,6 +48,22 @@ class Error(Exception):
     """The call's number in its group."""
     group: str | None = None
     """The name of the group that the call was made on."""
+
+    def __reduce__(self) -> Any:
+        # Not by calling the class: what is made of other arguments than its text would get that instead.
+        state = dict(vars(self))
+        if isinstance(self, OSError) and self.errno is not None:
+            state["errno"] = self.errno
+        return _restored, (type(self), self.args, state)
+
+
+def _restored(kind: type[Error], arguments: tuple[Any, ...], state: dict[str, Any]) -> Error:
+    """The error that was pickled or copied."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error
 
 
 class UsageError(Error, ValueError):

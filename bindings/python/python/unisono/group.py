@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unisono import _native
-from unisono.arrays import Array, take_over
+from unisono.arrays import Array, in_memory, take_over, written
 from unisono.on_device import current
 from unisono.pending import Pending
 
@@ -17,7 +17,8 @@ class Group:
     Ranks in arguments (`root`, `to`, `source`) count inside the group. Arrays are NumPy arrays, PyTorch
     tensors, or anything else that speaks DLPack, of type float32, float64, float16, bfloat16, int8, uint8,
     int32 or int64. They are used where they are, without a copy; an array that a call writes must be
-    contiguous and writable.
+    contiguous and writable. PyTorch counts the write like one of its own: autograd rejects a backward pass
+    that needs the value from before.
 
     Arrays in CUDA memory (of PyTorch, CuPy, JAX) are used where they are, too: a call comes after what the
     current stream has to do, and results are arrays of the same library on the same device. In one call all
@@ -118,8 +119,9 @@ class Group:
         Returns:
             `x`.
         """
-        outcome = self._native.broadcast(x, root, wait, timeout)
-        return x if wait else Pending(outcome, "broadcast", lambda _: x)
+        lent = in_memory(x)
+        outcome = self._native.broadcast(lent, root, wait, timeout)
+        return _same(x, lent) if wait else Pending(outcome, "broadcast", lambda _: written(x, lent))
 
     def all_reduce(
         self,
@@ -142,8 +144,9 @@ class Group:
         Returns:
             `x`.
         """
-        outcome = self._native.all_reduce(x, op, wait, timeout, deterministic)
-        return x if wait else Pending(outcome, "all_reduce", lambda _: x)
+        lent = in_memory(x)
+        outcome = self._native.all_reduce(lent, op, wait, timeout, deterministic)
+        return _same(x, lent) if wait else Pending(outcome, "all_reduce", lambda _: written(x, lent))
 
     def reduce(
         self,
@@ -169,9 +172,11 @@ class Group:
         Returns:
             `x` at the root, None on the others.
         """
-        outcome = self._native.reduce(x, op, root, wait, timeout, deterministic)
-        result = x if self.rank == root else None
-        return result if wait else Pending(outcome, "reduce", lambda _: result)
+        lent = in_memory(x)
+        outcome = self._native.reduce(lent, op, root, wait, timeout, deterministic)
+        if self.rank != root:
+            return None if wait else Pending(outcome, "reduce", _nothing)
+        return _same(x, lent) if wait else Pending(outcome, "reduce", lambda _: written(x, lent))
 
     def gather(
         self,
@@ -315,12 +320,18 @@ class Group:
         Returns:
             `x`.
         """
-        outcome = self._native.recv(x, source, tag, wait, timeout)
-        return x if wait else Pending(outcome, "recv", lambda _: x)
+        lent = in_memory(x)
+        outcome = self._native.recv(lent, source, tag, wait, timeout)
+        return _same(x, lent) if wait else Pending(outcome, "recv", lambda _: written(x, lent))
 
 
 def _nothing(_: object) -> None:
     """What verbs without a result return."""
+
+
+def _same(x: Any, lent: Any) -> Any:
+    """The array that a verb has written; the native module counts writes to what it was lent."""
+    return x if lent is x else written(x, lent)
 
 
 def _new(memory: Any | None, like: object) -> Any:

@@ -46,6 +46,19 @@ def ordered_maker(like: Any | None, ordinal: int) -> tuple[Make, int | None]:
     return _MAKERS.get(library, _cupy)(ordinal, like)
 
 
+def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Calls a function: native code does so through this one, which it keeps out of ``torch.compile``.
+
+    Args:
+        function: The function.
+        arguments: Its arguments.
+
+    Returns:
+        What the function returns.
+    """
+    return function(*arguments)
+
+
 def folders() -> list[str]:
     """Where packages that frameworks bring along keep NVIDIA's libraries.
 

@@ -28,14 +28,16 @@ class Pending(Generic[T]):
     """
 
     def __init__(self, native: _native.Pending, operation: str, finish: Callable[[Any], T]) -> None:
-        self._native: _native.Pending | None = native
+        # The call and what makes its result of its outcome, until the result is there.
+        self._started: tuple[_native.Pending, Callable[[Any], T]] | None = (native, finish)
         self._operation = operation
-        self._finish: Callable[[Any], T] | None = finish
         self._result: T
-        self._failure: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> T:
         """Waits for the call's end and returns its result; again, it returns (or raises) the same at once.
+
+        Several threads may wait for one call. If an exception ends a wait (Ctrl-C, a signal handler's own),
+        the call still runs and can be waited for again.
 
         Args:
             timeout: Seconds to wait here; the call itself has its own deadline. After a `Timeout` of this
@@ -44,29 +46,25 @@ class Pending(Generic[T]):
         Returns:
             What the call would have returned with ``wait=True``.
         """
-        if self._native is not None and self._finish is not None:
-            try:
-                outcome = self._native.wait(timeout)
-            except BaseException as failure:
-                if not self._native.is_over:
-                    raise
-                self._failure = failure
-                self._native = self._finish = None
-                raise
-            self._result = self._finish(outcome)
-            self._native = self._finish = None
-        if self._failure is not None:
-            raise self._failure
+        started = self._started
+        if started is not None:
+            native, finish = started
+            # An exception may come after every step, and other threads may be here too: the call keeps its
+            # outcome until the result is there, and the first result is everybody's.
+            self.__dict__.setdefault("_result", finish(native.wait(timeout)))
+            self._started = None
         return self._result
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""
-        return self._native is None or self._native.done()
+        started = self._started
+        return started is None or started[0].done()
 
     def __repr__(self) -> str:
         return f"<unisono.Pending {self._operation}, {'done' if self.done() else 'running'}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_native", None) is not None and not sys.is_finalizing():
+        started = getattr(self, "_started", None)
+        if started is not None and not started[0].is_over and not sys.is_finalizing():
             message = f"a pending {self._operation} was dropped without wait(): its result or error is lost"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from unisono import _native
 from unisono.arrays import bfloat16, name_of, take_over
@@ -45,9 +45,35 @@ class World(Group):
         """How often the launcher has started this rank again: 0 for its first process."""
         self._joined: _native.Tables | None = None
         self._role: str | None = None
+        self._workers: Group | None = None
 
     def __repr__(self) -> str:
         return f"<unisono.World rank {self.rank} of {self.size}, {self.transport}, launcher {self.launcher}>"
+
+    def resume(self) -> None:
+        """Declares that this process goes on where the process before it had stopped.
+
+        The next collective on the world is then the one that the others make next. A rank that
+        ``unisono run --restart`` started again calls it once its state is restored, before its first
+        collective; in a rank's first process it does nothing. Without it, that collective is an error on all
+        ranks if an earlier process of this rank had completed any.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> if world.restarts:
+            ...     world.resume()  # after the state was restored
+        """
+        self._world.resume()
+
+    @contextmanager
+    def _series(self) -> Iterator[None]:
+        """Collectives inside of it do not count as completed: a restarted rank finds what they set up."""
+        self._world.begin_series()
+        try:
+            yield
+        finally:
+            self._world.end_series()
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
         """Makes a NumPy array in the memory that this host's ranks share: collectives need no copy of it.
@@ -62,8 +88,7 @@ class World(Group):
         name = name_of(dtype)
         if name == "bfloat16":
             bfloat16()
-        extents = [int(shape)] if isinstance(shape, (int, np.integer)) else [int(one) for one in shape]
-        return take_over(self._world.empty(extents, name), None)
+        return take_over(self._world.empty(_extents(shape), name), None)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Any:
         """Waits until every rank has come this far; what any of them added to tables before is then applied.
@@ -100,6 +125,20 @@ class World(Group):
         """This rank's number among the servers, or None if it is none."""
         return self.rank if self._joined is None else self._joined.server_id
 
+    def _worker_group(self, operation: str, timeout: float | None = None) -> Group:
+        """The group of all workers, made by all of them at the first call that needs it."""
+        if self.worker_id is None:
+            raise UsageError(
+                f"rank {self.rank}: {operation}: expected a worker, received a rank that only serves; "
+                "call it on workers, or pass a group"
+            )
+        if self._joined is None or self.workers == self.size:
+            return self
+        if self._workers is None:
+            self._workers = self.group(self._joined.worker_ranks, timeout=timeout)
+        assert self._workers is not None
+        return self._workers
+
     def _tables(self, role: str | None = None) -> _native.Tables:
         """This world's tables. The first time every rank calls it, and becomes what `role` says."""
         with _tables_lock:
@@ -118,9 +157,22 @@ class World(Group):
 
         Where ranks are on several hosts, it goes on serving them until all have come this far.
         """
-        leaving, self._joined, self._role = self._joined, None, None
+        leaving, self._joined, self._role, self._workers = self._joined, None, None, None
         if leaving is not None and flush and not self._world.is_forked:
             leaving.close(None)
+
+
+def _extents(shape: Any) -> list[int]:
+    """The shape of a new array, as the native module takes it."""
+    try:
+        extents = [operator.index(one) for one in ([shape] if hasattr(shape, "__index__") else shape)]
+    except TypeError:
+        extents = [-1]
+    if any(not 0 <= one < 2**63 for one in extents):
+        raise UsageError(
+            f"empty: expected a shape of integers from 0 up, received {shape!r}; look at how it was computed"
+        )
+    return extents
 
 
 _tables_lock = threading.Lock()
@@ -140,8 +192,11 @@ def init(timeout: float | None = None, role: str | None = None) -> World:
             both.
 
     Returns:
-        The world. A second call returns the same. After `shutdown` a process that was alone gets a new one; a
-        rank of a job joins once.
+        The world. A second call returns the same, and sets the timeout if one is given. After `shutdown` a
+        process that was alone gets a new one; a rank of a job joins it once.
+
+    Raises:
+        UsageError: This rank has left its job, or has another role.
 
     Example:
         >>> import unisono as uni
@@ -164,6 +219,8 @@ def init(timeout: float | None = None, role: str | None = None) -> World:
             )
         if _default is None:
             _default = World(_native.World.init(timeout))
+        elif timeout is not None:
+            _default._world.set_timeout(timeout)
         role = role or os.environ.get("UNISONO_ROLE") or None
         if role is not None:
             _default._tables(role)
@@ -203,7 +260,8 @@ def joined() -> World | None:
 def shutdown() -> None:
     """Leaves the default world; without one it does nothing. It is also called when the program ends.
 
-    This rank's adds to tables are applied first; workers that go on need not wait for this one.
+    Call it when all work is done: a rank of a job cannot join again, only a process that is alone can. This
+    rank's adds to tables are applied first; workers that go on need not wait for this one.
     """
     _end(flush=True)
 

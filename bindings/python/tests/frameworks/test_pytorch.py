@@ -14,6 +14,9 @@ PARTS = [
     "copies",
     "tied",
     "types",
+    "kinds",
+    "checkpoints",
+    "changed",
     "refused",
     "unequal",
     "sampler",
@@ -28,3 +31,7 @@ def test_ranks(run_framework, ranks):
 
 def test_torchrun(run_framework):
     run_framework(2, "pytorch.py", "curves", "sampler", launcher="torchrun").check()
+
+
+def test_roles(run_framework):
+    run_framework(3, "torch_roles.py").check()

@@ -201,7 +201,7 @@ def test_properties(pair):
     assert [g(x).tolist() for _ in range(3)] == [[2, 3], [3, 5], [4, 7]]
 
 
-def test_which_attributes_of_which_object_code_assigns():
+def test_which_attributes_code_assigns():
     def method(self, other):
         self.plain = other.read
         self.counted += self.counted + other.counted
@@ -216,5 +216,5 @@ def test_which_attributes_of_which_object_code_assigns():
         return within
 
     words = read(method.__code__)
-    assert words.keeps == {"plain", "counted", "first", "second", "late"}
-    assert words.assigns == {"plain", "sum", "deep"}
+    assert words.stores == {"plain", "counted", "first", "second", "late", "sum", "deep"}
+    assert not words.stores_any and read((lambda self: setattr(self, "a", 1)).__code__).stores_any

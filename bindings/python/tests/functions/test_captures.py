@@ -427,6 +427,14 @@ def test_a_change_that_one_worker_could_not_take_can_be_taken_back(fork, framewo
         f(x)
     held = before
     assert g(x) == -3 and f(x) == 3
+    box = [before]
+    f = functions.function(lambda x: x.sum() * box[0].value, "sum", framework=framework)
+    assert f(x) == 3
+    box[0] = Unwelcome(5.0, 2)
+    with pytest.raises(functions.WorkerError, match="not here"):
+        f(x)
+    box[0] = before
+    assert f(x) == 3
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])

@@ -20,6 +20,17 @@ def test_threads_that_cannot_be_are_refused_at_once(threads, fork):
     assert fork(1, threads=np.int64(1)) == 1
 
 
+def test_masked_data_are_rejected(fork):
+    fork(2)
+    masked = np.ma.masked_array([1.0, 1e30], [False, True])
+    with pytest.raises(ValueError, match="data: expected an array without a mask"):
+        functions.data(masked)
+    x = functions.data(np.ones(2), name="x")
+    with pytest.raises(ValueError, match="data 'x': expected an array without a mask"):
+        x.set_value(masked)
+    assert x.data.tolist() == [1, 1]
+
+
 def test_data_of_closed_workers_stay_as_they_are(fork):
     fork(2)
     x = functions.data(np.arange(4.0), name="x")
@@ -59,3 +70,16 @@ def test_selections_say_what_they_can_be(fork):
         TypeError, match=r"batch: expected a whole number, a slice, or a list .* received 2\.5"
     ):
         g(x, batch=2.5)
+
+
+def test_outputs_that_cannot_be_returned_say_why(fork):
+    fork(2)
+    x = functions.data(np.arange(4.0))
+    gather = functions.function(lambda x: x.sum(), "gather")
+    for slices in (1, 2):
+        with pytest.raises(ValueError, match="output 0 has no axis to gather along"):
+            gather(x, num_slices=slices)
+    torch = pytest.importorskip("torch")
+    sparse = functions.function(lambda x: torch.eye(3).to_sparse(), "avg", framework="torch")
+    with pytest.raises(TypeError, match=r"expected a dense tensor, received .*sparse_coo; use \.to_dense"):
+        sparse(x)

@@ -1,5 +1,7 @@
 """Models on CUDA devices: gradients, averages and tables between workers, compared with one process."""
 
+import copy
+
 import numpy as np
 import torch
 
@@ -97,6 +99,34 @@ manager = uni.ParameterManager(net, mode="gradients")
 loss(net, rank).backward()
 manager.sync()
 close([one.grad for one in net.parameters()], expected_gradients())
+
+# Gradients have the memory format of their parameters, as fused optimizers need it.
+torch.manual_seed(1)
+images = [torch.randn(4, 3, 8, 8).cuda() for _ in range(size)]
+torch.manual_seed(0)
+alone = torch.nn.Conv2d(3, 8, 3).to("cuda", memory_format=torch.channels_last)
+spatial = unitorch.DistributedDataParallel(copy.deepcopy(alone))
+for net, data in ((alone, torch.cat(images)), (spatial, images[rank])):
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(data.to(memory_format=torch.channels_last)).square().mean().backward()
+        optimizer.step()
+close(spatial.module.parameters(), alone.parameters(), 1e-5)
+scale = torch.nn.Module()
+scale.weight = torch.nn.Parameter(torch.ones(3, dtype=torch.complex64, device="cuda"))
+scale.weight.grad = torch.full_like(scale.weight, rank * (1 + 2j))
+unitorch.average_gradients(scale)
+close([scale.weight.grad], [torch.full_like(scale.weight, (size - 1) / 2 * (1 + 2j))])
+
+# Verbs run as they are inside compiled functions.
+compiled = torch.compile(lambda x: world.all_reduce(x * 2) + world.all_gather(x)[0] + 1, backend="eager")
+assert compiled(torch.ones(3, device="cuda")).tolist() == [2 * size + 2] * 3
+torch.manual_seed(0)
+layers = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).cuda()
+wrapped = torch.compile(unitorch.DistributedDataParallel(layers), backend="eager")
+wrapped(images[rank]).square().mean().backward()
+assert all(torch.equal(layers[0].weight.grad, one) for one in world.all_gather(layers[0].weight.grad))
 
 # A model that is on the device on one worker only is an error on all.
 if size > 1:

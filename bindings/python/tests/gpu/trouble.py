@@ -25,6 +25,14 @@ def refused(call, *words, kind=uni.UsageError):
     raise AssertionError(f"rank {rank}: the call should have failed: {words}")
 
 
+class Wrapper(torch.Tensor):
+    """A tensor whose values are elsewhere."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError(function)
+
+
 def ones(*shape, **options):
     return torch.ones(*shape, device="cuda", **options)
 
@@ -47,6 +55,15 @@ if trouble == "mistakes":
     refused(lambda: world.all_reduce(ones(8, dtype=torch.int16)), "int16")
     refused(lambda: world.all_reduce(ones(4, 4).t()[1:]), "contiguous")
     refused(lambda: world.all_gather(ones(4, 2 + rank), varied=True), "first axis only")
+    wrapper = torch.Tensor._make_wrapper_subclass(Wrapper, (3,), device="cuda:0")
+    refused(lambda: world.all_gather(wrapper), "a Wrapper, which has no memory of its own")
+    negative = torch._neg_view(ones(3))
+    assert world.all_gather(negative)[0].tolist() == [-1] * 3
+    assert world.all_reduce(negative).tolist() == [-size] * 3
+    saved, weight = ones(3), ones(3, requires_grad=True)
+    loss = (weight * saved).sum()
+    world.all_reduce(saved)
+    refused(loss.backward, "modified by an inplace operation", kind=RuntimeError)
     # A strided input is copied by its own library.
     x = (torch.arange(12.0, device="cuda") + rank).reshape(3, 4).t()
     assert torch.equal(world.all_gather(x)[0], torch.arange(12.0, device="cuda").reshape(3, 4).t())

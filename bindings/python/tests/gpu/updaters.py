@@ -7,16 +7,18 @@ DEFAULTS = {
     "sgd": {},
     "momentum": {"momentum": 0.9},
     "nesterov": {"momentum": 0.9},
-    "adagrad": {"learning_rate": 0.01, "rho": 0.1, "epsilon": 1e-6},
-    "rmsprop": {"learning_rate": 0.001, "rho": 0.9, "epsilon": 1e-8},
+    "adagrad": {"learning_rate": 0.01, "epsilon": 1e-10, "lr_decay": 0.0, "initial_accumulator_value": 0.0},
+    "rmsprop": {"learning_rate": 0.01, "rho": 0.99, "epsilon": 1e-8},
     "adam": {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
     "lion": {"learning_rate": 1e-4, "lambda_": 0.0, "beta1": 0.9, "beta2": 0.99},
     "ftrl": {"alpha": 0.1, "beta": 1.0, "lambda1": 0.0, "lambda2": 0.0},
     "dcasgd": {"learning_rate": 0.01, "lambda_": 0.1},
     "dcasgda": {"learning_rate": 0.01, "lambda_": 0.1, "momentum": 0.95, "epsilon": 1e-7},
+    "multiverso_adagrad": {"learning_rate": 0.01, "rho": 0.1, "epsilon": 1e-6},
+    "multiverso_momentum": {"momentum": 0.9},
 }
 
-OWN = ("adagrad", "dcasgd", "dcasgda")
+OWN = ("multiverso_adagrad", "dcasgd", "dcasgda")
 """Updaters that keep state for each worker."""
 
 
@@ -48,6 +50,10 @@ class Reference:
         return w - delta
 
     def _momentum(self, w, state, delta, row, worker):
+        state[0] = self.options["momentum"] * state[0] + delta
+        return w - state[0]
+
+    def _multiverso_momentum(self, w, state, delta, row, worker):
         m = self.options["momentum"]
         state[0] = m * state[0] + (1 - m) * delta
         return w - state[0]
@@ -57,7 +63,13 @@ class Reference:
         state[0] = m * state[0] + delta
         return w - (m * state[0] + delta)
 
-    def _adagrad(self, w, state, delta, row, worker):
+    def _adagrad(self, w, state, g, row, worker):
+        o = self.options
+        rate = o["learning_rate"] / (1 + (self.steps[row] - 1) * o["lr_decay"])
+        state[0] += g * g
+        return w - rate * g / (np.sqrt(o["initial_accumulator_value"] + state[0]) + o["epsilon"])
+
+    def _multiverso_adagrad(self, w, state, delta, row, worker):
         o = self.options
         g = delta / o["learning_rate"]
         state[0] += g * g

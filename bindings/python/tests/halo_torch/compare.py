@@ -7,6 +7,9 @@ import torch
 import unisono as uni
 from unisono.torch import Part, spatial
 
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""How far results may be apart, relative to the largest: a few roundings."""
+
 
 def weighted(out):
     """A loss that every output element enters differently, the same on one process and on parts."""
@@ -89,3 +92,59 @@ def compare(module, whole, grids, tolerance=1e-10, passes=1, overlap=False):
         with uni.local_grid(**axes) as local:
             for found in local.run(apart, module, whole, passes, overlap):
                 check(expected, found, tolerance)
+
+
+def _outcome(function, x):
+    """A function's results and its input's gradient, or the error's type."""
+    try:
+        made = function(x)
+    except (RuntimeError, IndexError, NotImplementedError, TypeError, ValueError) as error:
+        return type(error)
+    several = list(made) if isinstance(made, (list, tuple)) else [made]
+    floats = [one for one in several if one.is_floating_point() and one.requires_grad]
+    if floats:
+        sum(
+            torch.sum(one * torch.cos(torch.arange(one.numel())).view(one.shape)) for one in floats
+        ).backward()
+    return several
+
+
+def _on_parts(grid, function, whole, learns):
+    local = Part.of(whole, grid).local.clone().requires_grad_(learns)
+    x = Part.here(local, whole.shape, grid)
+    made = _outcome(function, x)
+    if isinstance(made, type):
+        return made, None
+    gradient = None if local.grad is None else Part.here(local.grad, whole.shape, grid).gather()
+    return [one.detach().gather() for one in made], gradient
+
+
+def compare_function(function, whole, grids, tolerance, learns=True, exact=False):
+    """On parts, the results, types, gradients or errors of the full tensor, or its exact results."""
+    learns = learns and whole.is_floating_point()
+    alone = whole.clone().requires_grad_(learns)
+    expected = _outcome(function, alone)
+    wanted = alone.grad
+    if exact:
+        alone = whole.double().requires_grad_()
+        expected = [
+            one.to(other.dtype) for one, other in zip(_outcome(function, alone), expected, strict=True)
+        ]
+        wanted = alone.grad.to(whole.dtype)
+    for axes in grids:
+        with uni.local_grid(**axes) as local:
+            for found, gradient in local.run(_on_parts, function, whole, learns):
+                if isinstance(expected, type):
+                    assert found is expected, (axes, found, expected)
+                    continue
+                assert not isinstance(found, type), (axes, found)
+                pairs = [*zip(found, expected, strict=True)]
+                if wanted is not None:
+                    pairs.append((gradient, wanted))
+                for one, other in pairs:
+                    assert (one.dtype, one.shape) == (other.dtype, other.shape), axes
+                    largest = (
+                        other.detach().double().nan_to_num(0, 0, 0).abs().max().item() if other.numel() else 0
+                    )
+                    close = tolerance * max(1, largest) if one.is_floating_point() else 0
+                    torch.testing.assert_close(one, other.detach(), rtol=0, atol=close, equal_nan=True)

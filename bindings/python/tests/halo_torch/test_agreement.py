@@ -198,6 +198,12 @@ def test_compiled_modules_are_refused():
     net[0].compile()
     with pytest.raises(uni.Unsupported, match=r"rank 0: spatial: .*torch.compile is not supported"):
         spatial(net, grid)
+    with warnings.catch_warnings():
+        # PyTorch advises against it.
+        warnings.simplefilter("ignore")
+        net[0] = torch.jit.script(nn.Conv2d(1, 1, 3))
+    with pytest.raises(uni.Unsupported, match=r"rank 0: spatial: .*torch.jit.script is not supported"):
+        spatial(net, grid)
 
 
 def test_models_are_copied_and_not_pickled():

@@ -44,6 +44,30 @@ def finer(columns):
     return means.sum(2).permute(0, 1, 4, 2, 5, 3).reshape(4, 3, 10, 14)
 
 
+LABELS = torch.randint(0, 3, (4, 5, 7), generator=torch.Generator().manual_seed(3))
+# The first rows, which are all that a rank has on some grids, belong to no class.
+PARTLY = torch.cat([torch.full((4, 2, 7), 255), LABELS[:, 2:]], 1)
+
+
+def class_losses(own, x):
+    """The losses of segmentation, with all that their means depend on."""
+    weight = own.scale.detach().abs()
+    partly = {"ignore_index": 255}
+    return (
+        functional.cross_entropy(x, PARTLY, weight, **partly),
+        functional.cross_entropy(x, PARTLY, **partly, label_smoothing=0.2),
+        functional.cross_entropy(x, PARTLY, weight, **partly, label_smoothing=0.2, reduction="sum"),
+        functional.cross_entropy(x, PARTLY, weight, **partly, reduction="none"),
+        functional.nll_loss(x.log_softmax(1), torch.where(PARTLY == 255, -100, PARTLY), weight),
+        functional.nll_loss(x.log_softmax(1), LABELS, weight, ignore_index=1),
+        functional.cross_entropy(x, x.detach().softmax(1), weight, label_smoothing=0.1),
+        functional.cross_entropy(x, LABELS, size_average=False),
+        functional.cross_entropy(x.mean((0, 2, 3)), torch.tensor(2)),
+        # Of targets that are all ignored, PyTorch's mean is NaN.
+        functional.cross_entropy(x, torch.full_like(LABELS, 255), weight, **partly).isnan() * x.mean(),
+    )
+
+
 FUNCTIONS = {
     "conv2d": lambda own, x: functional.conv2d(x, own.weight, own.scale, stride=2, padding=1),
     "conv2d, depthwise": lambda own, x: functional.conv2d(x, own.weight[:, :1], None, 1, (2, 1), 1, 3),
@@ -107,6 +131,15 @@ FUNCTIONS = {
         functional.kl_div(x.log_softmax(1), x.softmax(1), reduction="batchmean"),
         functional.huber_loss(x, torch.zeros(4, 3, 5, 7, dtype=x.dtype)),
     ),
+    "losses of classes": class_losses,
+    "weighted losses": lambda own, x: (
+        functional.mse_loss(x, x.detach() * 2, weight=x.detach().abs()),
+        functional.huber_loss(x, x.detach() * 2, weight=x.detach().abs()),
+        functional.binary_cross_entropy_with_logits(
+            x, x.detach().sigmoid(), pos_weight=per_channel(own).detach().abs()
+        ),
+        functional.l1_loss(x, x.detach() * 2, size_average=False),
+    ),
     "a decision": lambda own, x: x * 2 if x.mean() > -100 else x,
     "a number": lambda own, x: x * float(x.detach().mean()),
     "unfold": lambda own, x: functional.unfold(x, 3).transpose(1, 2),
@@ -124,6 +157,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_on_parts_are_functions_of_the_whole(name):
     random = torch.Generator().manual_seed(0)

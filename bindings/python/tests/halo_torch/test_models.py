@@ -163,3 +163,37 @@ def test_new_shapes_need_nothing_new():
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2)).double()
     for shape in [(1, 1, 8, 8), (3, 1, 8, 8), (1, 1, 5, 11), (2, 1, 3, 1)]:
         compare(module, torch.randn(shape, dtype=torch.float64), [{"h": 2, "w": 2}])
+
+
+class Spectral(nn.Module):
+    """Complex weights of frequencies: Li et al., 2020, and a convolution of complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        draw = torch.Generator().manual_seed(0)
+        self.conv = nn.Conv2d(2, 2, 3, padding=1)
+        self.weight = nn.Parameter(torch.randn(2, 16, 11, dtype=torch.complex128, generator=draw))
+        self.kernel = nn.Parameter(torch.randn(2, 2, 3, 3, dtype=torch.complex128, generator=draw))
+
+    def forward(self, x):
+        x = self.conv(x)
+        found = torch.fft.irfft2(torch.fft.rfft2(x.gather() if isinstance(x, Part) else x) * self.weight)
+        mixed = functional.conv2d((x + found) * self.kernel.sum((0, 1))[:1, :1], self.kernel, padding=1)
+        return mixed.abs(), found
+
+
+def test_complex_weights():
+    whole = torch.randn(2, 2, 16, 20, dtype=torch.float64)
+    compare(Spectral().double(), whole, [{"h": 2, "w": 2}, {"w": 3}], passes=2)
+
+    values = torch.complex(whole, whole.flip(0))
+
+    def rank(grid):
+        # Views that PyTorch conjugates or negates when they are read, too.
+        for one in (values, values.conj(), values.conj().imag):
+            part = Part.of(one, grid)
+            assert torch.equal(part.gather(), one)
+            torch.testing.assert_close(part.sum().local, one.sum())
+
+    with uni.local_grid(h=2, w=2) as local:
+        local.run(rank)

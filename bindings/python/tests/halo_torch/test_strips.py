@@ -1,15 +1,17 @@
 """Convolutions whose seams are computed apart: as large parts have them, here forced upon small ones."""
 
 import copy
+import gc
 
 import pytest
 import torch
 from compare import compare
 from torch import nn
+from torch.nn import functional
 
 import unisono as uni
 from unisono.torch import Part, spatial
-from unisono.torch.space import convolution, strips
+from unisono.torch.space import convolution, exchange_grid, strips
 
 GRIDS = {1: [{"w": 2}, {"w": 3}], 2: [{"h": 3}, {"h": 2, "w": 2}, {"h": 2, "w": 3}], 3: [{"d": 2, "w": 2}]}
 
@@ -82,3 +84,34 @@ def test_channels_stay_next_to_each_other(forced):
         for found in local.run(infer):
             torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert forced, "another way was taken"
+
+
+def test_many_shapes_do_not_fill_memory(monkeypatch):
+    """Ranks that have used different layouts last drop and make exchanges together all the same."""
+    monkeypatch.setattr(exchange_grid, "MOST_LAYOUTS", 8, raising=False)
+    monkeypatch.setattr(strips, "WORTHWHILE", 0)
+    weight = torch.ones(2, 1, 3, 3)
+
+    def rank(grid):
+        kept = []
+        for height in [*range(8, 160), 159, 8, 9, 159]:
+            whole = torch.ones(1, 1, height, 3)
+            part = Part.of(whole, grid)
+            found = functional.conv2d(part, weight, padding=1).gather()
+            assert torch.equal(found, functional.conv2d(whole, weight, padding=1))
+            if grid.rank == 0:
+                for width in range(1, 12):
+                    Part.of(torch.ones(1, 1, height, width), grid)
+            elif height == 159:
+                kept.append(part)
+            del part
+            if height == 159:
+                gc.collect()
+        grid.group.barrier()
+
+    with uni.local_grid(h=2) as local:
+        local.run(rank)
+        gc.collect()
+        arrays = sum(type(one) is uni.GlobalArray for one in gc.get_objects())
+        # Each of the 64 exchanges and 8 layouts that a rank keeps has some.
+        assert arrays < 2 * 4 * (64 + 8), arrays

@@ -1,11 +1,15 @@
 """Background and blocking calls mix in the order in which they were made; groups do not wait for others."""
 
+import faulthandler
 import threading
+import time
 
 import numpy as np
 
 import unisono as uni
 
+# A deadlock that keeps the interpreter's lock would outlive every deadline of the library.
+faulthandler.dump_traceback_later(250, exit=True)
 world = uni.init()
 arrays = [np.full(1000 * (n + 1), world.rank + n, dtype="float64") for n in range(20)]
 pending = [uni.all_reduce(x, wait=False) for x in arrays]
@@ -40,3 +44,46 @@ for thread in threads:
     thread.join(60)
     assert not thread.is_alive()
 assert not failures, failures
+
+
+# The main thread waits for its turn, or for a table's queue, and runs its signal handlers meanwhile; another
+# thread computes in Python and makes calls that want the same queues.
+def while_waiting(start, wait, count):
+    made = []
+
+    def keep_starting():
+        while len(made) < count:
+            sum(range(2000))
+            made.append(start())
+
+    thread = threading.Thread(target=keep_starting)
+    timer = threading.Timer(0.1, thread.start)
+    timer.start()
+    wait()
+    timer.join(60)
+    thread.join(60)
+    assert not thread.is_alive()
+    return made
+
+
+table = uni.ArrayTable(8, consistency="ssp:1")
+uni.barrier()
+if world.rank == 0:
+    first = uni.all_reduce(np.ones(4), wait=False)
+    later = while_waiting(
+        lambda: uni.all_reduce(np.ones(4), wait=False), lambda: uni.all_reduce(np.ones(4)), 500
+    )
+    assert all((one.wait() == world.size).all() for one in [first, *later])
+    for _ in range(3):
+        table.tick()
+    first = table.get_async()  # waits for the slow workers
+    later = while_waiting(table.get_async, table.flush, 500)
+    assert all((one.wait() == 0).all() for one in [first, *later])
+else:
+    time.sleep(1)
+    for _ in range(502):
+        uni.all_reduce(np.ones(4))
+    time.sleep(1)
+    for _ in range(3):
+        table.tick()
+uni.barrier()

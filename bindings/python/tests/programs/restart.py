@@ -15,6 +15,10 @@ table = uni.ArrayTable(4, "int64", name="counts")
 steps = uni.ArrayTable(world.workers, "int64", name="steps")
 one = np.zeros(world.workers, dtype="int64")
 one[world.worker_id] = 1
+if world.restarts:
+    world.resume()  # the tables have all state there is, and the barrier is done
+else:
+    uni.barrier()
 while (done := steps.get()[world.worker_id]) < STEPS:
     table.add([1, 1, 1, 1], wait=True)
     steps.add(one, wait=True)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -49,6 +50,11 @@ def interrupted(call):
         call()
 
     return both
+
+
+def seen_by(rank):
+    """The exception that a rank has noted."""
+    return json.loads((Path(os.environ["NOTES"]) / str(rank)).read_text())["type"]
 
 
 def until(condition):
@@ -146,6 +152,25 @@ elif trouble.startswith("interrupted"):
         observe(interrupted(pending.wait if pending else uni.barrier))
         if pending:
             os._exit(0)  # its barrier can never end
+        observe(uni.barrier, interrupted_by=seen_by(0))
+
+elif trouble == "no-descriptors":
+    uni.barrier()
+    if world.rank == 0:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        taken = []
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        sums = uni.all_reduce(np.ones(1)), uni.world().split(0).all_reduce(np.ones(1))
+        [os.close(one) for one in taken]
+        note(0, [float(one[0]) for one in sums])
+    else:
+        time.sleep(1)  # long enough for rank 0 to look whether this process lives
+        uni.all_reduce(np.ones(1))
+        group = uni.world().split(0)
+        time.sleep(0.5)
+        group.all_reduce(np.ones(1))
 
 elif trouble == "raises":
     if world.rank == 1:

@@ -14,6 +14,7 @@ use self::cases::{ExchangeCases, OverlapCases};
 use super::HaloBench;
 use super::ranks::{complain, gather, list};
 use crate::launcher::Signals;
+use crate::stdout;
 
 /// What to measure; a rank gets the same options.
 #[derive(Args, Clone)]
@@ -88,13 +89,13 @@ pub(super) fn run(options: &HaloBench, this_program: &[OsString]) -> i32 {
         Err(status) => return status,
     };
     let figures = report::figures(&rows);
-    println!("{}", report::table(&figures, &plan, &options.array));
+    stdout::line(report::table(&figures, &plan, &options.array));
     let with_torch = match torch::measure(options, this_program, &mut signals) {
         Ok(measured) => measured,
         Err(status) => return status,
     };
     if let Some(measured) = &with_torch {
-        println!("{}", torch::table(measured));
+        stdout::line(torch::table(measured));
     }
     let json = report::json(&figures, with_torch.as_ref().map(torch::json).unwrap_or_default());
     match options.json.as_ref().map(|file| std::fs::write(file, format!("{json}\n"))) {

@@ -13,6 +13,7 @@ use super::figures::{Target, Wanted, figures, lines, records};
 use super::ranks::gather;
 use crate::json::Json;
 use crate::launcher::Signals;
+use crate::stdout;
 pub(super) use spread::measure_steps;
 
 #[derive(Args)]
@@ -27,7 +28,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "S", default_value = "5")]
     seconds: f64,
     /// How many processes to compare with one, each with one thread; 1 leaves that out.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::positive)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = crate::run::rank_count)]
     ranks: usize,
     /// Show the time of every layer.
     #[arg(long)]
@@ -141,24 +142,25 @@ fn measure_ranks(options: &Options, this_program: &[OsString]) -> Result<Vec<Jso
     let arguments = ["nn".to_string(), options.seconds.to_string(), options.batch.to_string()];
     let arguments = arguments.into_iter().map(OsString::from).collect();
     let rows = gather(options.ranks, arguments, this_program, &mut signals)?;
-    println!(
+    stdout::line(format_args!(
         "one training step on {} processes with one thread each, in turns with one process",
         options.ranks
-    );
+    ));
     let mut wanted = WANTED;
     if options.ranks != 2 {
         wanted.iter_mut().for_each(|(.., target)| *target = Target::Open);
     }
     let figures = figures(&rows, &wanted);
-    print!("{}", lines(&figures));
+    stdout::bytes(lines(&figures).as_bytes());
     Ok(records(&figures))
 }
 
 fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
     let pass = Pass { threads: options.threads, ..Pass::alone(options.batch, true, 0) };
     let mut results = Vec::new();
-    println!("one training step, batch {}, threads {}, f32", options.batch, options.threads);
-    println!("{:<10} {:>12} {:>12} {:>14}", "network", "best", "median", "samples/s");
+    let (batch, threads) = (options.batch, options.threads);
+    stdout::line(format_args!("one training step, batch {batch}, threads {threads}, f32"));
+    stdout::line(format_args!("{:<10} {:>12} {:>12} {:>14}", "network", "best", "median", "samples/s"));
     for (name, shape, text) in NETWORKS {
         let mut bench = Bench::new(text, *shape, options.batch)?;
         let first = bench.step(&pass);
@@ -182,7 +184,8 @@ fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
         times.sort_by(f64::total_cmp);
         let (best, median) = (times[0], times[times.len() / 2]);
         let speed = options.batch as f64 / median;
-        println!("{name:<10} {:>9.2} ms {:>9.2} ms {speed:>14.0}", best * 1e3, median * 1e3);
+        let (best_ms, median_ms) = (best * 1e3, median * 1e3);
+        stdout::line(format_args!("{name:<10} {best_ms:>9.2} ms {median_ms:>9.2} ms {speed:>14.0}"));
         results.push(Json::Object(vec![
             ("network", (*name).into()),
             ("batch", options.batch.into()),
@@ -194,7 +197,7 @@ fn measure_networks(options: &Options) -> unisono::Result<Vec<Json>> {
         if options.layers {
             for (layer, [forward, backward, update]) in bench.layers(&pass, 10) {
                 let [forward, backward, update] = [forward, backward, update].map(|seconds| seconds * 1e3);
-                println!("  {layer:<20} {forward:>8.2} {backward:>8.2} {update:>8.2} ms");
+                stdout::line(format_args!("  {layer:<20} {forward:>8.2} {backward:>8.2} {update:>8.2} ms"));
             }
         }
     }

@@ -18,6 +18,7 @@ use super::TableBench;
 use super::ranks::{complain, gather, list};
 use super::size::Size;
 use crate::launcher::Signals;
+use crate::stdout;
 
 /// How much to measure; a rank gets the same options.
 #[derive(Args)]
@@ -69,7 +70,7 @@ pub(super) fn run(options: &TableBench, this_program: &[OsString]) -> i32 {
         match gather(workers, options.sizes.arguments(), this_program, &mut signals) {
             Ok(rows) => {
                 let figures = report::figures(&rows, &options.sizes);
-                println!("{}", report::table(&figures, workers, &options.sizes));
+                stdout::line(report::table(&figures, workers, &options.sizes));
                 all.extend(figures);
             }
             Err(status) => return status,

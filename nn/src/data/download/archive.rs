@@ -4,7 +4,7 @@
 const BLOCK: usize = 512;
 
 /// The regular files of an archive by the last part of their names, or what is wrong with it.
-pub(super) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
+pub(in crate::data) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
     let mut found = Vec::new();
     let mut rest = archive;
     while rest.len() >= BLOCK && rest[..BLOCK].iter().any(|byte| *byte != 0) {
@@ -26,7 +26,7 @@ pub(super) fn files(archive: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::data) mod tests {
     use super::*;
 
     /// An archive of these files, in a folder.

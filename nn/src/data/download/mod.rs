@@ -1,6 +1,6 @@
 //! Full data sets from where they are published: resumed where a download broke off, checked, and never half there.
 
-mod archive;
+pub(super) mod archive;
 mod http;
 mod sha256;
 

@@ -163,9 +163,7 @@ fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
             entries.push(("type", text(if class == "MNIST" { "mnist" } else { "cifar10" }, place)));
             match folder {
                 Some(folder) => entries.push(("folder", folder)),
-                None if class == "CIFAR10" => {
-                    return object.need("repo_path").map(|_| unreachable!("it is absent"));
-                }
+                None if class == "CIFAR10" => return Err(object.missing("repo_path")),
                 None => {}
             }
         }

@@ -1,6 +1,6 @@
 //! One `!obj:` of a neon file: its class, and its keys by name.
 
-use unisono::Result;
+use unisono::{Error, Result};
 
 use super::super::node::{Node, Place, Value};
 use unisono::error::nearest::advice;
@@ -48,8 +48,12 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn need(&self, key: &str) -> Result<&'a Node> {
-        self.maybe(key)
-            .ok_or_else(|| self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it"))
+        self.maybe(key).ok_or_else(|| self.missing(key))
+    }
+
+    /// The error about a key that must have a value and has none.
+    pub(super) fn missing(&self, key: &str) -> Error {
+        self.node.place.error(self.class, format!("a key `{key}`"), "none", "add it")
     }
 
     /// Refuses keys that are not of this list.

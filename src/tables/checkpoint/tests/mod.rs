@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod forgeries;
+mod fuzz;
 mod round_trips;
 mod stores;
 

@@ -33,6 +33,9 @@ pub(crate) struct Packer {
     lost: Lost,
 }
 
+/// What rows had lost before an add took it along.
+pub(crate) struct Remembered(Vec<(i64, Vec<f64>)>);
+
 /// What earlier adds have lost, by row.
 enum Lost {
     /// Nothing: this type always travels whole.
@@ -68,8 +71,30 @@ impl Packer {
         packed.map_or_else(|| (delta.to_vec(), false), |packed| (packed, true))
     }
 
+    /// What these rows have lost so far, for [`Packer::restore`].
+    pub fn remember(&self, units: Units, delta: &[u8]) -> Remembered {
+        let rows = if self.remembers() { (delta.len() / self.dtype.size()).div_ceil(self.row) } else { 0 };
+        Remembered((0..rows).map(|index| (units.at(index), self.lost(units.at(index)))).collect())
+    }
+
+    /// An add that was packed is not made: what its rows had lost before is lost again.
+    pub fn restore(&mut self, before: &Remembered) {
+        fn put<T: Real>(all: &mut HashMap<i64, Vec<T>>, row: i64, lost: &[f64]) {
+            match lost.is_empty() {
+                true => drop(all.remove(&row)),
+                false => drop(all.insert(row, lost.iter().map(|lost| T::narrow(*lost)).collect())),
+            }
+        }
+        for (row, lost) in &before.0 {
+            match &mut self.lost {
+                Lost::Nothing => {}
+                Lost::Singles(all) => put(all, *row, lost),
+                Lost::Doubles(all) => put(all, *row, lost),
+            }
+        }
+    }
+
     /// What has been lost of this row so far; nothing where all of it has arrived.
-    #[cfg(test)]
     pub fn lost(&self, row: i64) -> Vec<f64> {
         match &self.lost {
             Lost::Nothing => Vec::new(),

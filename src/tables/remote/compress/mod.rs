@@ -13,7 +13,7 @@ mod forms;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use feedback::{Packer, Units};
+pub(crate) use feedback::{Packer, Remembered, Units};
 pub(super) use forms::{pack_reply, unpack, unpack_reply};
 
 use super::wire::foreign;

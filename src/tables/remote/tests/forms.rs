@@ -42,9 +42,9 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 prop_compose! {
-    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool,
+    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool, held: bool,
                   reply in replies(), payload in bytes(300)) -> Request {
-        Request { table, worker, verb, rows, options, packed, reply, payload }
+        Request { table, worker, verb, rows, options, packed, held, reply, payload }
     }
 }
 

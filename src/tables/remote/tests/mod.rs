@@ -1,6 +1,7 @@
 //! Toy tables over every transport: exact results, errors that come back, ranks that die.
 
 mod forms;
+mod fuzz;
 mod ranks;
 mod toy;
 mod troubles;

@@ -19,6 +19,7 @@ pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
     of_all_sizes(transport, &remote);
     troubles::errors_come_back(transport, &remote);
     troubles::waits_end(transport, &remote);
+    troubles::all_or_none(transport, &remote);
     // A rank that asks for more than others is still served while they wait to close.
     if transport.rank() == 0 {
         std::thread::sleep(Duration::from_millis(100));

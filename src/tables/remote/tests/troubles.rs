@@ -1,12 +1,13 @@
 //! Servers that fail, panic, never answer, or die.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::toy::{FAIL, FREE, NEVER, PANIC, Toy};
+use super::toy::{FAIL, FREE, NEVER, PANIC, Toy, bytes, numbers};
 use super::{call, start};
 use crate::error::{Error, Kind, Lost, Missing};
-use crate::tables::remote::{Remote, Request, Verb};
+use crate::tables::remote::{Remote, Request, RowList, Verb};
 use crate::transport::{Transport, local};
 
 /// One error of each sort.
@@ -88,6 +89,33 @@ pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     remote.call(&call(transport, 60.0), server, Request::new(never, worker, Verb::Get)).unwrap();
 }
 
+/// Requests that are prepared run when they are confirmed, all of them, and never when they are not.
+pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
+    let (table, worker) = (4, transport.rank() as u32);
+    let row = RowList::List(vec![i64::from(worker)]);
+    let add = Request { rows: row.clone(), payload: bytes(&[1]), ..Request::new(table, worker, Verb::Add) };
+    let all = || (0..transport.size()).map(|server| (server, add.clone())).collect::<Vec<_>>();
+    let seen = || {
+        let get = Request { rows: row.clone(), ..Request::new(table, worker, Verb::Get) };
+        let gets = (0..transport.size()).map(|server| (server, get.clone())).collect();
+        let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
+        found.iter().map(|found| numbers(found)[0]).collect::<Vec<_>>()
+    };
+    drop(remote.prepare(&call(transport, 60.0), all()).unwrap());
+    let mut with_one_that_never_runs = all();
+    with_one_that_never_runs.push((0, Request::new(table, worker, NEVER)));
+    for _ in 0..3 {
+        let error = remote.prepare(&call(transport, 0.1), with_one_that_never_runs.clone()).err().unwrap();
+        assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    }
+    assert!(seen().iter().all(|count| *count == 0), "{:?}", seen());
+    for count in 1..=3 {
+        let deadline = call(transport, 60.0);
+        remote.prepare(&deadline, all()).unwrap().confirm().unwrap().unwrap();
+        assert!(seen().iter().all(|found| *found == count), "{:?}", seen());
+    }
+}
+
 /// Asks rank 1, which dies meanwhile; gives the error, and how long the wait was.
 pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) -> (Error, Duration) {
     let remote = start(transport, Arc::new(Toy::new(transport.size()))).unwrap();
@@ -149,4 +177,22 @@ fn a_close_that_nobody_joins_ends_at_its_deadline() {
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == 1), "{error}");
     drop(remotes);
     assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
+}
+
+/// The hook of a close waits for another thread that closes the same tables, as one does that needs that thread's interpreter.
+#[test]
+fn an_interrupt_hook_runs_while_no_lock_is_held() {
+    let transports = local::create(2).unwrap();
+    let all: Vec<Arc<dyn Transport>> =
+        transports.into_iter().map(|transport| Arc::new(transport) as Arc<dyn Transport>).collect();
+    let remote = Arc::new(start(&all[0], Arc::new(Toy::new(2))).unwrap());
+    let (other, transport) = (remote.clone(), all[0].clone());
+    let stop = move || {
+        let (other, transport, (sender, closed)) = (other.clone(), transport.clone(), channel());
+        std::thread::spawn(move || sender.send(other.close(&call(&transport, 0.1)).unwrap_err().kind()));
+        let closed = closed.recv_timeout(Duration::from_secs(60));
+        closed.expect("the other thread waits for this one") == Kind::Timeout
+    };
+    let interrupted = crate::transport::Call { interrupt: Some(&stop), ..call(&all[0], 600.0) };
+    assert_eq!(remote.close(&interrupted).unwrap_err().kind(), Kind::Interrupted);
 }

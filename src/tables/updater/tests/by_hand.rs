@@ -21,20 +21,35 @@ fn steps_computed_by_hand() {
     close(&unit.add(1, &[1.0], &none), -0.29);
     close(&unit.add(0, &[1.0], &options(&[("momentum", 0.0)])), -1.29);
 
+    let mut unit = Unit::new("momentum", DType::F64, &[0.0], 2);
+    close(&unit.add(0, &[1.0], &none), -1.0);
+    close(&unit.add(1, &[1.0], &none), -2.9);
+
     let mut unit = Unit::new("nesterov", DType::F64, &[0.0], 1);
     close(&unit.add(0, &[1.0], &none), -1.9);
     close(&unit.add(0, &[1.0], &none), -4.61);
 
     // g = 1, then 2 by the same worker, then 1 by another one, whose history is its own.
-    let mut unit = Unit::new("adagrad", DType::F64, &[0.0], 2);
+    let mut unit = Unit::new("multiverso_adagrad", DType::F64, &[0.0], 2);
     let first = 0.1 / 1.000001f64.sqrt();
     close(&unit.add(0, &[0.01], &none), -first);
     let second = 0.2 / 5.000001f64.sqrt();
     close(&unit.add(0, &[0.02], &none), -first - second);
     close(&unit.add(1, &[0.01], &none), -2.0 * first - second);
 
+    // The workers share one sum: 0 + 9, then + 16. The second step has half of the learning rate.
+    let mut unit = Unit::new("adagrad", DType::F64, &[0.0], 2);
+    let given = options(&[("epsilon", 1.0), ("lr_decay", 1.0)]);
+    close(&unit.add(0, &[3.0], &given), -0.01 * 3.0 / 4.0);
+    close(&unit.add(1, &[4.0], &given), -0.01 * 3.0 / 4.0 - 0.005 * 4.0 / 6.0);
+    let mut unit = Unit::new("adagrad", DType::F64, &[0.0], 1);
+    close(
+        &unit.add(0, &[3.0], &options(&[("initial_accumulator_value", 16.0), ("epsilon", 1.0)])),
+        -0.01 * 3.0 / 6.0,
+    );
+
     let mut unit = Unit::new("rmsprop", DType::F64, &[0.0], 1);
-    close(&unit.add(0, &[2.0], &options(&[("rho", 0.75), ("epsilon", 1.0)])), -0.001);
+    close(&unit.add(0, &[2.0], &options(&[("rho", 0.75), ("epsilon", 1.0)])), -0.01);
 
     // The first step of adam has the length of the learning rate, whatever the gradient.
     let mut unit = Unit::new("adam", DType::F64, &[0.0], 1);

@@ -32,6 +32,10 @@ impl Naive {
             "add" => w + d,
             "sgd" => w - d,
             "momentum" => {
+                *first = option("momentum") * *first + d;
+                w - *first
+            }
+            "multiverso_momentum" => {
                 *first = option("momentum") * *first + (1.0 - option("momentum")) * d;
                 w - *first
             }
@@ -40,6 +44,11 @@ impl Naive {
                 w - (option("momentum") * *first + d)
             }
             "adagrad" => {
+                *first += d * d;
+                let rate = rate() / (1.0 + (context.step - 1) as f64 * option("lr_decay"));
+                w - rate * d / ((option("initial_accumulator_value") + *first).sqrt() + option("epsilon"))
+            }
+            "multiverso_adagrad" => {
                 let g = d / rate();
                 self.history[own] += g * g;
                 w - option("rho") / (self.history[own] + option("epsilon")).sqrt() * g
@@ -154,6 +163,8 @@ fn every_rule_follows_its_formula_on_every_type() {
         beta: Some(0.5),
         lambda1: Some(0.125),
         lambda2: Some(0.25),
+        lr_decay: Some(0.5),
+        initial_accumulator_value: Some(0.125),
     };
     for name in UpdaterChoice::names() {
         for dtype in FLOATS {

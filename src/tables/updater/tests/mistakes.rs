@@ -48,7 +48,10 @@ fn options_that_a_rule_does_not_use_are_refused() {
         text.contains("no options for the updater `sgd` of table \"w\", received momentum=0.5"),
         "{text}"
     );
-    assert!(text.contains("an updater that uses it: momentum, nesterov, dcasgda"), "{text}");
+    assert!(
+        text.contains("an updater that uses it: momentum, nesterov, dcasgda, multiverso_momentum"),
+        "{text}"
+    );
     let text = refusal("adam", "rho").unwrap_err();
     assert!(text.contains("`adam` of table \"w\": learning_rate, beta1, beta2, epsilon"), "{text}");
     for name in UpdaterChoice::names() {
@@ -74,6 +77,10 @@ fn options_with_which_a_rule_cannot_work_are_refused() {
         ("nesterov", "momentum", -0.1),
         ("adagrad", "learning_rate", 0.0),
         ("adagrad", "epsilon", 1e-60),
+        ("adagrad", "lr_decay", -0.1),
+        ("adagrad", "initial_accumulator_value", -1.0),
+        ("multiverso_adagrad", "rho", 0.0),
+        ("multiverso_momentum", "momentum", 1.0),
         ("rmsprop", "rho", 1.5),
         ("adam", "beta2", 1.0 - 1e-12),
         ("adam", "learning_rate", -1.0),

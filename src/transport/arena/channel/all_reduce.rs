@@ -37,9 +37,23 @@ impl Channel {
         if bytes <= SMALL {
             return self.all_reduce_small(call, signature, buffer, dtype, operation);
         }
+        let exposed = self.seat.arena.expose(Piece::of(buffer));
+        let offset = exposed.as_ref().map(|exposed| exposed.offset);
+        let mut work = || self.all_reduce_long(call, signature, buffer, offset, (dtype, operation));
+        if exposed.is_some() { self.lend(exposed.as_ref(), work) } else { work() }
+    }
+
+    /// As [`Channel::all_reduce`], for a buffer that lies at `offset` in the arena, or elsewhere.
+    fn all_reduce_long(
+        &self,
+        call: &Call,
+        signature: Signature,
+        buffer: &mut [u8],
+        offset: Option<usize>,
+        (dtype, operation): (DType, ReduceOp),
+    ) -> Result<()> {
+        let (bytes, buffer) = (buffer.len(), buffer.as_mut_ptr());
         let windows = bytes.div_ceil(WINDOW);
-        let offset = self.seat.arena.offset_of(Piece::of(buffer));
-        let buffer = buffer.as_mut_ptr();
         let window = |index: usize| index * WINDOW..bytes.min((index + 1) * WINDOW);
         let show = |slot: *mut u8, window: Range<usize>| {
             for member in (0..self.size()).filter(|&member| member != self.me && offset.is_none()) {
@@ -56,16 +70,19 @@ impl Channel {
 
         let shown: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
         if let Some(offsets) = shown.iter().copied().collect::<Option<Vec<usize>>>() {
-            self.all_stay(call)?;
             let part = self.part(&(0..bytes), self.me);
             let everywhere: Vec<*mut u8> = offsets
                 .iter()
                 .map(|&offset| self.seat.arena.range(offset, bytes).wrapping_add(part.start))
                 .collect();
             let sources: Vec<*const u8> = everywhere.iter().map(|pointer| pointer.cast_const()).collect();
-            // SAFETY: every member shows a buffer of this length and leaves it to the others until `settle`; this part
-            // of all of them is this member's alone.
-            unsafe { reduce::combine(dtype, operation, part.len() / dtype.size(), &sources, &everywhere) };
+            let count = part.len() / dtype.size();
+            self.touch(call, || {
+                // SAFETY: every member shows a buffer of this length and leaves it to the others until `settle`, or until it
+                // has given up and no member touches it; this part of all of them is this member's alone.
+                unsafe { reduce::combine(dtype, operation, count, &sources, &everywhere) };
+                Ok(())
+            })?;
             return self.settle(call);
         }
 
@@ -94,9 +111,17 @@ impl Channel {
             self.writable(call)?;
             let slot = self.slot(self.me, self.next()).wrapping_add(in_slot);
             let mine = buffer.wrapping_add(part.start);
-            // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
-            // else writes to this part.
-            unsafe { self.reduce_part(&mut sources, mine, slot, part.len(), (dtype, operation)) };
+            let mut reduce = || {
+                // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
+                // else writes to this part.
+                unsafe { self.reduce_part(&mut sources, mine, slot, part.len(), (dtype, operation)) };
+                Ok(())
+            };
+            if shown.iter().any(Option::is_some) {
+                self.touch(call, reduce)?
+            } else {
+                reduce()?
+            }
             self.publish();
             if index > 0 {
                 self.collect(call, buffer, window(index - 1), result_step(index - 1))?;

@@ -1,5 +1,6 @@
 //! A group's meeting place in the arena: collectives without messages. See README.md beside this file for the protocol.
 
+mod access;
 mod all_reduce;
 mod parts;
 mod record;
@@ -8,13 +9,17 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use access::Access;
 use record::{Notice, Record};
 use writer::Writer;
 
-use super::flag::{Flag, reached};
+use super::exposure::Exposed;
+use super::flag::Flag;
 use super::{Arena, Seat};
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Kind, Lost, Missing, Result};
+use crate::transport::wait::Awaited;
 use crate::transport::{Call, Signature, process};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
@@ -36,6 +41,13 @@ const SLOT: usize = WINDOW + 256;
 /// Where in its page the first slot begins: far from the first bytes, where most users' buffers begin.
 const SLOT_START: usize = 2048;
 
+/// How long a failed call waits for members that touch its memory before it detaches the memory: most end sooner, and then
+/// the memory stays in the arena.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How often such a wait looks.
+const POLL: Duration = Duration::from_micros(500);
+
 /// One member's notices.
 #[repr(C, align(128))]
 struct Member {
@@ -43,8 +55,8 @@ struct Member {
     step: Flag,
     /// What it shows, one for each slot.
     records: [Notice; SLOTS as usize],
-    /// Not zero when it will not take part any more.
-    gave_up: AtomicU32,
+    /// Whether it touches what others expose, and whether it takes part at all.
+    access: Access,
     /// The core that it ran on when it published its last step, plus one.
     core: AtomicU32,
 }
@@ -206,36 +218,26 @@ impl Channel {
     fn wait_for(&self, call: &Call, member: usize, step: u32) -> Result<()> {
         let flag = &self.member(member).step;
         let crowded = || self.member(member).core.load(Ordering::Relaxed) == this_core();
-        self.seat.patience.wait(flag, || flag.reached(step), || self.check(call, step), crowded)
+        self.seat.patience.wait(call, flag, || flag.reached(step), || self.check(call, step), crowded)
     }
 
     /// Fails if there is no sense in waiting for this step any longer.
     fn check(&self, call: &Call, step: u32) -> Result<()> {
-        call.check_interrupt()?;
-        let rank = |member: usize| self.seat.ranks[self.members[member]];
-        // Read first who is gone, then who is late: a member that published and then left is not late.
-        let gone: Vec<Option<Lost>> = (0..self.size()).map(|member| self.gone(member)).collect();
-        let late: Vec<usize> =
-            (0..self.size()).filter(|&member| !reached(self.member(member).step.load(), step)).collect();
-        let lost: Vec<Lost> = late.iter().filter_map(|&member| gone[member].clone()).collect();
-        if !lost.is_empty() {
-            return Err(call.lost(lost));
-        }
-        if call.remaining().is_zero() && !late.is_empty() {
-            return Err(call.timeout(self.seat.all_missing(late.iter().map(|&member| rank(member)))));
-        }
-        Ok(())
+        let late = Late { channel: self, step };
+        call.check(&late, || Ok(late.awaited().is_empty())).map(drop)
     }
 
     /// How a member was lost to this group. One that ended between two calls on the group of all may be started again.
     fn gone(&self, member: usize) -> Option<Lost> {
         let rank = self.seat.ranks[self.members[member]];
+        let gave_up = self.member(member).access.gave_up();
+        let because = || self.seat.lost_because(rank, cause(gave_up));
+        // The process ends soon after such an error, and its end alone would not say why.
+        if gave_up == REPEATS {
+            return Some(because());
+        }
         let lost = if self.of_all { self.seat.lost_for_good(rank) } else { self.seat.unreachable(rank) };
-        lost.or_else(|| {
-            let gave_up = self.member(member).gave_up.load(Ordering::Acquire);
-            let how = if gave_up == LEFT { LEFT_GROUP } else { GAVE_UP };
-            (gave_up != 0).then(|| self.seat.lost_because(rank, how))
-        })
+        lost.or_else(|| (gave_up != 0).then(because))
     }
 
     /// How a member was lost to calls that go on between two of the channel's: whoever was started again is.
@@ -276,25 +278,102 @@ impl Channel {
         self.enter(call, Record::new(signature), |_| {})
     }
 
-    /// Fails if somebody gave up on the call that all have just entered: its memory must not be touched any more.
-    pub fn all_stay(&self, call: &Call) -> Result<()> {
-        let gone = (0..self.size()).find(|&member| self.member(member).gave_up.load(Ordering::Acquire) != 0);
-        match gone {
-            None => Ok(()),
+    /// Lets this member touch memory that others expose: does `work`, unless a member has given up on the call that all have
+    /// just entered; its memory is its caller's again. `work` waits for no other member, because a member that gives up
+    /// meanwhile waits for `work`.
+    pub fn touch<R>(&self, call: &Call, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _touching = self.member(self.me).access.touch();
+        let gave_up = |member: usize| self.member(member).access.gave_up();
+        match (0..self.size()).find(|&member| gave_up(member) != 0) {
+            None => work(),
             Some(member) => {
-                Err(call.lost(vec![self.seat.lost_because(self.seat.ranks[self.members[member]], GAVE_UP)]))
+                let rank = self.seat.ranks[self.members[member]];
+                Err(call.lost(vec![self.seat.lost_because(rank, cause(gave_up(member)))]))
+            }
+        }
+    }
+
+    /// Makes a call whose others may touch memory of this member: what is `exposed` of it in the arena, or memory on a
+    /// device. After an error this returns when none of them does so any more, nor ever will.
+    pub fn lend<R>(&self, exposed: Option<&Exposed>, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let mut failed = Withdraw { channel: self, exposed, kind: Some(Kind::Internal) };
+        let result = work();
+        // Calls that differ touch nothing.
+        failed.kind = result.as_ref().err().map(Error::kind).filter(|&kind| kind != Kind::Usage);
+        result
+    }
+
+    /// Takes this member's memory back. Members that touch it are waited for, beyond the call's deadline, because they wait
+    /// for nothing but their own work; after [`GRACE`] the memory is detached instead where it can be.
+    fn withdraw(&self, exposed: Option<&Exposed>, kind: Kind) {
+        self.member(self.me).access.give_up(kind as u32);
+        let detach_at = Instant::now() + GRACE;
+        for member in (0..self.size()).filter(|&member| member != self.me) {
+            let ended = || self.seat.arena.place(self.members[member]).process_ended();
+            while self.member(member).access.is_touching() && !ended() {
+                if Instant::now() >= detach_at && exposed.is_some_and(Exposed::detach) {
+                    return;
+                }
+                std::thread::sleep(POLL);
             }
         }
     }
 
     /// Tells the others that this member will not take part any more, so that they need not wait for it.
     pub fn give_up(&self, error: &Error) {
+        self.give_up_with(error.kind() as u32);
+    }
+
+    /// The same, for a process that was started again and would repeat calls of the one before it.
+    pub fn give_up_as_restarted(&self) {
+        self.give_up_with(REPEATS);
+    }
+
+    fn give_up_with(&self, cause: u32) {
         // Somebody may still be about to read or write memory that this rank showed: it is not used for anything else.
         self.seat.keep_memory();
         if self.of_all {
             self.seat.place().stay.break_off();
         }
-        self.member(self.me).gave_up.store(error.kind() as u32, Ordering::Release);
+        self.member(self.me).access.give_up(cause);
+    }
+}
+
+/// Takes a member's memory back when its call has failed, or panicked.
+struct Withdraw<'a> {
+    channel: &'a Channel,
+    exposed: Option<&'a Exposed<'a>>,
+    /// How the call has failed; none when it has not.
+    kind: Option<Kind>,
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        if let Some(kind) = self.kind {
+            self.channel.withdraw(self.exposed, kind);
+        }
+    }
+}
+
+/// The members that have not published a step.
+struct Late<'a> {
+    channel: &'a Channel,
+    step: u32,
+}
+
+impl Awaited for Late<'_> {
+    fn awaited(&self) -> Vec<usize> {
+        let is_late = |&member: &usize| !self.channel.member(member).step.reached(self.step);
+        (0..self.channel.size()).filter(is_late).collect()
+    }
+
+    fn lost(&self, member: usize) -> Option<Lost> {
+        self.channel.gone(member)
+    }
+
+    fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
+        let Channel { seat, members: seats, .. } = self.channel;
+        seat.all_missing(members.into_iter().map(|member| seat.ranks[seats[member]]))
     }
 }
 
@@ -305,7 +384,7 @@ impl Drop for Channel {
         if self.seat.place().pid() != Some(process::own()) || self.of_all {
             return;
         }
-        self.member(self.me).gave_up.store(LEFT, Ordering::Release);
+        self.member(self.me).access.give_up(LEFT);
         if self.founded {
             self.seat.retire(self.base, self.size());
         }
@@ -317,12 +396,75 @@ pub(super) fn is_deserted(arena: &Arena, base: usize, members: usize) -> bool {
     (0..members).all(|member| {
         // SAFETY: the founder reserved this area for a channel of so many members and has not given it back.
         let member = unsafe { &*arena.at(base + member * size_of::<Member>()).cast::<Member>() };
-        member.gave_up.load(Ordering::Acquire) == LEFT
+        member.access.gave_up() == LEFT
     })
 }
 
 /// Set by a member that has dropped its end; other values are the kind of the error that made it give up.
 const LEFT: u32 = u32::MAX;
 
+/// Set by a process that was started again and did not declare its position.
+const REPEATS: u32 = u32::MAX - 1;
+
+/// In words, why a member gave up.
+fn cause(gave_up: u32) -> &'static str {
+    match gave_up {
+        LEFT => LEFT_GROUP,
+        REPEATS => REPEATED,
+        _ => GAVE_UP,
+    }
+}
+
 const LEFT_GROUP: &str = "it has dropped this group";
+const REPEATED: &str = "it was started again and would have repeated collectives that its earlier process had completed; \
+    it must restore its state and call world.resume() before its first collective";
 const GAVE_UP: &str = "it gave up on this group after an error";
+
+#[cfg(all(test, not(unisono_loom)))]
+mod tests {
+    use super::*;
+    use crate::transport::local;
+
+    /// Ranks that are threads cannot detach memory: a failed call returns when the others have stopped touching it.
+    #[test]
+    fn a_failed_call_outlasts_those_that_touch_its_memory() {
+        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let started = Instant::now();
+        let call = |rank| Call {
+            rank,
+            operation: "all_reduce",
+            number: 1,
+            group: "world",
+            members: &[0, 1],
+            started,
+            deadline: started,
+            interrupt: None,
+        };
+        let (owner, peer) = (Channel::of_all(&seats[0]), Channel::of_all(&seats[1]));
+        let buffer = seats[0].allocate(1 << 20).unwrap();
+        let exposed = seats[0].arena.expose(Piece::of(&buffer)).unwrap();
+        let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let slow = || {
+                    begun.store(1, Ordering::Release);
+                    std::thread::sleep(3 * GRACE);
+                    ended.store(1, Ordering::Release);
+                    Ok(())
+                };
+                peer.touch(&call(1), slow).unwrap();
+            });
+            while begun.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            let error = owner.lend(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
+            assert_eq!((error.kind(), ended.load(Ordering::Acquire)), (Kind::Timeout, 1));
+        });
+        let write = || {
+            ended.store(2, Ordering::Release);
+            Ok(())
+        };
+        let late = peer.touch(&call(1), write).unwrap_err();
+        assert_eq!((late.kind(), ended.load(Ordering::Acquire)), (Kind::PeerLost, 1), "{late}");
+    }
+}

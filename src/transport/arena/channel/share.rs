@@ -25,14 +25,34 @@ impl Channel {
         input: Piece,
         reader: Option<usize>,
         length: impl Fn(usize) -> usize,
+        consume: impl FnMut(usize, &[Piece]),
+    ) -> Result<()> {
+        let is_hidden = reader == Some(self.me);
+        let exposed = match input.bytes >= IN_PLACE && !is_hidden {
+            true => self.seat.arena.expose(input),
+            false => None,
+        };
+        let offset = exposed.as_ref().map(|exposed| exposed.offset);
+        // SAFETY: passed on from the caller.
+        let work = || unsafe { self.share_at(call, signature, (input, offset), reader, length, consume) };
+        if exposed.is_some() { self.lend(exposed.as_ref(), work) } else { work() }
+    }
+
+    /// As [`Channel::share`], of an input that lies at this offset in the arena, or elsewhere.
+    ///
+    /// # Safety
+    /// As [`Channel::share`].
+    unsafe fn share_at(
+        &self,
+        call: &Call,
+        signature: Signature,
+        (input, offset): (Piece, Option<usize>),
+        reader: Option<usize>,
+        length: impl Fn(usize) -> usize,
         mut consume: impl FnMut(usize, &[Piece]),
     ) -> Result<()> {
         let is_reader = reader.is_none_or(|reader| reader == self.me);
         let is_hidden = reader == Some(self.me);
-        let offset = match input.bytes >= IN_PLACE && !is_hidden {
-            true => self.seat.arena.offset_of(input),
-            false => None,
-        };
         let fills = offset.is_none() && !is_hidden;
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
@@ -47,9 +67,7 @@ impl Channel {
 
         let in_place: Vec<Option<usize>> =
             (0..self.size()).map(|member| self.record(member).offset()).collect();
-        if in_place.iter().any(Option::is_some) {
-            self.all_stay(call)?;
-        }
+        let touches = in_place.iter().any(Option::is_some);
         let longest = (0..self.size()).map(&length).max().unwrap_or(0);
         let comes_whole =
             |member: usize| length(member) == 0 || in_place[member].is_some() || reader == Some(member);
@@ -80,8 +98,15 @@ impl Channel {
                 };
                 Piece { pointer, bytes }
             }));
-            consume(start, &pieces);
+            if touches {
+                self.touch(call, || {
+                    consume(start, &pieces);
+                    Ok(())
+                })?;
+            } else {
+                consume(start, &pieces);
+            }
         }
-        if in_place.iter().any(Option::is_some) { self.settle(call) } else { Ok(()) }
+        if touches { self.settle(call) } else { Ok(()) }
     }
 }

@@ -6,6 +6,8 @@
 
 mod cases;
 mod failures;
+mod fake;
+mod fuzz;
 mod hosts;
 mod jobs;
 mod tables;
@@ -28,7 +30,7 @@ fn rank_main() {
         Ok("stopped") => failures::stopped(),
         Ok("wrong size") => failures::wrong_size(),
         Ok("hosts") => hosts::two_pretended_hosts(),
-        Ok("world") => world(),
+        Ok("world" | "world in containers") => world(),
         Ok("tables") => tables::rank(),
         Ok("killed server") => tables::killed(),
         Ok("killed worker") => tables::killed_worker(),
@@ -138,6 +140,33 @@ fn every_verb_works_over_mpi_alone_and_over_pretended_hosts() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn ranks_in_separate_pid_namespaces_use_mpi() {
+    let unshare =
+        std::process::Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).status();
+    if !unshare.is_ok_and(|status| status.success()) {
+        println!("left out: ranks in separate PID namespaces (unshare --pid is not allowed here)");
+        return;
+    }
+    // With Open MPI, processes of one machine that do not see each other fail in MPI_Init.
+    let Some(mpich) = installations().into_iter().find(|one| !one.is_open_mpi) else { return };
+    // The launcher does not know of the namespaces, or started one rank in each.
+    for local_size in ["2", "1"] {
+        let end = Job::new(&mpich, 2, "world in containers")
+            // The launcher, beside which the library is looked for, is not visible from inside.
+            .library(&mpich.library)
+            // Nor may MPI copy between processes by their ids, which name other processes there.
+            .variable("MPIR_CVAR_NOLOCAL", "1")
+            .variable("UNISONO_TIMEOUT", "100")
+            .variable("UNISONO_LOG", "debug")
+            .variable("UNISONO_TEST_LOCAL_SIZE", local_size)
+            .run();
+        assert!(end.success, "{}", end.output);
+        assert_eq!(end.output.matches("conforms over mpi\n").count(), 2, "{}", end.output);
+        assert!(end.output.contains("separate PID namespaces (containers)"), "{}", end.output);
     }
 }
 

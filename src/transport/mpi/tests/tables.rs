@@ -29,7 +29,8 @@ pub fn rank() {
 /// Keys of both types, added by everybody in rounds, looked at by all.
 fn keys(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
-    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let options =
+        TableOptions { consistency: Consistency::Bsp { backup: 0, mean: false }, ..TableOptions::default() };
     let numbers = KeyValueTable::create(&tables, KeyType::Int, 2, DType::I64, options).unwrap();
     let options = TableOptions { compression: Compression::Int8, ..TableOptions::default() };
     let words = KeyValueTable::create(&tables, KeyType::Bytes, 1, DType::F32, options).unwrap();
@@ -71,7 +72,8 @@ pub fn killed_worker() {
     let world = World::init().unwrap();
     let role = if world.rank() == 1 { Role::Worker } else { Role::Both };
     let tables = Tables::join(&world, role).unwrap();
-    let options = TableOptions { consistency: Consistency::Bsp { backup: 0 }, ..TableOptions::default() };
+    let options =
+        TableOptions { consistency: Consistency::Bsp { backup: 0, mean: false }, ..TableOptions::default() };
     let table = ArrayTable::<i64>::create(&tables, 10, None, options).unwrap();
     for step in 0.. {
         let began = Instant::now();

@@ -145,7 +145,7 @@ def framework_of(function: Any, shareds: Sequence[Any]) -> str:
     if torch is not None and any(isinstance(one, (torch.nn.Module, torch.Tensor)) for one in things):
         return "torch"
     if torch is not None:
-        used = Captures(function, lambda thing: False)
+        used = Captures([function], lambda thing: False)
         # One that makes tensors of arrays itself wants arrays.
         if used.meets(torch.nn.Module) and not used.says("from_numpy"):
             return "torch"

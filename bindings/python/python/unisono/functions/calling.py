@@ -107,9 +107,7 @@ class Call:
             shapes = [one[1][index][1] for one in shown]
             compared = [shape[1:] for shape in shapes] if mode == "gather" else shapes
             if mode == "gather" and not all(shapes):
-                return ValueError(
-                    f"{self.operation}: output {at} has no axis to gather along; expected at least one"
-                )
+                return ValueError(f"{self.operation}: {outputs.without_axis(at)}")
             if len(set(kinds)) > 1 or len(set(compared)) > 1:
                 each = ", ".join(
                     f"{device.title(kind)} {shape}" for kind, shape in zip(kinds, shapes, strict=True)

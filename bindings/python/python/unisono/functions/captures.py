@@ -1,100 +1,87 @@
-"""What a function uses besides its arguments: names of modules, variables around it, its helpers' too."""
+"""What a function uses besides its arguments: names of modules, variables around it, objects, its helpers'.
+
+The rule: what changes there between two calls reaches the workers with the next call. What the function
+itself changes during a call is each worker's own. Contents of arrays, tensors and objects of libraries, and
+of lists and dictionaries with more than `_MANY` items, are not looked into.
+"""
 
 from __future__ import annotations
 
-import builtins
+import collections
 import functools
-import inspect
-import math
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from unisono.functions.attributes import PLAIN_OBJECTS, data_of, definer, is_copied, slots_of
-from unisono.functions.places import Cell, Field, Name, Part, Place, content
-from unisono.functions.spaces import Gone, is_own, is_own_space
+from unisono.functions.places import (
+    PLAIN_OBJECTS,
+    Class,
+    Contents,
+    Function,
+    Implementations,
+    Items,
+    Names,
+    Object,
+    Place,
+    slots_of,
+)
+from unisono.functions.snapshot import Snapshot, Sources, content, is_atom, same, slot
+from unisono.functions.spaces import Missing, is_own, is_own_space
+from unisono.functions.variables import MANAGED, follows
 from unisono.functions.words import read
-from unisono.functions.wrappers import contents_of
+from unisono.functions.wrappers import contents_of, is_dispatcher
 
-_EQUAL = (bool, int, float, complex, str, bytes)
 _MAKERS = ("__init__", "__post_init__", "__new__", "__setstate__")
+"""These change objects that are new."""
 
 _MANY = 1000
-"""Longer lists are data: no function is looked for in them. No more attributes are watched."""
+"""Longer lists and dictionaries are data, as arrays are: nothing is looked for in them."""
 
-_FEW = 32
-"""In longer lists and dictionaries the attributes of objects are taken as they are."""
-
-
-class _Step(NamedTuple):
-    """Something to look at."""
-
-    thing: Any
-    is_watched: bool = True
-    """Whether attributes that are assigned later are wanted."""
-    kind: type | None = None
-    """The class whose method it is."""
-
-
-class _Method(NamedTuple):
-    """Something in a class that runs when code has a word for it."""
-
-    kind: type
-    name: str
-    function: Any
-    words: set[str]
+_TOGETHER = 64
+"""How many places are compared together; where something differs, each of them is."""
 
 
 class Captures:
-    """All places that a function reads."""
+    """All places that a function reads, and what was found there."""
 
-    def __init__(self, root: Any, is_shared: Callable[[Any], bool]) -> None:
+    def __init__(self, roots: list[Any], is_shared: Callable[[Any], bool]) -> None:
         self._is_shared = is_shared
         self._seen: dict[int, Any] = {}
-        self._names: dict[tuple[int, str], Name] = {}
-        self._written: set[tuple[int, str]] = set()
+        self._names: dict[int, Names] = {}
         self._reached: set[tuple[int, tuple[str, ...]]] = set()
-        self._other: list[Cell | Part] = []
-        self._fields: list[Field] = []
-        self._assigned: dict[str, set[type | None]] = {}
-        self._read: set[str] = set()
-        self._set: set[str] = set()
-        self._methods: list[_Method] = []
-        self._is_called = True
+        self._written: set[tuple[int, str]] = set()
+        self._rebound: set[int] = set()
+        self._stored: set[str] = set()
+        self._stores_any = self._mutates = False
+        self._of_libraries: set[int] = set()
+        self.shared: list[Any] = []
+        """The shared objects that were met on the way."""
         self.modules: dict[str, ModuleType] = {}
         """The user's modules that code has by name: workers import them."""
-        self._waiting, self._contents = [_Step(root)], list[_Step]()
-        while self._waiting or self._wake():
-            self._look_at(*self._waiting.pop())
-        self.reaches_shared = any(is_shared(one) for one in self._seen.values())
-        """Whether shared objects were met on the way."""
-        # What a function assigns itself is each worker's own.
-        names = [place for key, place in self._names.items() if key not in self._written]
-        fields = [place for place in self._fields if not self._is_assigned(place)]
-        self.places: list[Place] = [*names, *self._other, *fields]
-        self.values: list[Any] = [place.value() for place in self.places]
-        """What was found there."""
-        self._watched = [
-            (place.space if isinstance(place, Name) else vars(place.owner), place.name, value)
-            for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, Name) or (isinstance(place, Field) and not place.is_slot)
-        ]
-        self._slots = [
-            (place, value)
-            for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, Field) and place.is_slot
-        ]
-        self._cells = [
-            (place.function.__closure__[place.at], value)  # type: ignore[index]
-            for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, Cell)
-        ]
-        self._defaults = [
-            (place, value)
-            for place, value in zip(self.places, self.values, strict=True)
-            if isinstance(place, Part) and isinstance(place.owner, FunctionType)
-        ]
+        self.places: list[Place] = []
+        self._waiting = list(roots)
+        while self._waiting:
+            self._look_at(self._waiting.pop())
+        self.places[:0] = self._names.values()
+        self.values = [place.read() for place in self.places]
+        """What was found at each place; since then, what the function has changed itself."""
+        self.keep(lambda place: True)
+
+    def keep(self, is_kept: Callable[[Place], bool]) -> None:
+        """Drops places that need not be watched."""
+        pairs = [pair for pair in zip(self.places, self.values, strict=True) if is_kept(pair[0])]
+        self.places, self.values = [one for one, _ in pairs], [values for _, values in pairs]
+        self.is_constant = not (
+            self._written
+            or self._rebound
+            or self._of_libraries
+            or ((self._stored or self._stores_any or self._mutates) and len(self.places) > len(self._names))
+        )
+        """Whether the function cannot change anything that it uses."""
+        count = len(self.places)
+        self._groups = [range(at, min(at + _TOGETHER, count)) for at in range(0, count, _TOGETHER)]
+        self._snapshots: list[Snapshot | None] = [self._snapshot(group) for group in self._groups]
 
     def meets(self, kind: type) -> bool:
         """Whether code uses an object of this kind."""
@@ -105,117 +92,129 @@ class Captures:
         functions = [one for one in self._seen.values() if isinstance(one, FunctionType)]
         return any(word in read(one.__code__).attributes for one in functions if is_own(one.__module__))
 
-    def is_stale(self) -> bool:
-        """Whether a name or a variable stands for something else since; every call asks."""
-        for space, name, value in self._watched:
-            if space.get(name, Gone) is not value and not same(space.get(name, Gone), value):
-                return True
-        if any(not same(place.value(), value) for place, value in self._slots):
-            return True
-        if any(place.value() is not value for place, value in self._defaults):
-            return True
-        return any(not same(content(cell), value) for cell, value in self._cells)
+    def changed(self) -> list[int]:
+        """At which places something else is found since; every call asks."""
+        found: list[int] = []
+        for number, snapshot in enumerate(self._snapshots):
+            if snapshot is None or snapshot.differs():
+                group = self._groups[number]
+                inner = [
+                    at for at in group if self.places[at].differ(self.values[at], self.places[at].read())
+                ]
+                self._snapshots[number] = None if inner else self._snapshot(group)
+                found += inner
+        return found
 
-    def _wake(self) -> bool:
-        """Goes on to methods that code has words for, then to what lists hold, at last to all methods.
+    def take(self, changed: list[int]) -> bool:
+        """Takes other values as found, unless they lead to places that were not looked at."""
+        now = {at: self.places[at].read() for at in changed}
+        for at, values in now.items():
+            old = self.values[at]
+            for key, value in values.items():
+                if not is_atom(value) and (key not in old or not same(value, old[key])):
+                    return False
+        for at, values in now.items():
+            self.values[at] = values
+        return True
 
-        Methods that nobody calls are sent as well. But they assign nothing.
+    def accept_own(self, record: Callable[[Place, list[Any], dict[Any, Any]], None]) -> None:
+        """Takes what the function has changed during a call as found, and reports the keys and values.
+
+        What something else has changed meanwhile, such as another thread, stays a change.
         """
-        woken = [one for one in self._methods if _runs(one)] if self._is_called else self._methods
-        if not woken and self._contents:
-            self._waiting, self._contents = self._contents, []
-        elif not woken:
-            woken, self._is_called = self._methods, False
-        numbers = {id(one) for one in woken}
-        self._methods = [one for one in self._methods if id(one) not in numbers]
-        self._waiting += [_Step(one.function, True, one.kind) for one in woken]
-        return bool(self._waiting)
+        for at in self.changed():
+            place, now = self.places[at], self.places[at].read()
+            own = [key for key in {**now, **self.values[at]} if self._is_own_change(place, key)]
+            accept(self.values[at], own, now)
+            record(place, own, now)
 
-    def _visit(self, thing: Any, watched: bool = True, kind: type | None = None) -> None:
-        """Goes on to something; without `watched` its attributes are taken as they are."""
-        self._waiting.append(_Step(thing, watched, kind))
+    def _is_own_change(self, place: Place, key: Any) -> bool:
+        """Whether the function's code can assign this."""
+        if id(place.owner) in self._of_libraries:
+            return True
+        if isinstance(place, Names):
+            return (id(place.owner), key) in self._written
+        if isinstance(place, Function) and isinstance(key, int):
+            return id(place.owner.__closure__[key]) in self._rebound
+        if isinstance(place, (Items, Contents)):
+            return self._mutates
+        return self._stores_any or key in self._stored
 
-    def _look_at(self, thing: Any, watched: bool, kind: type | None) -> None:
-        if id(thing) in self._seen or thing is None:
+    def _snapshot(self, group: range) -> Snapshot:
+        sources = Sources()
+        for at in group:
+            self.places[at].watch(sources)
+        return Snapshot(sources)
+
+    def _look_at(self, thing: Any) -> None:
+        if id(thing) in self._seen or is_atom(thing):
             return
         self._seen[id(thing)] = thing
         wrapped = contents_of(thing)
         if wrapped is not None:
-            for one in wrapped:
-                self._visit(one, kind=kind)
+            self._waiting += wrapped
+            if is_dispatcher(thing):
+                self.places.append(Implementations(thing))
+            elif isinstance(thing, functools.cached_property) and thing.attrname is not None:
+                self._stored.add(thing.attrname)
         elif isinstance(thing, FunctionType):
-            self._function(thing, kind)
+            self._function(thing)
         elif isinstance(thing, MethodType):
-            self._visit(thing.__func__, kind=definer(thing))
-            self._visit(thing.__self__)
+            self._waiting += [thing.__func__, thing.__self__]
         elif isinstance(thing, functools.partial):
-            self._each([thing.func, *thing.args, *thing.keywords.values()])
+            self._waiting += [thing.func, thing.args, thing.keywords]
         elif isinstance(thing, (staticmethod, classmethod)):
-            self._visit(thing.__func__, kind=kind if isinstance(thing, classmethod) else None)
+            self._waiting.append(thing.__func__)
         elif isinstance(thing, property):
-            self._visit(thing.fget)
-        elif isinstance(thing, (list, tuple, dict)):
-            self._container(thing, watched)
+            self._waiting += [thing.fget, thing.fset, thing.fdel]
         elif isinstance(thing, type):
             self._class(thing)
+        elif isinstance(thing, (list, tuple, dict, set, frozenset, collections.deque)):
+            self._container(thing)
         elif not isinstance(thing, ModuleType):
-            self._instance(thing, watched)
+            self._object(thing)
 
-    def _each(self, things: Any, watched: bool = True) -> None:
-        for one in list(things):
-            self._visit(one, watched)
-
-    def _container(self, thing: Any, watched: bool) -> None:
-        contents = list(thing.values() if isinstance(thing, dict) else thing)
-        if len(contents) <= _MANY:
-            self._contents += [_Step(one, watched and len(contents) <= _FEW) for one in contents]
+    def _container(self, thing: Any) -> None:
+        if len(thing) <= _MANY:
+            if isinstance(thing, dict):
+                self.places.append(Items(thing))
+            elif not isinstance(thing, (tuple, frozenset)):
+                self.places.append(Contents(thing))
+            self._waiting += dict.values(thing) if isinstance(thing, dict) else list(thing)
         if is_own(type(thing).__module__):
-            self._instance(thing, watched)
+            self._object(thing)
 
-    def _function(self, function: FunctionType, kind: type | None) -> None:
+    def _function(self, function: FunctionType) -> None:
         code, space = read(function.__code__), function.__globals__
         own = is_own_space(space)
         self._written.update((id(space), name) for name in code.writes)
-        if self._is_called and function.__name__ not in _MAKERS:
-            self._read.update(code.attributes)
-            self._set |= code.assigns | code.keeps
-            for owner, assigned in ((None, code.assigns), (kind, code.keeps)):
-                for name in assigned:
-                    self._assigned.setdefault(name, set()).add(owner)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self._rebound.update(id(cells[name]) for name in code.rebinds)
+        if function.__name__ not in _MAKERS:
+            self._stored |= code.stores
+            self._stores_any |= code.stores_any
+            self._mutates |= code.mutates
         for name in code.reads:
-            value = space.get(name, Gone)
-            if value is Gone and hasattr(builtins, name):
-                continue
+            value = space.get(name, Missing)
             if own or self._is_shared(value):
-                self._names[id(space), name] = Name(space, name)
+                self._name(space, name)
             if own:
                 self._reach(value, code.attributes)
         for module in code.imports:
             self._reach(sys.modules.get(module), code.attributes)
-        is_sent = "<" in function.__qualname__ or is_own(function.__module__)
-        for at, cell in enumerate(function.__closure__ or ()):
-            name = function.__code__.co_freevars[at]
-            if is_sent and name not in code.rebinds:
-                self._other.append(Cell(function, at, name))
-            value = content(cell)
-            if isinstance(value, FunctionType):
-                # A decorated method is a method too.
-                self._visit(value, kind=kind)
-            else:
-                self._reach(value, code.attributes)
-        # Workers that import a function have its defaults.
-        is_by_value = own and ("<" in function.__qualname__ or function.__module__ == "__main__")
-        for name in ("__defaults__", "__kwdefaults__"):
-            defaults = getattr(function, name) or ()
-            values = list(defaults.values()) if isinstance(defaults, dict) else list(defaults)
-            if (values and is_by_value) or any(self._is_shared(one) for one in values):
-                self._other.append(Part(function, name))
-            self._each(values)
+        if "<" in function.__qualname__ or is_own(function.__module__):
+            self.places.append(Function(function))
+        for cell in cells.values():
+            self._reach(content(cell), code.attributes)
+        self._waiting += [function.__defaults__, function.__kwdefaults__, *vars(function).values()]
+
+    def _name(self, space: dict[str, Any], name: str) -> None:
+        self._names.setdefault(id(space), Names(space)).names[name] = None
 
     def _reach(self, value: Any, attributes: tuple[str, ...]) -> None:
         """Goes on to what a name stands for; of a module the code can only use what it has words for."""
         if not isinstance(value, ModuleType):
-            self._visit(value)
+            self._waiting.append(value)
             return
         if not is_own(value.__name__):
             return
@@ -226,74 +225,53 @@ class Captures:
         self._reached.add((id(space), attributes))
         for name in attributes:
             if name in space:
-                self._names[id(space), name] = Name(space, name)
+                self._name(space, name)
                 self._reach(space[name], attributes)
 
     def _class(self, thing: type) -> None:
         if not is_own(thing.__module__):
             return
-        for name, value in list(vars(thing).items()):
-            if isinstance(value, property):
-                self._methods.append(_Method(thing, name, value.fget, self._read))
-                self._methods.append(_Method(thing, name, value.fset, self._set))
-            elif hasattr(type(value), "__get__"):
-                self._methods.append(_Method(thing, name, value, self._read))
-            elif self._is_shared(value):
-                self._other.append(Part(thing, name))
-            elif not name.startswith("__") or callable(value):
-                self._visit(value)
-        self._fields += [Field(thing, name) for name in data_of(thing)]
-        self._each(thing.__bases__)
+        place = Class(thing)
+        self.places.append(place)
+        self._waiting += [*place.read().values(), *thing.__bases__, type(thing)]
 
-    def _instance(self, thing: Any, watched: bool) -> None:
-        self._visit(type(thing))
+    def _object(self, thing: Any) -> None:
+        if self._is_shared(thing):
+            self.shared.append(thing)
+        self._waiting.append(type(thing))
+        own = is_own(type(thing).__module__)
+        is_followed = follows(thing)
         held = getattr(thing, "__dict__", None)
         held = held if isinstance(held, dict) else {}
-        slots = [Field(thing, name, True) for name in slots_of(type(thing))]
-        if is_own(type(thing).__module__) or isinstance(thing, PLAIN_OBJECTS):
-            if watched and len(self._fields) <= _MANY and is_copied(thing):
-                hidden = "_modules" in held
-                names = [name for name in held if not (hidden and name[0] == "_")]
-                # An object may get an attribute of its own where it has its class's.
-                own = [
-                    one
-                    for one in type(thing).__mro__
-                    if is_own(one.__module__) and hasattr(thing, "__dict__")
-                ]
-                names += [name for one in own for name in data_of(one)]
-                self._fields += [*slots, *(Field(thing, name) for name in dict.fromkeys(names))]
-            self._each([*held.values(), *(one.value() for one in slots)], watched)
-        # PyTorch's own modules may hold modules of the user's classes.
-        modules = held.get("_modules")
-        self._each(modules.values() if isinstance(modules, dict) else [])
-        # So say compiled functions of JAX.
-        self._visit(inspect.getattr_static(thing, "__wrapped__", None) and thing.__wrapped__)
-
-    def _is_assigned(self, place: Field) -> bool:
-        """Whether code assigns this attribute, of anything or of objects of this class."""
-        owners = self._assigned.get(place.name, ())
-        kind = place.owner if isinstance(place.owner, type) else type(place.owner)
-        return any(owner is None or issubclass(kind, owner) for owner in owners)
+        if own or is_followed is not None or isinstance(thing, PLAIN_OBJECTS):
+            self.places.append(Object(thing, is_followed))
+            names = [name for name in held if is_followed is None or is_followed(name)]
+            self._waiting += [held[name] for name in names]
+            self._waiting += [slot(thing, name) for name in slots_of(type(thing))]
+        if is_followed is not None:
+            managed = [held[name] for name in names if not own or name in MANAGED or name[0] == "_"]
+            self._of_libraries.update(_containers([*managed, *([] if own else [thing])]))
+        if "__wrapped__" in held or hasattr(type(thing), "__wrapped__"):
+            # Compiled functions of JAX have what they were made of.
+            self._waiting.append(thing.__wrapped__)
 
 
-def same(now: Any, then: Any) -> bool:
-    """Whether a name stands for what it did: the same object, or an equal number or text."""
-    if now is then:
-        return True
-    if type(now) is not type(then) or not isinstance(now, _EQUAL):
-        return False
-    return bool(now == then) and _signs(now) == _signs(then)
+def accept(values: dict[Any, Any], keys: list[Any], now: dict[Any, Any]) -> None:
+    """Makes values of some keys, and the order of these, what they are now."""
+    for key in keys:
+        values.pop(key, None)
+        if key in now:
+            values[key] = now[key]
 
 
-def _signs(value: Any) -> list[float]:
-    """The signs of a number: a zero has one too, and equals the other zero."""
-    if isinstance(value, complex):
-        return [math.copysign(1.0, value.real), math.copysign(1.0, value.imag)]
-    return [math.copysign(1.0, value)] if isinstance(value, float) else []
-
-
-def _runs(method: _Method) -> bool:
-    """Whether a method may run: code has a word for it, Python calls it by itself, or a library does."""
-    if method.name in method.words or method.name.startswith("__"):
-        return True
-    return any(hasattr(one, method.name) for one in method.kind.__mro__ if not is_own(one.__module__))
+def _containers(things: list[Any]) -> list[int]:
+    """What a library keeps in an object, with the lists and dictionaries in it."""
+    found = {id(one): one for one in things}
+    waiting = list(things)
+    while waiting:
+        one = waiting.pop()
+        inner = list(one.values()) if isinstance(one, dict) else one if isinstance(one, list) else []
+        new = [each for each in inner if isinstance(each, (list, dict)) and id(each) not in found]
+        found.update((id(each), each) for each in new)
+        waiting += new
+    return list(found)

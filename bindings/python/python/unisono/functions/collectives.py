@@ -273,7 +273,6 @@ def get_lengths(shared_vars: Any) -> Any:
 def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
     """The workers, the variables' numbers, and whether one variable was given alone."""
     pool = active(f"{operation}()")
-    pool.distribute()
     is_list = isinstance(shared_vars, (list, tuple))
     parts = [part for one in (shared_vars if is_list else [shared_vars]) for part in parts_of(one)]
     if not parts:
@@ -282,6 +281,7 @@ def _begin(shared_vars: Any, operation: str) -> tuple[Pool, list[int], bool]:
             f"{operation}: expected at least one variable, received none"
             + (f" in {kinds}; name its module: settings of optimizers travel by themselves" if kinds else "")
         )
+    pool.supply.update(parts)
     numbers = []
     for position, part in enumerate(parts):
         number = pool.member.variables.number_of(part)

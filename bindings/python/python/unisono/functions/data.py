@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unisono.arrays import reject_masked
 from unisono.functions.batch import Place, is_whole
 from unisono.functions.elsewhere import Elsewhere
 from unisono.functions.outputs import check_type
@@ -157,6 +158,7 @@ class Data:
         Raises:
             TypeError: NumPy would take another type for both, or the number of axes differs.
         """
+        reject_masked(input_data, self._called().strip())
         array = input_data.data if isinstance(input_data, Data) else np.asarray(input_data)
         if array.dtype != self._dtype:
             if not force_cast and np.result_type(array.dtype, self._dtype) != self._dtype:
@@ -260,6 +262,7 @@ def data(
     """
     pool = active("data()")
     if value is not None and not isinstance(value, Data):
+        reject_masked(value, "data")
         value = np.asarray(value)
     source = var if var is not None else value
     if dtype is None and source is not None:

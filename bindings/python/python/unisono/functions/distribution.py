@@ -7,14 +7,14 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType
-from typing import Any, TypeGuard
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from unisono.errors import Unsupported
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.places import Cell, Field, Name, Part, Place
-from unisono.functions.spaces import Gone, Spaces, is_own_space
+from unisono.functions.places import Names, Place, put
+from unisono.functions.spaces import Spaces, is_own_space
 from unisono.functions.variables import Registry, apply_settings, kinds
 from unisono.functions.wrappers import reduced as reduced_wrapper
 
@@ -22,45 +22,62 @@ _DEEP = 50_000
 """Graphs are pickled by recursion."""
 
 
+class Change(NamedTuple):
+    """A value that workers find otherwise than the master does."""
+
+    place: Place
+    kind: str
+    key: Any
+    value: Any
+    is_initial: bool
+    """Whether workers that have imported the place's owner have some value there."""
+
+
 def pack(
     functions: list[tuple[int, Definition]],
-    places: list[tuple[Place, Any]],
+    changes: list[Change],
     along: list[Any],
     settings: list[tuple[int, Any]],
     refreshed: list[int],
+    dropped: list[int],
+    owners: dict[int, bool],
     registry: Registry,
     spaces: Spaces,
     sent: set[int],
-) -> tuple[bytes, set[int]]:
-    """Writes functions down, with the shared objects in them that the workers do not have yet.
+) -> tuple[bytes, set[int], dict[int, Any]]:
+    """Writes functions and changes down, with the shared objects in them that the workers do not have yet.
 
     Args:
         functions: The functions and their numbers.
-        places: What their code uses besides, and what it finds there.
+        changes: What their code uses and workers do not have as the master does.
         along: Shared objects that they name, and modules that workers import for them.
-        settings: What shared objects say beside their values, by number.
+        settings: What shared variables have beside their values, by number.
         refreshed: The numbers of functions that workers have and must make ready again.
+        dropped: The numbers of objects that no function uses any more.
+        owners: The ids of objects that may change later: workers must know them by number. It is true of
+            those whose classes define what pickle writes.
         registry: The master's shared objects; those that are found on the way are noted there.
         spaces: How workers know modules and the script.
         sent: The numbers of the objects that the workers have.
 
     Returns:
-        What `Distribute` reads, and the numbers of the objects in it.
+        What `Distribute` reads, the numbers of the objects in it, and what classes have had pickle write.
     """
     met: set[int] = set()
-    owners = {id(place.owner) for place, _ in places if isinstance(place, Field) or _has_defaults(place)}
-    courier, stream = _courier(registry, spaces, sent, met, owners)
+    reductions: dict[int, Any] = {}
+    courier, stream = _courier(registry, spaces, sent, met, owners, reductions)
     with _Deeper():
-        courier.dump((functions, [(_target(place, spaces), value) for place, value in places], along))
+        courier.dump((functions, [_written(change, spaces) for change in changes], along))
         # The second part remembers the first: what was met there is the same object here.
-        courier.dump(([(number, registry.objects[number]) for number in sorted(met)], settings, refreshed))
-    return stream.getvalue(), met
+        objects = [(number, registry.objects[number]) for number in sorted(met)]
+        courier.dump((objects, settings, refreshed, dropped))
+    return stream.getvalue(), met, reductions
 
 
 def check(value: Any, registry: Registry, spaces: Spaces, sent: set[int]) -> Exception | None:
     """Why something cannot be sent, if so."""
-    before = len(registry.objects)
-    courier, _ = _courier(registry, spaces, sent, set(), set(), lambda buffer: False)
+    before = registry.count
+    courier, _ = _courier(registry, spaces, sent, set(), {}, {}, lambda buffer: False)
     try:
         with _Deeper():
             courier.dump(value)
@@ -76,7 +93,8 @@ def _courier(
     spaces: Spaces,
     sent: set[int],
     met: set[int],
-    owners: set[int],
+    owners: dict[int, bool],
+    reductions: dict[int, Any],
     aside: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, io.BytesIO]:
     cloudpickle = _cloudpickle()
@@ -88,6 +106,8 @@ def _courier(
             if number is None and any(is_found(thing) for is_found in found):
                 registry.note(thing)
                 number = registry.number_of(thing)
+            elif number is None and id(thing) in owners:
+                number = registry.adopt_new(thing)
             if number is not None:
                 if number in sent:
                     return number
@@ -96,8 +116,7 @@ def _courier(
             return spaces.key_of(thing)
 
         def reducer_override(self, thing: Any) -> Any:
-            is_function = isinstance(thing, FunctionType)
-            if is_function and is_own_space(thing.__globals__):
+            if isinstance(thing, FunctionType) and is_own_space(thing.__globals__):
                 # Functions of one module have one set of names in the workers too, whenever they are sent.
                 self.globals_ref.setdefault(id(thing.__globals__), spaces.mirror(thing.__globals__))
             wrapper = reduced_wrapper(thing)
@@ -105,50 +124,19 @@ def _courier(
                 # A cache that several functions use is one cache.
                 met.add(registry.adopt_new(thing))
                 return wrapper
-            reduced = super().reducer_override(thing)
-            closes = is_function and reduced is not NotImplemented and thing.__closure__
-            if closes or id(thing) in owners:
-                # What it closes over, or has, may change later: workers must know it by number.
-                met.add(registry.adopt_new(thing))
-            return reduced
+            if owners.get(id(thing)):
+                reductions[id(thing)] = thing.__reduce_ex__(5)
+                return reductions[id(thing)]
+            return super().reducer_override(thing)
 
     stream = io.BytesIO()
     return Courier(stream, 5, buffer_callback=aside), stream
 
 
-def _target(place: Place, spaces: Spaces) -> tuple[Any, Any]:
-    """Where a worker puts a value: names of a module, a variable around a function, an attribute."""
-    if isinstance(place, Name):
-        return spaces.mirror(place.space), place.name
-    if isinstance(place, Cell):
-        return place.function, place.at
-    return place.owner, place.name
-
-
-def _has_defaults(place: Place) -> TypeGuard[Part]:
-    return isinstance(place, Part) and isinstance(place.owner, FunctionType)
-
-
-def _put(owner: Any, key: Any, value: Any) -> None:
-    """What `_target` says, but for names."""
-    if isinstance(key, int):
-        if value is not Gone:
-            owner.__closure__[key].cell_contents = value
-    elif isinstance(owner, (type, FunctionType)):
-        if value is not Gone:
-            setattr(owner, key, value)
-        elif key in vars(owner):
-            delattr(owner, key)
-    elif isinstance(getattr(type(owner), key, None), MemberDescriptorType):
-        if value is not Gone:
-            object.__setattr__(owner, key, value)
-        elif hasattr(owner, key):
-            object.__delattr__(owner, key)
-    elif value is Gone:
-        vars(owner).pop(key, None)
-    else:
-        # Past a class that lets nobody assign, as it was made.
-        vars(owner)[key] = value
+def _written(change: Change, spaces: Spaces) -> tuple[str, Any, Any, Any]:
+    """A change as workers read it: kind of place, owner, key and value."""
+    owner = change.place.owner
+    return change.kind, spaces.mirror(owner) if change.kind == Names.kind else owner, change.key, change.value
 
 
 class _Arrival(pickle.Unpickler):
@@ -175,15 +163,16 @@ class Distribute:
             return
         arrival = _Arrival(io.BytesIO(self._packed), member)
         with _Deeper():
-            functions, places, _ = arrival.load()
-            objects, settings, refreshed = arrival.load()
+            functions, changes, _ = arrival.load()
+            objects, settings, refreshed, dropped = arrival.load()
         for number, thing in objects:
             member.variables.adopt(number, thing)
-        for (owner, key), value in places:
-            if type(owner) is dict:
+        for kind, owner, key, value in changes:
+            if kind == Names.kind:
                 member.spaces.give(owner, key, value)
             else:
-                _put(owner, key, value)
+                put(kind, owner, key, value)
+        member.variables.drop(dropped)
         member.spaces.settle()
         for number, setting in settings:
             apply_settings(member.variables.objects[number], setting)

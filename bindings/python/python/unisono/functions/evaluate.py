@@ -8,7 +8,7 @@ from typing import Any
 
 from unisono.functions import device
 from unisono.functions.batch import edges
-from unisono.functions.outputs import Accumulator
+from unisono.functions.outputs import Accumulator, without_axis
 from unisono.functions.pending import PendingUpdate, PossibleUpdate
 from unisono.functions.variables import parts_of, wrap
 
@@ -103,6 +103,9 @@ class Evaluator:
         kinds = [device.Accumulator if device.is_there(value) else Accumulator for value in values]
         weighted, modes = self.definition.weighted, self.definition.output_modes
         is_fresh = self.kernel.is_fresh
+        for position, (mode, value) in enumerate(zip(modes, values, strict=True)):
+            if mode == "gather" and not value.shape:
+                raise ValueError(without_axis(position))
         return [kind(mode, weighted, is_fresh) for kind, mode in zip(kinds, modes, strict=True)]
 
     def _take(self, chosen: list[Any], rows: slice | None) -> None:

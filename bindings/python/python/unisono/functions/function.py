@@ -91,7 +91,7 @@ class Function:
         if pool is not self._pool:
             raise RuntimeError(f"function {self.name!r} belongs to workers that were closed; make it again")
         with pool.turn:
-            pool.supply.check(self._number)
+            captures = pool.supply.check(self._number)
             ordered = self._ordered(args, kwargs)
             subset = self._subset(output_subset)
             scattered = self._definition.scattered
@@ -113,7 +113,11 @@ class Function:
                 selection = _lend_rows(pool, selection)
             inputs = [(one._place(), one.minibatch) for one in ordered]
             details = (self._number, inputs, bounds, rows, selection, int(num_slices), subset)
-            results = pool.run(Call(pool.member, *details), ("call", *details))
+            try:
+                results = pool.run(Call(pool.member, *details), ("call", *details))
+            finally:
+                if not captures.is_constant:
+                    pool.supply.settle(captures)
             return results[0] if self._is_single and len(results) == 1 else results or None
 
     def as_theano(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,8 +130,7 @@ class Function:
         Returns:
             The output, or a list of them.
         """
-        with self._pool.turn:
-            self._pool.supply.renew(self._number)
+        with self._pool.turn, self._pool.supply.alone(self._number):
             arrays = [np.asarray(one) for one in self._order(args, kwargs)]
             evaluator = self._pool.member.functions[self._number]
             held = evaluator.sliceables

@@ -47,6 +47,14 @@ def check_average(kind: str, position: int) -> None:
         )
 
 
+def without_axis(position: int) -> str:
+    """What is wrong with a scalar that is to be gathered."""
+    return (
+        f"output {position} has no axis to gather along; expected at least one: return an array of one "
+        "element, or use another mode"
+    )
+
+
 def check_type(dtype: Any, what: str) -> None:
     """Fails for elements that are not plain numbers: shared memory holds nothing else."""
     if np.dtype(dtype).kind not in "biufc":

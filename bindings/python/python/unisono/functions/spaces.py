@@ -13,7 +13,7 @@ _OURS = ("unisono", "synkhronos")
 _BASE = ("__name__", "__package__", "__file__", "__path__")
 
 
-class Gone:
+class Missing:
     """Stands for a name that has no value."""
 
 
@@ -119,7 +119,7 @@ class WorkerSpaces:
 
 
 def _give(names: dict[str, Any], name: str, value: Any) -> None:
-    if value is Gone:
+    if value is Missing:
         names.pop(name, None)
     else:
         names[name] = value

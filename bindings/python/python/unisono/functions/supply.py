@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
 from unisono.errors import PeerLost, Timeout, Unsupported
-from unisono.functions.captures import Captures, same
-from unisono.functions.distribution import Distribute, check, pack
+from unisono.functions.captures import Captures, accept
+from unisono.functions.distribution import Change, Distribute, check, pack
 from unisono.functions.errors import Inactive, Interrupted
 from unisono.functions.evaluate import Definition, Evaluator
 from unisono.functions.member import Member
-from unisono.functions.places import Cell, Field, Name, Place
-from unisono.functions.spaces import Gone, Spaces
-from unisono.functions.variables import Settings, is_found
+from unisono.functions.places import REDUCED, Function, Names, Object, Place
+from unisono.functions.spaces import Missing, Spaces
+from unisono.functions.variables import Settings
 from unisono.functions.wrappers import contents_of
 
 _NO_FAULT = (PeerLost, Timeout, Interrupted, Inactive, Unsupported)
 """These have nothing to do with what is sent: it can be sent later, if there are workers then."""
+
+_MANY = 1000
+"""How many objects that may change are kept before unused ones are looked for."""
 
 _FAR = 100_000
 """So many objects are looked through for a shared variable."""
@@ -45,8 +49,12 @@ class _Item:
         return [*self.shareds, *modules.values()]
 
 
+class _Unknown:
+    """Stands for a value of which it is not known whether all workers have it."""
+
+
 class Supply:
-    """Keeps the workers supplied. What they have is what the master had when it was last told."""
+    """Keeps the workers supplied with functions, and with what the master finds where their code looks."""
 
     def __init__(self, member: Member, tell: Callable[[Any, tuple[Any, ...]], Any]) -> None:
         self._member, self._tell = member, tell
@@ -54,9 +62,14 @@ class Supply:
         self._pending: list[_Item] = []
         self._sent: set[int] = set()
         self._spaces = Spaces()
-        self._told: dict[tuple[int, Any], tuple[Place, Any]] = {}
-        self._kept: dict[tuple[int, Any], Place] = {}
+        self._known: dict[tuple[str, int], dict[Any, Any]] = {}
+        """For each place that workers have, what the master found there when they last got it."""
+        self._watched: set[int] = set()
+        """The numbers of objects that have one only because they may change."""
+        self._many = _MANY
         self._version = 0
+        self._sent_at: dict[tuple[str, int], int] = {}
+        """The version in which a place was last sent."""
         self._settings = Settings()
 
     def add(self, definition: Definition, evaluator: Evaluator, shareds: list[Any]) -> int:
@@ -72,10 +85,10 @@ class Supply:
         """Whether the workers have a shared object."""
         return number in self._sent
 
-    def check(self, number: int) -> None:
-        """Sees to it that the workers can run a function as the master would.
+    def check(self, number: int) -> Captures:
+        """Makes sure that the workers can run a function as the master would, and says what it uses.
 
-        This is in the way of every call: names and settings are compared, and only changes are sent.
+        Every call does it: what the function uses is compared with what was found, and changes are sent.
         """
         if self._pending:
             self.distribute()
@@ -84,23 +97,58 @@ class Supply:
             self._try_again(item)
         captures = item.captures
         assert captures is not None
-        stale = captures.is_stale()
-        settings = self._settings.changes() if captures.reaches_shared else []
-        if stale or settings or item.version != self._version:
-            self._refresh(item, stale, settings)
+        changed = captures.changed()
+        settings = self._settings.changes() if captures.shared else []
+        if changed or settings or item.version != self._version:
+            captures = self._refresh(item, changed, settings)
+        return captures
 
-    def renew(self, number: int) -> None:
-        """Makes a function ready again in the master alone if it was compiled with what names stood for."""
+    @contextmanager
+    def alone(self, number: int) -> Iterator[None]:
+        """Runs a function in the master alone: made ready again if it was compiled with what has changed."""
         item = self._items[number]
-        if item.captures is None:
-            item.captures = self._look(item)
-        elif _is_compiled(item) and (item.is_outdated or item.captures.is_stale()):
+        captures = item.captures = item.captures or self._look(item)
+        has_changed = bool(captures.changed())
+        if _is_compiled(item) and (item.is_outdated or has_changed):
             self._member.functions[number] = Evaluator(item.definition)
+        try:
+            yield
+        finally:
+            if not has_changed and item.version == self._version:
+                self.settle(captures)
+
+    def settle(self, captures: Captures) -> None:
+        """What a function has changed in a call that has just ended is each worker's own."""
+        captures.accept_own(self._record)
+
+    def _record(self, place: Place, keys: list[Any], now: dict[Any, Any]) -> None:
+        if place.key in self._known:
+            accept(self._known[place.key], keys, now)
+
+    def update(self, variables: list[Any]) -> None:
+        """Sends what workers need before variables are moved: these variables, and the types of all."""
+        self.distribute()
+        number_of, failures = self._member.variables.number_of, list[Exception]()
+        for item in self._items:
+            if all(number_of(one) in self._sent for one in variables):
+                break
+            try:
+                self.check(item.number)
+            except _NO_FAULT:
+                raise
+            except Exception as error:
+                # Another function may have the variables.
+                failures.append(error)
+        else:
+            if failures and any(number_of(one) not in self._sent for one in variables):
+                raise failures[0]
+        settings = self._settings.changes()
+        if settings:
+            self._dispatch([], [], [], settings, [])
 
     def end(self) -> None:
         """Holds on to nothing that functions use: there are no workers left."""
-        self._told.clear()
-        self._kept.clear()
+        self._known.clear()
         self._spaces, self._tell = Spaces(), _nobody
         for item in self._items:
             item.captures = None
@@ -108,7 +156,7 @@ class Supply:
     def _try_again(self, item: _Item) -> None:
         """Sends a function that could not be sent, if what it uses is something else by now."""
         assert item.refused is not None
-        if item.captures is None or not item.captures.is_stale():
+        if item.captures is None or not item.captures.changed():
             raise item.refused
         item.refused = None
         self._pending.append(item)
@@ -153,113 +201,206 @@ class Supply:
         if first is not None:
             raise first
 
-    def _refresh(self, item: _Item, stale: bool, settings: list[tuple[int, Any]]) -> None:
-        """Tells the workers what code and settings say by now."""
+    def _refresh(self, item: _Item, changed: list[int], settings: list[tuple[int, Any]]) -> Captures:
+        """Sends the workers what code finds by now, and settings."""
+        captures, version = item.captures, item.version
+        assert captures is not None
         # Until the workers know, every call tries.
         item.version = -1
-        if stale:
-            item.is_outdated = True
-            item.captures = self._look(item)
-        places = self._news([item])
+        item.is_outdated = item.is_outdated or bool(changed)
+        places: list[int] | None = None
+        if version < 0 or (changed and not captures.take(changed)):
+            captures = item.captures = self._look(item)
+        else:
+            every = enumerate(captures.places)
+            places = [*changed, *(at for at, one in every if self._sent_at.get(one.key, 0) > version)]
+        changes = self._changes([item], places)
         # A compiled function has what it used in it.
         refreshed = [item.number] if item.is_outdated and _is_compiled(item) else []
-        if places or settings or refreshed:
-            self._dispatch([item], [], places, settings, refreshed)
+        if changes or settings or refreshed:
+            self._dispatch([item], [], changes, settings, refreshed, places)
+        else:
+            self._note_known(item, {}, places)
         for number in refreshed:
             self._member.functions[number] = Evaluator(item.definition)
         item.is_outdated = False
         item.version = self._version
+        return captures
 
     def _send(self, items: list[_Item]) -> None:
         for item in items:
-            if item.captures is not None:
+            if item.captures is not None and _is_compiled(item) and item.captures.changed():
                 # The master may have run it alone, or tried to send it.
-                self.renew(item.number)
+                self._member.functions[item.number] = Evaluator(item.definition)
             item.captures = self._look(item)
         functions = [(item.number, item.definition) for item in items]
-        self._dispatch(items, functions, self._news(items), self._settings.changes(), [])
+        self._dispatch(items, functions, self._changes(items), self._settings.changes(), [])
         for item in items:
             item.version = self._version
 
     def _look(self, item: _Item) -> Captures:
         registry = self._member.variables
-        return Captures(
-            getattr(item.definition.body, "callable", None),
-            lambda thing: registry.number_of(thing) is not None or is_found(thing),
-        )
+        body = getattr(item.definition.body, "callable", None)
+        captures = Captures([body, *item.shareds], registry.is_shared)
+        for one in captures.shared:
+            # A module may have got other parameters.
+            registry.note_own(one)
+        return captures
 
-    def _news(self, items: list[_Item]) -> list[tuple[Place, Any]]:
-        """What workers would find otherwise than the master does."""
-        found: dict[tuple[int, Any], tuple[Place, Any]] = {}
+    def _changes(self, items: list[_Item], places: list[int] | None = None) -> list[Change]:
+        """What workers find otherwise than the master does, at all places or at some of a single function."""
+        registry, found = self._member.variables, dict[tuple[Any, int], list[Change]]()
         for item in items:
             assert item.captures is not None
-            for place, value in zip(item.captures.places, item.captures.values, strict=True):
-                key = _key(place)
-                told = self._told.get(key)
-                if key not in self._kept and (told is None or not same(value, told[1])):
-                    found[key] = (place, value)
-        return list(found.values())
+            for at in range(len(item.captures.places)) if places is None else dict.fromkeys(places):
+                place, values = item.captures.places[at], item.captures.values[at]
+                known = self._known.get(place.key)
+                is_initial = known is None and registry.number_of(place.owner) not in self._sent
+                if is_initial:
+                    changed = [(place.kind, key, value) for key, value in place.initial(values).items()]
+                else:
+                    changed = self._difference(item, place, known or {}, values)
+                key = place.key if not isinstance(place, Names) else (item.number, id(place))
+                found[key] = [Change(place, *one, is_initial) for one in changed]
+        return [change for changes in found.values() for change in changes]
+
+    def _difference(
+        self, item: _Item, place: Place, known: dict[Any, Any], values: dict[Any, Any]
+    ) -> list[tuple[str, Any, Any]]:
+        try:
+            return place.difference(known, values)
+        except TypeError as error:
+            raise TypeError(f"function {item.definition.name!r} uses {error}") from error
 
     def _dispatch(
         self,
         items: list[_Item],
         functions: list[tuple[int, Definition]],
-        places: list[tuple[Place, Any]],
+        changes: list[Change],
         settings: list[tuple[int, Any]],
         refreshed: list[int],
+        at: list[int] | None = None,
     ) -> None:
+        """Sends functions and changes. `at` are the places of a function that the workers know otherwise."""
         registry = self._member.variables
         along = [one for item in items for one in item.along()]
         settings = [one for one in settings if one[0] in self._sent]
-        before = len(registry.objects)
+        places = [place for item in items if item.captures and at is None for place in item.captures.places]
+        owners = dict.fromkeys((id(place.owner) for place in places), False)
+        owners.update((id(one.owner), True) for one in places if isinstance(one, Object) and not one.is_plain)
+        dropped = self._unused()
+        before = registry.count
         while True:
             try:
-                packed, met = pack(
-                    functions, places, along, settings, refreshed, registry, self._spaces, self._sent
+                packed, met, reductions = pack(
+                    functions,
+                    changes,
+                    along,
+                    settings,
+                    refreshed,
+                    dropped,
+                    owners,
+                    registry,
+                    self._spaces,
+                    self._sent,
                 )
                 break
             except BaseException as error:
                 registry.forget(before)
                 if len(items) != 1 or isinstance(error, Unsupported) or not isinstance(error, Exception):
                     raise
-                places = self._without_culprits(items[0], places, error)
-        if places:
+                changes = self._without_culprits(items[0], changes, error)
+        if changes:
             self._version += 1
-        for place, _ in places:
+        for change in changes:
+            self._sent_at[change.place.key] = self._version
             # Should this fail, some workers may have the new value, and others the old one.
-            self._told.pop(_key(place), None)
+            known = self._known.setdefault(change.place.key, {})
+            every = [key for key in {**known, **change.place.read()} if key is not REDUCED]
+            known.update(dict.fromkeys(every if change.key is None else [change.key], _Unknown))
         self._tell(Distribute(self._member, packed), ("distribute", packed))
         self._sent.update(met)
-        for place, value in places:
-            self._told[_key(place)] = (place, value)
+        self._watched.update(one for one in met if one >= before and id(registry.objects[one]) in owners)
+        if dropped:
+            self._drop(dropped)
+        for item in items:
+            self._note_known(item, reductions, at)
         self._settings.told(registry)
 
-    def _without_culprits(
-        self, item: _Item, places: list[tuple[Place, Any]], error: Exception
-    ) -> list[tuple[Place, Any]]:
+    def _note_known(self, item: _Item, reductions: dict[int, Any], at: list[int] | None) -> None:
+        """Notes what the workers have. What they did not get, as a call has made it, is each worker's own."""
+        captures, registry = item.captures, self._member.variables
+        assert captures is not None
+        if at is None:
+            captures.keep(
+                lambda place: isinstance(place, Names) or registry.number_of(place.owner) in self._sent
+            )
+        for number in range(len(captures.places)) if at is None else at:
+            place, values = captures.places[number], captures.values[number]
+            if isinstance(place, Names):
+                self._known.setdefault(place.key, {}).update(values)
+            else:
+                known = self._known.get(place.key, {})
+                reduced = reductions.get(id(place.owner), known.get(REDUCED, Missing))
+                self._known[place.key] = dict(values) if reduced is Missing else {**values, REDUCED: reduced}
+
+    def _unused(self) -> list[int]:
+        """The numbers of objects that no function uses any more, once there are many."""
+        if len(self._watched) < self._many:
+            return []
+        captured = [item.captures for item in self._items if item.captures is not None]
+        used = {id(place.owner) for captures in captured for place in captures.places}
+        unused = [one for one in self._watched if id(self._member.variables.objects[one]) not in used]
+        self._many = 2 * (len(self._watched) - len(unused)) + _MANY
+        return unused
+
+    def _drop(self, numbers: list[int]) -> None:
+        registry = self._member.variables
+        gone = {id(registry.objects[number]) for number in numbers}
+        self._known = {key: known for key, known in self._known.items() if key[1] not in gone}
+        registry.drop(numbers)
+        self._sent.difference_update(numbers)
+        self._watched.difference_update(numbers)
+
+    def _without_culprits(self, item: _Item, changes: list[Change], error: Exception) -> list[Change]:
         """What is left without values that cannot be sent and that workers have of their own.
 
         A worker that imports a module has that module's locks and files itself. But a shared variable that
         lies in such a value would be another one there, and what a script has no worker can import.
         """
-        name = item.definition.name
-        reasons = [check(value, self._member.variables, self._spaces, self._sent) for _, value in places]
-        culprits = [(*pair, why) for pair, why in zip(places, reasons, strict=True) if why is not None]
-        if not culprits:
-            raise TypeError(
-                f"function {name!r} cannot be sent to workers: {error}; make it of a plain function"
-            ) from error
-        for place, value, why in culprits:
-            if not isinstance(place, Field) and (
-                not _is_imported(place, self._spaces) or self._reaches(value)
-            ):
-                place, value, why = _innermost(culprits)
-                raise TypeError(
-                    f"function {name!r} uses {place.name!r} ({_kind(value)}), which cannot be sent to "
-                    f"workers: {why}; make it inside the function, or pass what is needed of it as an input"
-                ) from why
-        self._kept.update((_key(place), place) for place, _, _ in culprits)
-        return [pair for pair, why in zip(places, reasons, strict=True) if why is None]
+        reasons = [self._check(change.value) for change in changes]
+        culprits = [(one, why) for one, why in zip(changes, reasons, strict=True) if why is not None]
+        for change, why in culprits:
+            if not self._is_imported(change) or self._reaches(change.value):
+                found = [(one.place.title(one.key), one.value, reason) for one, reason in culprits]
+                raise _refusal(item, _innermost(found)) from why
+        if culprits:
+            return [one for one, why in zip(changes, reasons, strict=True) if why is None]
+        found = [*self._unsendable(item)]
+        if found:
+            raise _refusal(item, _innermost(found)) from error
+        raise TypeError(
+            f"function {item.definition.name!r} cannot be sent to workers: {error}; "
+            "make it of a plain function"
+        ) from error
+
+    def _check(self, value: Any) -> Exception | None:
+        return check(value, self._member.variables, self._spaces, self._sent)
+
+    def _is_imported(self, change: Change) -> bool:
+        """Whether workers have something there by importing a module."""
+        is_script = isinstance(change.place, Names) and not self._spaces.is_module(change.place.owner)
+        return change.is_initial and not is_script
+
+    def _unsendable(self, item: _Item) -> Iterator[tuple[str, Any, Exception]]:
+        """Names and variables of enclosing functions that cannot be sent."""
+        assert item.captures is not None
+        for place, values in zip(item.captures.places, item.captures.values, strict=True):
+            for key, value in values.items():
+                if isinstance(place, Names) or (isinstance(place, Function) and isinstance(key, int)):
+                    why = self._check(value)
+                    if why is not None:
+                        yield place.title(key), value, why
 
     def _reaches(self, value: Any) -> bool:
         """Whether a shared variable lies somewhere in a value."""
@@ -271,7 +412,7 @@ class Supply:
             if id(one) in seen or isinstance(one, (type, ModuleType, FunctionType)):
                 continue
             seen[id(one)] = one
-            if registry.number_of(one) is not None or is_found(one):
+            if registry.is_shared(one):
                 return True
             stack += gc.get_referents(one)
         return False
@@ -285,22 +426,16 @@ def _nobody(task: Any, command: tuple[Any, ...]) -> Any:
     raise Inactive(task.operation)
 
 
-def _key(place: Place) -> tuple[int, Any]:
-    if isinstance(place, Name):
-        return id(place.space), place.name
-    if isinstance(place, Cell):
-        return id(place.function), place.at
-    return id(place.owner), place.name
+def _refusal(item: _Item, culprit: tuple[str, Any, Exception]) -> TypeError:
+    title, value, why = culprit
+    kind = "nothing" if value is Missing else type(value).__name__
+    return TypeError(
+        f"function {item.definition.name!r} uses {title!r} ({kind}), which cannot be sent to workers: {why}; "
+        "make it inside the function, or pass what is needed of it as an input"
+    )
 
 
-def _is_imported(place: Place, spaces: Spaces) -> bool:
-    """Whether workers have something at this place by importing a module."""
-    if isinstance(place, Name):
-        return spaces.is_module(place.space)
-    return isinstance(place, Cell) and "<" not in place.function.__qualname__
-
-
-def _innermost(culprits: list[tuple[Place, Any, Exception]]) -> tuple[Place, Any, Exception]:
+def _innermost(culprits: list[tuple[str, Any, Exception]]) -> tuple[str, Any, Exception]:
     """A value rather than the helper function that uses it."""
     values = [
         one
@@ -308,7 +443,3 @@ def _innermost(culprits: list[tuple[Place, Any, Exception]]) -> tuple[Place, Any
         if not isinstance(one[1], (FunctionType, type)) and contents_of(one[1]) is None
     ]
     return values[0] if values else culprits[0]
-
-
-def _kind(value: Any) -> str:
-    return "nothing" if value is Gone else type(value).__name__

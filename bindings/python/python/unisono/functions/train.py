@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,22 @@ from unisono.functions.rules import RULES
 class TrainFunction:
     """A training step; made by `make_train_function`."""
 
-    def __init__(self, gradient: Any, apply: Any, vector: Any, operation: str, rate: Any = None) -> None:
+    def __init__(
+        self,
+        gradient: Any,
+        apply: Any,
+        vector: Any,
+        operation: str,
+        rate: Any = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self.gradient = gradient
         """The function that computes the loss and this worker's gradient."""
         self.apply = apply
         """The function that changes the parameters."""
         self.vector = vector
         """The shared vector of all gradients."""
-        self._operation, self._rate = operation, rate
+        self._operation, self._rate, self._check = operation, rate, check
 
     def __repr__(self) -> str:
         return f"<unisono.functions.TrainFunction: {self.gradient.name}>"
@@ -67,8 +76,14 @@ class TrainFunction:
 
         Returns:
             The loss before the step: the mean of all workers'.
+
+        Raises:
+            ValueError: The module has other parameters than when this was made, or they have another
+                `requires_grad` or type.
         """
         with active(f"function {self.gradient.name!r}").turn:
+            if self._check is not None:
+                self._check()
             loss = self.gradient(*inputs, **options)
             all_reduce(self.vector, self._operation)
             self.apply()

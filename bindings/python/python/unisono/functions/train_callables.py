@@ -153,7 +153,29 @@ def _torch(
         name=_title(loss, "gradient"),
     )
     second = function(apply, shareds=[vector, rate, *state], framework="torch", name=_title(loss, "step"))
-    return TrainFunction(first, second, vector, "sum", rate)
+    return TrainFunction(first, second, vector, "sum", rate, _unchanged(params, every))
+
+
+def _unchanged(params: Any, made_for: list[Any]) -> Callable[[], None]:
+    """Checks before each step that it trains what it was made for: the vector has room for that alone."""
+    settings = [(one.requires_grad, one.dtype) for one in made_for]
+
+    def check() -> None:
+        now = list(params.parameters()) if hasattr(params, "parameters") else made_for
+        if list(map(id, now)) != list(map(id, made_for)):
+            change = "its module has other parameters"
+        elif [one.requires_grad for one in now] != [requires_grad for requires_grad, _ in settings]:
+            change = "requires_grad has changed"
+        elif [one.dtype for one in now] != [dtype for _, dtype in settings]:
+            change = "the type of parameters has changed"
+        else:
+            return
+        raise ValueError(
+            f"a training function: expected the parameters that it was made for, and {change} since; "
+            "call make_train_function again"
+        )
+
+    return check
 
 
 def _jax(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 _KINDS = {
@@ -39,6 +40,8 @@ class Registry:
         self._numbers: dict[int, int] = {}
         self._variables: dict[int, Variable] = {}
         self._titles: dict[int, str] = {}
+        self.count = 0
+        """The number that the next object gets."""
 
     def note(self, thing: Any) -> None:
         """Gives numbers to an object and to the variables in it; a second time does nothing."""
@@ -52,6 +55,12 @@ class Registry:
             if part is not thing:
                 self._titles.setdefault(self.adopt_new(part), title)
 
+    def note_own(self, thing: Any) -> None:
+        """Gives numbers to the variables that a module has itself, and that it may have got since."""
+        for part in getattr(kind_of(thing), "own_parts", _nothing)(thing):
+            if id(part) not in self._numbers:
+                self.adopt_new(part)
+
     def adopt(self, number: int, thing: Any) -> None:
         """Takes an object under the number that it has elsewhere."""
         self.objects[number] = thing
@@ -62,13 +71,19 @@ class Registry:
         """Gives an object a number, unless it has one."""
         number = self._numbers.get(id(thing))
         if number is None:
-            number = len(self.objects)
+            number = self.count
+            self.count += 1
             self.adopt(number, thing)
         return number
 
     def forget(self, count: int) -> None:
         """Takes the numbers from `count` up back: what has them could not be sent."""
-        for number in range(count, len(self.objects)):
+        self.drop(range(count, self.count))
+        self.count = count
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Holds on to these objects no longer."""
+        for number in numbers:
             self._numbers.pop(id(self.objects.pop(number)), None)
             self._variables.pop(number, None)
             self._titles.pop(number, None)
@@ -76,6 +91,10 @@ class Registry:
     def number_of(self, thing: Any) -> int | None:
         """The number of an object, if it has one."""
         return self._numbers.get(id(thing))
+
+    def is_shared(self, thing: Any) -> bool:
+        """Whether copies of this belong together: it was declared as shared, or is such that it always is."""
+        return is_found(thing) or (id(thing) in self._numbers and kind_of(thing) is not None)
 
     def variable(self, number: int) -> Variable:
         """This rank's copy of a variable."""
@@ -86,8 +105,12 @@ class Registry:
         return found
 
 
+def _nothing(thing: Any) -> list[Any]:
+    return []
+
+
 class Settings:
-    """What shared objects say beside their values, such as whether a module is in training."""
+    """What shared variables have beside their values, such as their type."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -99,8 +122,8 @@ class Settings:
 
     def told(self, registry: Registry) -> None:
         """The workers have everything as it is."""
-        if len(registry.objects) != self._count:
-            self._count = len(registry.objects)
+        if registry.count != self._count:
+            self._count = registry.count
             makers = [kind.Watch for kind in kinds() if hasattr(kind, "Watch")]
             watches = [make(registry.objects) for make in makers]
             self._watches = [watch for watch in watches if watch.has_any()]
@@ -133,6 +156,16 @@ def kind_of(thing: Any) -> Any:
 def is_found(thing: Any) -> bool:
     """Whether this is a shared object also where nobody said so."""
     return any(kind.is_found(thing) for kind in kinds())
+
+
+MANAGED = ("param_groups", "state")
+"""Attributes of followed objects that their library changes, as it does those that begin with a `_`."""
+
+
+def follows(thing: Any) -> Callable[[str], bool] | None:
+    """Which attributes of a library's object are followed; None for objects of which none is."""
+    found = (kind.follows(thing) for kind in kinds() if hasattr(kind, "follows"))
+    return next((one for one in found if one is not None), None)
 
 
 def parts_of(thing: Any) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable as AnyCallable
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,8 @@ def _array(value: Any) -> Any:
     """A NumPy array over the same memory."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
+    if value.layout is not torch.strided:
+        raise TypeError(f"expected a dense tensor, received one of layout {value.layout}; use .to_dense()")
     try:
         return value.detach().cpu().numpy()
     except TypeError as error:
@@ -123,6 +127,14 @@ def parts(thing: Any) -> Iterable[Any]:
     return [] if isinstance(thing, torch.optim.Optimizer) else [thing]
 
 
+def own_parts(thing: Any) -> list[Any]:
+    """The parameters and buffers that a module has itself."""
+    if not isinstance(thing, torch.nn.Module):
+        return []
+    found = [*thing._parameters.values(), *thing._buffers.values()]
+    return [one for one in found if one is not None]
+
+
 def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
     """The same, each with what to call it in errors."""
     if isinstance(thing, torch.nn.Module):
@@ -132,59 +144,56 @@ def titled_parts(thing: Any) -> Iterable[tuple[str, Any]]:
     return [("", part) for part in parts(thing)]
 
 
+def follows(thing: Any) -> AnyCallable[[str], bool] | None:
+    """Which attributes of modules and optimizers reach the workers when they change."""
+    if isinstance(thing, torch.nn.Module):
+        return _NOT_COMPILED
+    return _OF_OPTIMIZERS if isinstance(thing, torch.optim.Optimizer) else None
+
+
+_NOT_COMPILED = "_compiled_call_impl".__ne__
+_OF_OPTIMIZERS = frozenset(("param_groups", "state")).__contains__
+
+
 class Watch:
-    """What the master's modules, parameters and optimizers say beside their values."""
+    """Type and `requires_grad` of the master's tensors."""
 
     def __init__(self, objects: dict[int, Any]) -> None:
-        every = list(objects.items())
-        # Asked before every call: dictionaries answer faster than modules.
-        self._modules = [(number, one.__dict__) for number, one in every if isinstance(one, torch.nn.Module)]
-        self._leaves = [(number, one) for number, one in every if isinstance(one, torch.nn.Parameter)]
-        self._optimizers = [(number, one) for number, one in every if isinstance(one, torch.optim.Optimizer)]
+        every = [(number, one) for number, one in objects.items() if isinstance(one, torch.Tensor)]
+        self._numbers, self._tensors = [number for number, _ in every], [one for _, one in every]
         self._told: list[Any] = []
 
     def has_any(self) -> bool:
         """Whether there is anything to watch."""
-        return bool(self._modules or self._leaves or self._optimizers)
+        return bool(self._tensors)
 
     def _now(self) -> list[Any]:
-        return [
-            *[held.get("training") for _, held in self._modules],
-            *[one.requires_grad for _, one in self._leaves],
-            *[_groups(one) for _, one in self._optimizers],
-        ]
+        return list(map(_settings, self._tensors))
 
     def changes(self) -> list[tuple[int, Any]]:
-        """Number and setting of each object that says something else than was told."""
+        """Number and settings of each tensor that has others than were told."""
         now = self._now()
         if now == self._told:
             return []
-        numbers = [number for number, _ in [*self._modules, *self._leaves, *self._optimizers]]
-        return [
-            (number, new) for number, new, old in zip(numbers, now, self._told, strict=True) if new != old
-        ]
+        every = zip(self._numbers, now, self._told, strict=True)
+        return [(number, new) for number, new, old in every if new != old]
 
     def told(self) -> None:
         """The workers have what is said here."""
         self._told = self._now()
 
 
-def _groups(optimizer: Any) -> list[dict[str, Any]]:
-    """An optimizer's settings, such as its learning rates."""
-    return [
-        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
-    ]
+_settings = attrgetter("requires_grad", "dtype")
 
 
-def apply_settings(thing: Any, setting: Any) -> None:
-    """Makes a module, a parameter or an optimizer say what the master's says."""
-    if isinstance(thing, torch.nn.Module):
-        thing.training = setting
-    elif isinstance(thing, torch.optim.Optimizer):
-        for group, settings in zip(thing.param_groups, setting, strict=False):
-            group.update(settings)
-    else:
-        thing.requires_grad_(setting)
+def apply_settings(thing: Any, settings: Any) -> None:
+    """Gives a tensor the type and the `requires_grad` that the master's has."""
+    requires_grad, dtype = settings
+    if thing.dtype != dtype:
+        grad, thing.grad = thing.grad, None
+        thing.data = thing.data.to(dtype)
+        thing.grad = None if grad is None else grad.to(dtype)
+    thing.requires_grad_(requires_grad)
 
 
 def wrap(thing: Any) -> _Copy:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import dis
 import functools
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+_MUTATORS = {
+    *("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "move_to_end"),
+    *("pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault", "sort", "update"),
+    *("__setitem__", "__delitem__"),
+}
+"""Methods that change a container."""
+
+_MUTATING = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "INPLACE_")
+_IN_PLACE = ("+=", "*=", "|=", "&=", "-=", "^=")
+
+_REFLECTIVE = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__"))
+"""Words of code that may assign attributes without their names."""
 
 
 class Words(NamedTuple):
@@ -14,58 +27,48 @@ class Words(NamedTuple):
     reads: tuple[str, ...]
     writes: frozenset[str]
     attributes: tuple[str, ...]
+    """Attributes that it reads, and those that it may read by `getattr`: its short texts."""
     imports: tuple[str, ...]
     rebinds: frozenset[str]
     """Variables of enclosing functions that it assigns."""
-    assigns: frozenset[str]
-    """Attributes that it assigns, of anything but its first parameter."""
-    keeps: frozenset[str]
-    """Attributes of its first parameter that it assigns: in a method, of its object."""
+    stores: frozenset[str]
+    """Attributes that it assigns or deletes."""
+    stores_any: bool
+    """Whether it may assign attributes whose names are not in the code."""
+    mutates: bool
+    """Whether it may change the contents of lists, dictionaries or sets."""
 
 
 @functools.lru_cache(maxsize=4096)
 def read(code: CodeType) -> Words:
     """All words of some code, and of the functions within it."""
-    found: dict[str, dict[str, None]] = {kind: {} for kind in Words._fields}
-    first = code.co_varnames[0] if code.co_argcount else None
+    found: dict[str, dict[str, None]] = {kind: {} for kind in (*Words._fields, "texts")}
+    mutates = False
     stack = [code]
     while stack:
         one = stack.pop()
-        stack += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        steps = [step for step in dis.get_instructions(one) if step.opname != "EXTENDED_ARG"]
-        for at, step in enumerate(steps):
+        for constant in one.co_consts:
+            if isinstance(constant, CodeType):
+                stack.append(constant)
+            elif isinstance(constant, str) and constant.isidentifier():
+                found["texts"][constant] = None
+        for step in dis.get_instructions(one):
             kind = _STEPS.get(step.opname)
-            if kind == "assigns" and first is not None and _target(steps, at) == first:
-                kind = "keeps"
             if kind is not None:
                 found[kind][step.argval] = None
+            mutates = mutates or step.opname.startswith(_MUTATING) or step.argrepr in _IN_PLACE
+    words = found["reads"].keys() | found["attributes"].keys()
+    by_text = found["texts"] if "getattr" in words else {}
     return Words(
         tuple(found["reads"]),
         frozenset(found["writes"]),
-        tuple(found["attributes"]),
+        (*found["attributes"], *by_text),
         tuple(found["imports"]),
         frozenset(found["rebinds"]) & frozenset(code.co_freevars),
-        frozenset(found["assigns"]),
-        frozenset(found["keeps"]),
+        frozenset(found["stores"]),
+        bool(words & _REFLECTIVE),
+        mutates or bool(words & _MUTATORS),
     )
-
-
-def _target(steps: list[dis.Instruction], at: int) -> Any:
-    """The variable whose attribute a step assigns, if it is one."""
-    before = at - 1
-    if steps[before].opname in ("SWAP", "ROT_TWO"):
-        # An attribute that was read before, as in a += 1: its owner was put aside twice.
-        reads = [
-            back
-            for back in range(2, before)
-            if steps[back].argval == steps[at].argval and steps[back - 1].opname in ("COPY", "DUP_TOP")
-        ]
-        before = reads[-1] - 2 if reads else before
-    step = steps[before]
-    if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")):
-        return None
-    # Some steps load two variables.
-    return step.argval[-1] if isinstance(step.argval, tuple) else step.argval
 
 
 _STEPS = {
@@ -79,5 +82,7 @@ _STEPS = {
     "IMPORT_FROM": "attributes",
     "IMPORT_NAME": "imports",
     "STORE_DEREF": "rebinds",
-    "STORE_ATTR": "assigns",
+    "DELETE_DEREF": "rebinds",
+    "STORE_ATTR": "stores",
+    "DELETE_ATTR": "stores",
 }

@@ -19,7 +19,7 @@ def contents_of(thing: Any) -> list[Any] | None:
         return [thing.func]
     if isinstance(thing, functools.singledispatchmethod):
         return [thing.dispatcher]
-    if _is_dispatcher(thing):
+    if is_dispatcher(thing):
         return [*thing.registry, *thing.registry.values()]
     return None
 
@@ -29,11 +29,11 @@ def reduced(thing: Any) -> tuple[Any, ...] | None:
 
     Each worker has a cache of its own, which is empty at first.
     """
-    if isinstance(thing, _Cache) and not _is_importable(thing):
+    if isinstance(thing, _Cache) and not is_importable(thing):
         return _cache, (thing.__wrapped__, *thing.cache_parameters().values())
     if type(thing) is functools.cached_property:
         return _cached_property, (thing.func, thing.attrname)
-    if _is_dispatcher(thing) and not _is_importable(thing):
+    if is_dispatcher(thing) and not is_importable(thing):
         return _dispatcher, (thing.registry[object], list(thing.registry.items()))
     return None
 
@@ -56,11 +56,12 @@ def _dispatcher(first: Any, registry: list[tuple[type, Any]]) -> Any:
     return made
 
 
-def _is_dispatcher(thing: Any) -> bool:
+def is_dispatcher(thing: Any) -> bool:
+    """Whether `functools.singledispatch` made this."""
     return isinstance(thing, FunctionType) and thing.__code__ is _DISPATCHER
 
 
-def _is_importable(thing: Any) -> bool:
+def is_importable(thing: Any) -> bool:
     """Whether workers find it by the name of its module and its own."""
     found: Any = None if thing.__module__ == "__main__" else sys.modules.get(thing.__module__)
     for name in thing.__qualname__.split("."):

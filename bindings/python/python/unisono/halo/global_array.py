@@ -216,6 +216,7 @@ class GlobalArray:
             plan = _native.HaloPlan.repartition(self._layout, to._layout, self.grid.rank)
             native = self.grid.group._native
             self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (True, device), timeout)
+            self.grid._note_exchange(self, key)
         out = empty_like(x, to.local_shape)
         self._exchanges[key].forward([x], [out], timeout)
         return out
@@ -320,7 +321,11 @@ class GlobalArray:
                 plan = _native.HaloPlan.gather(self._layout, root, rank)
             # Whole arrays travel seldom: no room is kept in shared memory for them.
             self._exchanges[key] = _native.HaloExchange(native, plan, dtype, 1, (False, device), timeout)
+            self.grid._note_exchange(self, key)
         return self._exchanges[key]
+
+    def _drop_exchange(self, key: Any) -> None:
+        self._exchanges.pop(key, None)
 
 
 def _split(shape: tuple[int, ...], grid: Grid, split: Mapping[str, int] | None) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from unisono import _native
 from unisono.errors import UsageError
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from unisono.halo.global_array import GlobalArray
     from unisono.halo.picture import Picture
     from unisono.halo.window import Window
+
+MOST_EXCHANGES = 64
+"""How many exchanges a grid keeps: more than the windows of most networks."""
 
 
 class Grid:
@@ -47,6 +52,20 @@ class Grid:
         self.size: int = self.group.size
         """How many ranks there are."""
         self._along: dict[str, Group] = {}
+        # The exchanges made on this grid, oldest first: their owners, and what these call them.
+        self._made: deque[tuple[weakref.ref[Any], object]] = deque()
+
+    def _note_exchange(self, owner: Any, key: object) -> None:
+        """Counts an exchange that all ranks have made, and lets the oldest one go if there are many.
+
+        This bounds the memory of exchanges, whatever sizes arrays have. Exchanges are counted when they are
+        made, which all ranks do together: all ranks drop the same one, and make it again if they need it.
+        """
+        self._made.append((weakref.ref(owner), key))
+        if len(self._made) > MOST_EXCHANGES:
+            oldest, key = self._made.popleft()
+            if (owner := oldest()) is not None:
+                owner._drop_exchange(key)
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={size}" for name, size in self.axes.items())

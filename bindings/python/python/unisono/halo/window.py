@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from unisono import _native
 from unisono.arrays import name_of
-from unisono.errors import UsageError
+from unisono.errors import Error, UsageError
 from unisono.halo.options import WindowNumbers, Words, check_constants
 from unisono.halo.places import device_of, empty_like
 
@@ -59,6 +61,8 @@ class Window:
         self._exchanges: dict[tuple[str, int, int | None], _native.HaloExchange] = {}
         # The results of exchanges that nobody will end, by the identity of what carries them out.
         self._left: dict[int, list[Any]] = {}
+        # Those that somebody may still end.
+        self._begun: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<unisono.Window {self.input.shape} -> {self.output.shape}; padded here {self.padded_shape}>"
@@ -252,11 +256,30 @@ class Window:
                 raise
             made = _native.HaloExchange(native, self._plan, dtype, fields, (True, device), timeout)
             self._exchanges[key] = made
+            self.input.grid._note_exchange(self, key)
         exchange = self._exchanges[key]
         left = self._left.pop(id(exchange), None)
         if left is not None:
             exchange.end(left, timeout)  # the others have sent it
         return exchange
+
+    def _cancel_exchanges(self) -> None:
+        """Ends what is under way on a group that is broken, without a result.
+
+        Dropping it could write to the senders' memory later, when they use that for something else.
+        """
+        for one in list(self._begun):
+            if one._under_way:
+                one._leave()
+        for exchange in self._exchanges.values():
+            left = self._left.pop(id(exchange), None)
+            if left is not None:
+                with suppress(Error):
+                    exchange.end(left, None)
+
+    def _drop_exchange(self, key: Any) -> None:
+        exchange = self._exchanges.pop(key, None)
+        self._left.pop(id(exchange), None)
 
 
 class Exchange:
@@ -283,6 +306,7 @@ class Exchange:
         self._outputs = outputs
         self._several = several
         self._under_way = True
+        window._begun.add(self)
 
     def __enter__(self) -> Exchange:  # noqa: PYI034
         return self
@@ -303,7 +327,8 @@ class Exchange:
 
     def _leave(self) -> None:
         self._under_way = False
-        self._window._left[id(self._native)] = self._outputs
+        if self._native in self._window._exchanges.values():
+            self._window._left[id(self._native)] = self._outputs
 
     @property
     def padded(self) -> Any:

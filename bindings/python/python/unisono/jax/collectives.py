@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unisono.errors import Error
+from unisono.errors import Error, UsageError
 from unisono.group import Group
 from unisono.jax.traced import Verb, call
 from unisono.world import world
@@ -32,8 +32,8 @@ def all_reduce(x: Any, op: str = "sum", *, group: Group | None = None, timeout: 
     """Combines everybody's arrays, element by element; every rank gets the same bits.
 
     Args:
-        x: An array or a pytree of arrays, the same types and shapes on every rank. Arrays of one type travel
-            together.
+        x: An array or a pytree of arrays and numbers, the same types and shapes on every rank. Arrays of one
+            type travel together.
         op: "sum", "avg" (not for integers), "prod", "min" or "max".
         group: The ranks; by default all.
         timeout: Seconds until the call gives up.
@@ -66,7 +66,7 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, timeout: flo
     """Gives everybody the root's arrays.
 
     Args:
-        x: An array or a pytree of arrays, the same types and shapes on every rank.
+        x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         root: The rank that has the values.
         group: The ranks; by default all.
         timeout: Seconds until the call gives up.
@@ -90,7 +90,7 @@ def all_gather(x: Any, *, group: Group | None = None, timeout: float | None = No
     """Stacks everybody's arrays on a new first axis.
 
     Args:
-        x: An array or a pytree of arrays, the same types and shapes on every rank.
+        x: An array or a pytree of arrays and numbers, the same types and shapes on every rank.
         group: The ranks; by default all.
         timeout: Seconds until the call gives up.
 
@@ -176,6 +176,7 @@ def jit(function: F, **options: Any) -> F:
 def _apply(verb: Verb, x: Any) -> Any:
     """Makes a call on the leaves of a tree: now, or when the traced program comes to it."""
     leaves, tree = jax.tree_util.tree_flatten(x)
+    leaves = [_array(leaf, verb.name) for leaf in leaves]
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         guarded = dataclasses.replace(verb, host=functools.partial(_guarded, verb.host))
         return tree.unflatten(call(guarded, leaves))
@@ -184,6 +185,19 @@ def _apply(verb: Verb, x: Any) -> Any:
         return tree.unflatten(verb.host(leaves))
     results = verb.host([np.asarray(leaf) for leaf in leaves])
     return tree.unflatten([like(result, leaf) for result, leaf in zip(results, leaves, strict=True)])
+
+
+def _array(leaf: Any, operation: str) -> Any:
+    """A leaf with a type and a shape: a number of Python's becomes the array that JAX makes of it."""
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+        return leaf
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"rank {world().rank}: {operation}: expected arrays and numbers in the tree, received a "
+            f"{type(leaf).__name__}; leave it out"
+        ) from error
 
 
 def _guarded(host: Callable[[list[Values]], list[Values]], leaves: list[Any]) -> list[Values]:

@@ -22,6 +22,7 @@ class Parameters(Protocol):
     - `gradients() -> list[Values | None]`: views of the gradients that may be written, None where there is
       none.
     - `add(values)`: adds to the parameters in place, faster than NumPy does; nothing where there is None.
+    - `written()`: called after the arrays of `read` were written in place of `write`.
     - `swap`: a `Swapping`, if the parameters can take new values without a copy.
     - `exact`: whether the parameters keep to the last bit what they are given, though `in_place` is false.
     - `average(group, factor, timeout)`: replaces everybody's parameters by their average in a way of its own,
@@ -82,6 +83,25 @@ class Swapping(Protocol):
         """
 
 
+def check_same(known: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Rejects a model whose parameters are no longer those that the manager was made with.
+
+    Args:
+        known: The parameters by name, when the manager was made.
+        current: What the model has now.
+
+    Raises:
+        UsageError: One was added, replaced or removed.
+    """
+    for name in {**known, **current}:
+        if known.get(name) is not current.get(name):
+            what = "added" if name not in known else "removed" if name not in current else "replaced"
+            raise UsageError(
+                f"parameters: expected those that the manager was made with, received {name!r}, which was "
+                f"{what} since; make a new manager after such a change"
+            )
+
+
 class Arrays:
     """NumPy arrays that the model changes in place; one that is there twice counts once.
 
@@ -96,8 +116,8 @@ class Arrays:
     in_place = True
 
     def __init__(self, arrays: Sequence[Values] | Mapping[Any, Values]) -> None:
-        named = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
-        given = {str(name): array for name, array in named}
+        self._source = arrays
+        self._given = given = _named(arrays)
         for name, array in given.items():
             if not array.flags.writeable:
                 raise UsageError(
@@ -112,6 +132,7 @@ class Arrays:
 
     def read(self) -> list[Values]:
         """The arrays themselves."""
+        check_same(self._given, _named(self._source))
         return list(self._arrays.values())
 
     def write(self, values: list[Values]) -> None:
@@ -153,3 +174,8 @@ class Callables:
         """Gives copies to `set`, in the types that `get` returns."""
         types = [value.dtype for value in self.read()]
         self._set([value.astype(dtype) for value, dtype in zip(values, types, strict=True)])
+
+
+def _named(arrays: Sequence[Values] | Mapping[Any, Values]) -> dict[str, Values]:
+    named = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
+    return {str(name): array for name, array in named}

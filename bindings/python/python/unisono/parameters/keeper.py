@@ -77,7 +77,7 @@ class Keeper:
             self._look(left, begin, end)
             for value, place in self._overlaps(flat, begin, end):
                 if self._exchange.relative:
-                    np.subtract(value, base[place], out=passing[place], casting="same_kind")
+                    difference(value, base[place], passing[place])
                 else:
                     np.copyto(passing[place], value)
 
@@ -109,14 +109,14 @@ class Keeper:
             for value, place in self._overlaps(flat, begin, end):
                 np.copyto(seen[place], value)
                 if self._exchange.relative:
-                    np.subtract(seen[place], base[place], out=passing[place])
+                    difference(seen[place], base[place], passing[place])
                 else:
                     np.copyto(passing[place], seen[place])
 
         def settle(begin: int, end: int) -> None:
             # What brings the model from what it was to what the exchange has brought.
             part = slice(begin, end)
-            np.subtract(passing[part], seen[part], out=base[part])
+            difference(passing[part], seen[part], base[part])
             self._put_beside(spare, passing, begin, end)
             if end == passing.size:
                 self._forget_left()
@@ -151,7 +151,7 @@ class Keeper:
         for wanted, value, base in zip(
             exact, self._parameters.read(), self._layout.views(self._base), strict=True
         ):
-            base += value - wanted
+            base += difference(value, wanted, np.empty_like(base))
 
     def close(self) -> None:
         """Lets go of the model, which gets what was changed unseen in memory that it has left."""
@@ -190,7 +190,7 @@ class Keeper:
                 # Bits are compared faster than numbers are subtracted, and what is no number equals itself.
                 bits = f"i{value.itemsize}"
                 if (value.view(bits) != self._seen[place].view(bits)).any():
-                    change = value - self._seen[place]
+                    change = difference(value, self._seen[place], np.empty_like(self._seen[place]))
                     self._base[place] -= change
                     self._unseen.append((place, change))
             self._looked_up_to = end
@@ -231,6 +231,29 @@ class Keeper:
         return zip(values, *(self._layout.views(one) for one in flat), strict=True)
 
 
+def difference(now: Values, before: Values, out: Values) -> Values:
+    """What has changed: nothing where a value is the same, also where that is infinite or no number.
+
+    Args:
+        now: The values.
+        before: What they were.
+        out: Where to put the difference.
+
+    Returns:
+        `out`.
+
+    Example:
+        >>> mask = np.array([0.0, -np.inf])
+        >>> difference(mask, mask, np.empty(2)).tolist()
+        [0.0, 0.0]
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.subtract(now, before, out=out, casting="same_kind")
+        if not np.isfinite(out.sum()):
+            out[(now == before) | (np.isnan(now) & np.isnan(before))] = 0
+    return out
+
+
 def write(parameters: Parameters, values: list[Values]) -> None:
     """Gives a model new values: all of them, or none and an error.
 
@@ -246,6 +269,9 @@ def write(parameters: Parameters, values: list[Values]) -> None:
         refuse_read_only(parameters.names(), targets)
         for target, value in zip(targets, values, strict=True):
             np.copyto(target, value, casting="same_kind")
+        written = getattr(parameters, "written", None)
+        if written is not None:
+            written()
     else:
         parameters.write(values)
 

@@ -49,9 +49,12 @@ class Layout:
             )
         for name, value in zip(names, values, strict=True):
             if value.dtype.name not in FLOATS:
+                advice = (
+                    "pass a real view of it" if value.dtype.kind == "c" else "convert it, or leave it out"
+                )
                 raise UsageError(
                     f"parameters: expected parameters of type {', '.join(FLOATS)}, received {name!r} of type "
-                    f"{value.dtype}; convert it, or leave it out"
+                    f"{value.dtype}; {advice}"
                 )
         if parameters.in_place:
             refuse_overlaps(dict(zip(names, values, strict=True)))

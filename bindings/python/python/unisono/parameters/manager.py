@@ -96,15 +96,17 @@ class ParameterManager:
         self._world = world()
         self._mode, self._every, self._timeout = mode, every, timeout
         self._parameters: Parameters | None = None
-        self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
-        self._steps = Steps(self._world, f"ParameterManager of {len(self._layout.names)} parameters", timeout)
         self._background = background and mode != "gradients"
         self._op = op
         self._calls = 0
         self._weight: float | None = None
         self._exchange: Exchange | None = None
         self._keeper: Keeper | None = None
-        self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
+        with self._world._series():  # a restarted worker finds the table instead of making these calls again
+            self._layout: Layout = self._agree(lambda: _parameters(model, get, set))
+            what = f"ParameterManager of {len(self._layout.names)} parameters"
+            self._steps = Steps(self._world, what, timeout)
+            self._start(name, updater=updater, consistency=consistency, timeout=timeout, **options)
 
     def _agree(self, recognised: Callable[[], Parameters]) -> Layout:
         """The layout of everybody's parameters; a model that is unknown on one rank is an error on all."""

@@ -17,7 +17,8 @@ class Steps:
     """Counts this worker's exchanges and compares them with the others'."""
 
     def __init__(self, world: World, what: str, timeout: float | None) -> None:
-        self.workers: Group = _workers(world, timeout)
+        is_worker = world.worker_id is not None
+        self.workers: Group = world._worker_group(what, timeout) if is_worker else world
         """The ranks that are workers."""
         self.closed = False
         """Whether the manager was closed."""
@@ -99,10 +100,3 @@ class Steps:
             f"{action} of a {self._what}: expected the same calls on all workers, received {told}; call "
             'sync equally often everywhere, or choose consistency="async"'
         )
-
-
-def _workers(world: World, timeout: float | None) -> Group:
-    if world.workers == world.size:
-        return world
-    group = world.split(0 if world.worker_id is not None else None, timeout=timeout)
-    return world if group is None else group

@@ -47,9 +47,10 @@ class ArrayTable(Table):
             init: Its first values: an array, of which worker 0's counts and only worker 0 needs one; or, the
                 same on every rank, a number, `uniform(...)` or `normal(...)`. By default zeros.
             updater: What an add does: "add", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam",
-                "lion", "ftrl", "dcasgd" or "dcasgda".
-            consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "ssp:3" (also
-                ``("ssp", 3)``) or "average".
+                "lion", "ftrl", "dcasgd", "dcasgda", "multiverso_adagrad" or "multiverso_momentum".
+            consistency: How far workers may drift apart: "async", "bsp", "bsp:backup=1", "bsp:mean", "ssp:3"
+                (also ``("ssp", 3)``) or "average". A round of "bsp" is one step of the updater with the sum
+                of the workers' adds, of "bsp:mean" with their mean.
             name: A name of its own, for checkpoints and restarts; by default "array-1" and so on.
             reject_nan: Whether an add that holds a NaN is refused.
             compression: How adds travel between hosts: "none", "float16", "bfloat16", "int8" or "topk:0.01".

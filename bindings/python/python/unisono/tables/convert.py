@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any
 
 import numpy as np
 
-from unisono.arrays import bfloat16
+from unisono.arrays import bfloat16, in_memory, name_of, reject_masked
 from unisono.errors import UsageError
 from unisono.tables.initial import Normal, Uniform
 from unisono.tables.place import on_device, to_host
@@ -36,7 +37,7 @@ def values(x: Any, dtype: str, operation: str, table: str) -> Any:
         UsageError: The numbers do not fit the type, such as fractions into an integer table.
     """
     if is_array(x):
-        _refuse_masked(x, operation)
+        reject_masked(x, operation)
         return x
     target = np.dtype(bfloat16() if dtype == "bfloat16" else dtype)
     try:
@@ -86,13 +87,13 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
     Raises:
         UsageError: They are no integers.
     """
-    _refuse_masked(rows, operation)
+    reject_masked(rows, operation)
     if rows is None or (isinstance(rows, np.ndarray) and rows.dtype == np.int64):
         return rows
     if on_device(rows):
-        return _as_int64(rows)
+        return _as_int64(rows, operation, what)
     if is_array(rows) and not isinstance(rows, np.ndarray):
-        rows = np.from_dlpack(rows)
+        rows = np.from_dlpack(in_memory(rows))
     try:
         array = np.asarray(rows)
     except ValueError as error:
@@ -104,28 +105,29 @@ def row_ids(rows: Any, operation: str, what: str = "row ids") -> Any:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         more = "something else, or integers of more than 64 bits"
-        received = more if array.dtype == object else array.dtype
-        raise UsageError(
-            f"{operation}: expected {what} that are integers, received {received}; "
-            "pass an integer, a list of them or an int64 array"
-        )
+        raise _no_integers(operation, what, more if array.dtype == object else array.dtype)
     _check_range(array, np.dtype(np.int64), operation, what, "number them otherwise")
     return array.astype(np.int64, copy=False)
 
 
-def _refuse_masked(x: Any, operation: str) -> None:
-    """Refuses NumPy's masked arrays: what is under their mask would count like the rest."""
-    if type(x) is not np.ndarray and isinstance(x, np.ndarray) and hasattr(x, "mask"):
-        raise UsageError(
-            f"{operation}: expected an array without a mask, received a masked one; "
-            "say what counts in its place: x.filled(0)"
-        )
+def _no_integers(operation: str, what: str, received: object) -> UsageError:
+    return UsageError(
+        f"{operation}: expected {what} that are integers, received {received}; "
+        "pass an integer, a list of them or an int64 array"
+    )
 
 
-def _as_int64(rows: Any) -> Any:
+# Types whose numbers int64 holds.
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+
+def _as_int64(rows: Any, operation: str, what: str) -> Any:
     """Row ids on a device, converted there by their own library."""
-    if "int64" in str(rows.dtype):
+    dtype = name_of(rows.dtype)
+    if dtype == "int64":
         return rows
+    if dtype not in _INTEGERS and math.prod(rows.shape):
+        raise _no_integers(operation, what, dtype)
     return rows.long() if hasattr(rows, "long") else rows.astype("int64")
 
 

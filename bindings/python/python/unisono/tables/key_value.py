@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unisono import _native
-from unisono.arrays import Array, take_over
+from unisono.arrays import Array, take_over, written
 from unisono.errors import UsageError
 from unisono.pending import Pending
 from unisono.tables import convert
@@ -137,7 +137,39 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
         values = convert.values(delta, self._native.dtype, "add", f'table "{self.name}"')
         self._native.add(self._keys(keys, "add"), values, options or None, wait, timeout)
 
+    def contains(self, keys: Any, *, timeout: float | None = None) -> Any:
+        """Which keys are in the table: those that somebody has added to.
+
+        Args:
+            keys: As for `get`.
+            timeout: Seconds until the call gives up.
+
+        Returns:
+            An array of bool, one for each key.
+
+        Example:
+            >>> import unisono as uni
+            >>> world = uni.init()
+            >>> counts = uni.KeyValueTable(1, "int64")
+            >>> counts.add([1, 2], [[1], [1]])
+            >>> counts.contains([1, 2, 3])
+            array([ True,  True, False])
+        """
+        return np.array(self._native.contains(self._keys(keys, "contains"), timeout), dtype=bool)
+
     def __contains__(self, key: object) -> bool:
+        if isinstance(key, np.ndarray) and key.ndim == 0:
+            key = key[()]
+        if isinstance(key, str) and self.keys_type == "bytes":
+            raise UsageError(
+                f'`in` on table "{self.name}": expected a key that is bytes, received str; '
+                "text becomes bytes with text.encode()"
+            )
+        if isinstance(key, Iterable) and not isinstance(key, (bytes, str)):
+            raise UsageError(
+                f'`in` on table "{self.name}": expected one key, received {type(key).__name__}; '
+                "table.contains(keys) answers for each of many"
+            )
         if not isinstance(key, bytes if self.keys_type == "bytes" else (int, np.integer)):
             return False
         keys = [key if isinstance(key, bytes) else int(key)]
@@ -190,6 +222,6 @@ class KeyValueTable(SharedTable[_native.KeyValueTable]):
 
     def _values(self, keys: Any, memory: Any, out: Any) -> Any:
         if memory is None:
-            return out
+            return written(out, out)
         values = take_over(memory, None)
         return values[0] if isinstance(keys, bytes) else values

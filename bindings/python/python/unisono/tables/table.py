@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono import _native
-from unisono.arrays import Array, take_over
+from unisono.arrays import Array, take_over, written
 from unisono.pending import Pending
 from unisono.tables import convert
 from unisono.tables.shared import SharedTable
@@ -83,7 +83,11 @@ class Table(SharedTable[_native.Table]):
         """
         pending, made = self._native.get_async(self._rows(rows, "get"), out, timeout)
         target = out if made is None else made
-        return Pending(pending, "get", lambda memory: target if memory is None else take_over(memory, None))
+        return Pending(
+            pending,
+            "get",
+            lambda memory: written(target, target) if memory is None else take_over(memory, None),
+        )
 
     def add(
         self,
@@ -102,7 +106,8 @@ class Table(SharedTable[_native.Table]):
             rows: As for `get`; a row that stands there twice is changed twice.
             wait: Whether to return only when the change is made everywhere. Otherwise it may happen a little
                 later: this worker's next `get` sees it in any case, the others' after a `barrier`.
-            timeout: Seconds until the call gives up.
+            timeout: Seconds until the call gives up. With `wait`, the error says whether the change was made:
+                if not, the call may be repeated.
             options: Options for the updater, such as ``learning_rate=0.1``; by default those of the table.
 
         Example:

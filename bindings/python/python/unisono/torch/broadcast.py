@@ -31,7 +31,7 @@ def broadcast_parameters(
     Args:
         model: The module, or named tensors such as a state_dict.
         root: The rank whose values win.
-        group: The workers; by default the world.
+        group: The workers; by default all ranks that are workers. The root counts inside it.
 
     Raises:
         UsageError: The models differ between workers; the same on every worker, and nothing was changed.
@@ -41,7 +41,7 @@ def broadcast_parameters(
         >>> world = uni.init()
         >>> broadcast_parameters(torch.nn.BatchNorm1d(3))
     """
-    group = group or world()
+    group = group or world()._worker_group("broadcast_parameters")
     named = model.state_dict() if isinstance(model, torch.nn.Module) else model
     named = {name: one for name, one in named.items() if isinstance(one, torch.Tensor)}
     agree(lambda: describe(named), group)
@@ -58,7 +58,7 @@ def broadcast_tensors(tensors: object, root: int, group: Group) -> None:
         group: The workers.
     """
     for tensor in tensors:  # type: ignore[attr-defined]
-        plain = tensor.detach().contiguous()
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
         if plain.numel():
             group.broadcast(plain if plain.dtype in _KNOWN else plain.reshape(-1).view(torch.uint8), root)
         if plain.data_ptr() != tensor.data_ptr():

@@ -19,14 +19,18 @@ BYTES_ON_DEVICE = 32 << 20
 
 
 class Bucket:
-    """Some parameters' gradients side by side, and for each a mark that says whether somebody has one."""
+    """Some parameters' gradients side by side, and for each a mark that says whether somebody has one.
+
+    Complex gradients travel as pairs of real numbers; sparse ones become dense.
+    """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], world: World) -> None:
         self.parameters = list(parameters)
-        sizes = [one.numel() for one in self.parameters]
+        width = 2 if self.parameters[0].is_complex() else 1
+        sizes = [one.numel() * width for one in self.parameters]
         self._flat = _memory(sum(sizes) + len(sizes), self.parameters[0], world)
         *parts, self._marks = torch.split(self._flat, [*sizes, len(sizes)])
-        self._views = [part.view(one.shape) for part, one in zip(parts, self.parameters, strict=True)]
+        self._views = [_gradient_in(part, one) for part, one in zip(parts, self.parameters, strict=True)]
         self._pending: Pending[object] | None = None
         self.factor = 1.0
         """What this rank's gradients are multiplied by before they are averaged."""
@@ -46,8 +50,8 @@ class Bucket:
         parameter, view = self.parameters[place], self._views[place]
         gradient = parameter.grad
         assert gradient is not None
-        if gradient.data_ptr() != view.data_ptr():
-            view.copy_(gradient)
+        if gradient.layout != torch.strided or gradient.data_ptr() != view.data_ptr():
+            view.copy_(gradient if gradient.layout == torch.strided else gradient.to_dense())
             parameter.grad = view
         scale(view, self.factor)
         self._marks[place] = 1
@@ -103,11 +107,22 @@ def buckets_of(parameters: Sequence[torch.nn.Parameter], world: World) -> list[B
     return [Bucket(one, world) for one in ordered]
 
 
+def _gradient_in(part: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A view of flat memory that a parameter can have as its gradient: in its type and memory format.
+
+    Fused optimizers go through parameters and gradients in the order of their memory.
+    """
+    flat = torch.view_as_complex(part.view(-1, 2)) if parameter.is_complex() else part
+    strides = torch.empty_like(parameter, device="meta").stride()
+    return flat.as_strided(parameter.shape, strides)
+
+
 def _memory(elements: int, like: torch.Tensor, world: World) -> torch.Tensor:
     """Memory on the parameters' device, or such that averaging copies nothing; at last one's own."""
+    dtype = like.dtype.to_real()
     if like.is_cuda:
-        return torch.empty(elements, dtype=like.dtype, device=like.device)
+        return torch.empty(elements, dtype=dtype, device=like.device)
     try:
-        return torch.from_numpy(world.empty(elements * like.element_size(), "uint8")).view(like.dtype)
+        return torch.from_numpy(world.empty(elements * dtype.itemsize, "uint8")).view(dtype)
     except Error:
-        return torch.empty(elements, dtype=like.dtype)
+        return torch.empty(elements, dtype=dtype)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 from unisono.errors import UsageError
 from unisono.group import Group
-from unisono.parameters.adapter import Values
-from unisono.torch.gradients import reduce_gradients, scale
+from unisono.parameters.adapter import Values, check_same
+from unisono.torch.gradients import as_real, reduce_gradients, scale
 from unisono.torch.memory import distinct_tensors
 
 
 class DeviceParameters:
-    """Tensors of one CUDA device; tied ones count once.
+    """Tensors of one CUDA device; tied ones count once, complex ones as pairs of real numbers.
 
     Averages and gradients stay on the device. What goes to a table goes through pinned memory, one copy for
     each element type.
@@ -22,13 +22,24 @@ class DeviceParameters:
 
     in_place = False
 
-    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        named: Mapping[str, torch.Tensor],
+        current: Callable[[], Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """Takes tensors by name.
+
+        Args:
+            named: The tensors.
+            current: What returns those that the model has now; by default they are final.
+        """
         self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._current = current or (lambda: self._trained)
         self._named = distinct_tensors(named)
         self._groups: dict[torch.dtype, list[int]] = {}
         for place, (name, one) in enumerate(self._named.items()):
             _check(name, one, next(iter(self._named.values())).device)
-            self._groups.setdefault(one.dtype, []).append(place)
+            self._groups.setdefault(one.dtype.to_real(), []).append(place)
         self.exact = all(dtype in (torch.float32, torch.float64) for dtype in self._groups)
         """Whether the tensors keep to the last bit what they are given."""
         self._pinned: dict[torch.dtype, torch.Tensor] = {}
@@ -90,13 +101,15 @@ class DeviceParameters:
 
     def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
         """Combines the gradients between workers, on the device."""
+        check_same(self._trained, self._current())
         reduce_gradients(self._trained, group, op, factor, timeout)
 
     def _tensors(self) -> list[torch.Tensor]:
+        check_same(self._trained, self._current())
         first = next(iter(self._named.values())).device
         for name, one in self._named.items():
             _check(name, one, first)
-        return [one.detach() for one in self._named.values()]
+        return [as_real(one.detach()) for one in self._named.values()]
 
     def _host(self, dtype: torch.dtype, elements: int) -> torch.Tensor:
         """Pinned memory for all tensors of a type; NumPy has no bfloat16, so these are widened."""

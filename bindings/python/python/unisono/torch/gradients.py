@@ -38,7 +38,7 @@ def average_gradients(
         model: The module, with the same parameters on every worker.
         weight: How much this worker counts: where parts of a batch differ in size, the rows of its own. Give
             it on all workers or on none.
-        group: The workers; by default the world.
+        group: The workers; by default all ranks that are workers.
         op: "avg", or "sum".
 
     Raises:
@@ -54,7 +54,7 @@ def average_gradients(
         >>> model.bias.grad
         tensor([2.])
     """
-    ranks = group or world()
+    ranks = group or world()._worker_group("average_gradients")
     if weight is not None and op != "avg":
         raise UsageError(f"average_gradients: expected no weight for the operation {op!r}, received {weight}")
     factor = 1.0 if weight is None else factor_of(weight, ranks, "average_gradients")
@@ -96,6 +96,8 @@ def reduce_gradients(
         if kind != _NONE:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_conj() or parameter.grad.is_neg():
+                parameter.grad = parameter.grad.resolve_conj().resolve_neg()
             gradients.append(scale(parameter.grad, factor))
     reduce_tensors(gradients, group, op, timeout)
 
@@ -106,13 +108,15 @@ def reduce_tensors(
     """Combines tensors in place: the same sizes and types in the same order on every worker.
 
     Args:
-        tensors: Dense tensors, in the processor's memory or in that of a CUDA device.
+        tensors: Dense tensors, in the processor's memory or in that of a CUDA device; complex ones count as
+            pairs of real numbers.
         group: The workers.
         op: "avg" or "sum".
         timeout: Seconds until a call gives up.
     """
     small: dict[object, list[torch.Tensor]] = {}
-    for tensor in tensors:
+    for one in tensors:
+        tensor = as_real(one)
         large = LARGE_ON_DEVICE if tensor.is_cuda else LARGE
         if tensor.numel() * tensor.element_size() < large:
             small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
@@ -128,6 +132,18 @@ def reduce_tensors(
         torch._foreach_copy_(
             together, [part.view(one.shape) for part, one in zip(parts, together, strict=True)]
         )
+
+
+def as_real(one: torch.Tensor) -> torch.Tensor:
+    """A tensor as collectives take it: they know no complex numbers.
+
+    Args:
+        one: The tensor.
+
+    Returns:
+        The tensor; of a complex one a view with the real and imaginary parts on a new last axis.
+    """
+    return torch.view_as_real(one) if one.is_complex() else one
 
 
 def scale(gradient: torch.Tensor, factor: float) -> torch.Tensor:

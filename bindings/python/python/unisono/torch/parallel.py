@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,10 @@ class DistributedDataParallel(torch.nn.Module):
     "module."; `load_state_dict` takes keys with and without it. Every worker makes the same passes.
 
     Gradients lie in the buckets, which the next backward pass fills again: clone one that is to be kept.
+    They have the memory format of their parameters; sparse gradients become dense.
+
+    Wrap a module when its parameters are final: one that is added, replaced or unfrozen later is an error at
+    the next forward pass.
 
     Example:
         >>> import torch, unisono as uni
@@ -42,7 +47,7 @@ class DistributedDataParallel(torch.nn.Module):
 
         Args:
             module: The module, in the processor's memory or in that of CUDA devices.
-            group: The workers; by default the world.
+            group: The workers; by default all ranks that are workers.
             broadcast_buffers: Whether each forward pass in training begins with the first worker's buffers,
                 such as the statistics of batch normalization.
 
@@ -52,7 +57,7 @@ class DistributedDataParallel(torch.nn.Module):
         """
         super().__init__()
         self.module = module
-        self._group = group or world()
+        self._group = group or world()._worker_group("DistributedDataParallel")
         self._broadcasts_buffers = broadcast_buffers
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._check(trained)
@@ -63,14 +68,19 @@ class DistributedDataParallel(torch.nn.Module):
     def _begin_averaging(self, trained: list[torch.nn.Parameter]) -> None:
         """Makes the buckets, and has each gradient brought to its own when it is complete."""
         self._under_way = False
+        self._weighed = False
         self._next = 0
+        self._trained = {id(one): one for one in trained}  # kept, so that no other gets the same id
         self._buckets: list[Bucket] = []
         if self._group.size > 1:
             self._buckets = buckets_of(trained, world())
-        for bucket in self._buckets:
+        handles = []
+        for number, bucket in enumerate(self._buckets):
             for place, parameter in enumerate(bucket.parameters):
                 register: Any = parameter.register_post_accumulate_grad_hook
-                register(self._hook(bucket, place))
+                handles.append(register(_hook(weakref.ref(self), number, place)))
+        # A module that is wrapped again must not be averaged twice.
+        weakref.finalize(self, _remove, handles)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
         """A copy with parameters and buckets of its own, on the same group; any worker may make one."""
@@ -96,8 +106,14 @@ class DistributedDataParallel(torch.nn.Module):
                 f"rank {self._group.rank}: DistributedDataParallel: expected a backward pass that ends, "
                 "received one that failed half-way; the workers are out of step: start the job again"
             )
+        if self._averages and torch.is_grad_enabled():
+            self._check_unchanged()
+        if self._weighed and torch._C._current_graph_task_id() == -1:
+            self._set_factor(1.0)
         if self._broadcasts_buffers and self._averages and self.training and self._group.size > 1:
-            broadcast_tensors(self.module.buffers(), 0, self._group)
+            # Unseen by autograd, as statistics are changed by their own layers: an earlier forward pass may
+            # still need its backward pass.
+            broadcast_tensors([one.data for one in self.module.buffers()], 0, self._group)
         return self.module(*inputs, **options)
 
     @contextmanager
@@ -121,7 +137,9 @@ class DistributedDataParallel(torch.nn.Module):
             self._averages = before
 
     def weigh(self, weight: float) -> None:
-        """Says how much this worker counts in the next average. All workers call it, before backward.
+        """Sets how much this worker counts in the next average. All workers call it, before backward.
+
+        It holds until the first forward pass after that average.
 
         Args:
             weight: Where parts of a batch differ in size, the rows of this worker's; 0 if it has none, which
@@ -140,7 +158,10 @@ class DistributedDataParallel(torch.nn.Module):
             >>> model.module.bias.grad  # of the mean over all five rows
             tensor([1.])
         """
-        factor = factor_of(weight, self._group, "DistributedDataParallel.weigh")
+        self._set_factor(factor_of(weight, self._group, "DistributedDataParallel.weigh"))
+
+    def _set_factor(self, factor: float) -> None:
+        self._weighed = False
         for bucket in self._buckets:
             bucket.factor = factor
 
@@ -163,12 +184,14 @@ class DistributedDataParallel(torch.nn.Module):
                     f"received {name!r} on {one.device}; move the module with .cpu() or .cuda()"
                 )
 
-    def _hook(self, bucket: Bucket, place: int) -> Any:
-        def arrived(_: torch.Tensor) -> None:
-            if self._averages:
-                self._arrived(bucket, place)
-
-        return arrived
+    def _check_unchanged(self) -> None:
+        for name, one in self.module.named_parameters():
+            if one.requires_grad and id(one) not in self._trained:
+                raise UsageError(
+                    f"rank {self._group.rank}: DistributedDataParallel: expected the parameters that it was "
+                    f"made with, received {name!r}, which was added, replaced or unfrozen since; wrap the "
+                    "module after such a change: model = DistributedDataParallel(model.module)"
+                )
 
     @torch.no_grad()
     def _arrived(self, bucket: Bucket, place: int) -> None:
@@ -198,6 +221,24 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             self._under_way = False
             self._next = 0
+            # The factor stays: with reentrant checkpoints a backward pass averages several times. Values that
+            # are averages already do not change, because the mean of all workers' factors is 1.
+            self._weighed = True
             for bucket in self._buckets:
-                bucket.factor = 1.0
                 bucket.begin()
+
+
+def _hook(wrapper: weakref.ref[DistributedDataParallel], number: int, place: int) -> Any:
+    """What is called when a gradient is complete; it is no reason to keep the wrapper."""
+
+    def arrived(_: torch.Tensor) -> None:
+        model = wrapper()
+        if model is not None and model._averages:
+            model._arrived(model._buckets[number], place)
+
+    return arrived
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()

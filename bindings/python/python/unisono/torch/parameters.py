@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from unisono.errors import UsageError
 from unisono.group import Group
-from unisono.parameters.adapter import Values
+from unisono.parameters.adapter import Values, check_same
 from unisono.torch.device_parameters import DeviceParameters
-from unisono.torch.gradients import reduce_gradients
+from unisono.torch.gradients import as_real, reduce_gradients
 from unisono.torch.memory import distinct_tensors
 from unisono.torch.swap import Swap
 
@@ -19,8 +20,19 @@ from unisono.torch.swap import Swap
 class ModuleParameters:
     """Tensors in the processor's memory; tied ones count once."""
 
-    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        named: Mapping[str, torch.Tensor],
+        current: Callable[[], Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """Takes tensors by name.
+
+        Args:
+            named: The tensors.
+            current: What returns those that the model has now; by default they are final.
+        """
         self._trained = dict(named)  # those that share memory may have gradients of their own
+        self._current = current or (lambda: self._trained)
         self._named = distinct_tensors(named)
         # NumPy has no bfloat16, so such tensors are read as copies.
         self.in_place = all(one.dtype != torch.bfloat16 for one in self._named.values())
@@ -33,7 +45,8 @@ class ModuleParameters:
         return list(self._named)
 
     def read(self) -> list[Values]:
-        """Views of the tensors; of bfloat16, copies in float32."""
+        """Views of the tensors, of complex ones as pairs of real numbers; of bfloat16, copies in float32."""
+        check_same(self._trained, self._current())
         return [_view(name, one) for name, one in self._named.items()]
 
     @torch.no_grad()
@@ -41,17 +54,24 @@ class ModuleParameters:
         """Copies values into the tensors."""
         self.read()  # refuses before the first is written
         for one, value in zip(self._named.values(), values, strict=True):
-            one.copy_(torch.from_numpy(value))
+            as_real(one).copy_(torch.from_numpy(value))
+
+    def written(self) -> None:
+        """Counts a write to each tensor, so that autograd does not use a value that it saved before."""
+        for one in self._named.values():
+            if not one.is_inference():
+                increment_version(one)
 
     @torch.no_grad()
     def add(self, values: list[Values | None]) -> None:
         """Adds to the tensors, on as many threads as PyTorch has."""
         for one, value in zip(self._named.values(), values, strict=True):
             if value is not None:
-                one.add_(torch.from_numpy(value))
+                as_real(one).add_(torch.from_numpy(value))
 
     def reduce_gradients(self, group: Group, op: str, factor: float, timeout: float | None = None) -> None:
         """Combines the gradients between workers."""
+        check_same(self._trained, self._current())
         reduce_gradients(self._trained, group, op, factor, timeout)
 
 
@@ -72,20 +92,23 @@ def parameters_of(model: Any) -> ModuleParameters | DeviceParameters:
         ['weight', 'bias']
     """
     if isinstance(model, torch.nn.Module):
-        return _adapted(dict(model.named_parameters()))
-    if isinstance(model, (list, tuple)):
-        model = {str(place): one for place, one in enumerate(model)}
-    if isinstance(model, Mapping) and all(isinstance(one, torch.Tensor) for one in model.values()):
-        return _adapted(model)
+        return _adapted(lambda: dict(model.named_parameters()))
+    tensors = model.values() if isinstance(model, Mapping) else model
+    if isinstance(model, (list, tuple, Mapping)) and all(isinstance(one, torch.Tensor) for one in tensors):
+        named = model.items if isinstance(model, Mapping) else lambda: enumerate(model)
+        return _adapted(lambda: {str(name): one for name, one in named()})
     raise UsageError(
         "parameters: expected a torch.nn.Module, or a list or dictionary of tensors, received "
         f"{type(model)}; pass the model itself"
     )
 
 
-def _adapted(named: Mapping[str, torch.Tensor]) -> ModuleParameters | DeviceParameters:
+def _adapted(
+    current: Callable[[], Mapping[str, torch.Tensor]],
+) -> ModuleParameters | DeviceParameters:
+    named = current()
     on_device = any(one.is_cuda for one in named.values())
-    return DeviceParameters(named) if on_device else ModuleParameters(named)
+    return DeviceParameters(named, current) if on_device else ModuleParameters(named, current)
 
 
 def _view(name: str, one: torch.Tensor) -> Values:
@@ -95,5 +118,5 @@ def _view(name: str, one: torch.Tensor) -> Values:
             f"parameters: expected dense tensors in the processor's memory, received {name!r} {where}; move "
             "it with .cpu(), or .to_dense()"
         )
-    plain = one.detach()
+    plain = as_real(one.detach())
     return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()

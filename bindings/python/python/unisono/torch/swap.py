@@ -116,7 +116,7 @@ def _own(one: torch.Tensor) -> int | None:
     """Where a tensor's memory lies, if PyTorch has allocated it for this process, else None."""
     if _count_users is None or type(one) not in (torch.Tensor, torch.nn.Parameter) or one.is_inference():
         return None
-    if one.device.type != "cpu" or one.layout != torch.strided or one.numel() == 0:
+    if one.device.type != "cpu" or one.layout != torch.strided or one.numel() == 0 or one.is_complex():
         return None
     storage = one.untyped_storage()
     return one.data_ptr() if storage.resizable() and not storage.is_shared() else None

@@ -190,6 +190,19 @@ def test_managers():
     return manager
 
 
+def test_numbers():
+    """Numbers of Python's are arrays without axes; what is no number is refused before the call."""
+    tree = {"a": jnp.ones(3), "n": 2.0, "i": 3, "s": np.float32(4)}
+    total = unijax.all_reduce(tree)
+    expected = {"a": np.ones(3), "n": 2.0, "i": 3, "s": 4.0}
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, np.asarray(y) * world.size), total, expected)
+    assert isinstance(total["n"], jax.Array) and total["i"].dtype == jnp.int32
+    assert unijax.all_gather(1.5).shape == (world.size,)
+    inside = jax.jit(lambda x: unijax.all_reduce({"x": x, "n": 1.0}))(jnp.ones(2))
+    np.testing.assert_allclose(inside["n"], world.size)
+    refused("received a str", unijax.all_reduce, {"name": "text"})
+
+
 def test_flax():
     import flax.linen as linen
     import optax
@@ -224,6 +237,7 @@ test_order()
 test_a_step_of_training()
 test_gradients()
 test_errors()
+test_numbers()
 manager = test_managers()
 if "flax" in sys.argv:
     test_flax()

@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 import unisono as uni
+from torch_common import N, batches, equal, fails, losses, network, on_all_ranks, share, world
+from torch_kinds import changed, checkpoints, kinds  # noqa: F401
 from unisono.torch import (
     DistributedDataParallel,
     DistributedSampler,
@@ -17,55 +19,6 @@ from unisono.torch import (
     broadcast_parameters,
     parameters_of,
 )
-
-world = uni.init()
-torch.set_num_threads(1)
-N = world.size
-
-
-def network(seed=0, dtype=torch.float32):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 5)).to(
-        dtype
-    )
-
-
-def batches(count=12, size=24):
-    source = torch.Generator().manual_seed(1)
-    for _ in range(count):
-        images = torch.randn(size, 20, generator=source)
-        yield images, images[:, :5].argmax(dim=1)
-
-
-def share(batch):
-    """This worker's part: with equal parts, the mean of the parts' means is the mean."""
-    return tuple(part.chunk(N)[world.rank] for part in batch)
-
-
-def losses(model, step, parts):
-    """The loss of each step over the whole batch."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    curve = []
-    for batch in batches():
-        with torch.no_grad():
-            curve.append(functional.cross_entropy(model(batch[0]), batch[1]).item())
-        images, labels = share(batch) if parts else batch
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()
-        step(model)
-        optimizer.step()
-    return torch.tensor(curve)
-
-
-def equal(one, other, tolerance=1e-5):
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-
-
-def on_all_ranks(model):
-    """Every rank has the same bits."""
-    for parameter in model.parameters():
-        for one in uni.all_gather(parameter.detach()):
-            assert torch.equal(one, parameter)
 
 
 def curves():
@@ -182,15 +135,6 @@ def uneven():
             weights = [rank + 0.5 for rank in range(N)]
             mean = sum(rank * weight for rank, weight in enumerate(weights)) / sum(weights)
             equal(values, torch.full((3,), mean))
-
-
-def fails(call, *words):
-    try:
-        call()
-    except uni.UsageError as error:
-        assert all(word in str(error) for word in words), error
-    else:
-        raise AssertionError(f"expected an error with {words}")
 
 
 def wrong_weights():
@@ -366,6 +310,17 @@ def types():
         convolution.weight.data += 1
         manager.sync()
         uni.barrier()
+    for options in ({"consistency": "bsp"}, {"mode": "average"}):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        manager = uni.ParameterManager(model, **options)
+        loss = model(torch.ones(2, 3)).sum()
+        manager.sync()
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error), error
+        else:
+            raise AssertionError("autograd has used weights that a sync has written")
     manager = uni.ParameterManager({"half": torch.zeros(3, dtype=torch.bfloat16), "full": torch.zeros(2)})
     assert manager.table.dtype == "float32"
     broadcast_parameters({"flags": torch.tensor([True, False]), "short": torch.ones(3, dtype=torch.int16)})

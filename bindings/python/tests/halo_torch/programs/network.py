@@ -12,6 +12,7 @@ from networks import Decoder, ResNet18, UNet  # noqa: E402
 
 import unisono as uni  # noqa: E402
 from note import note  # noqa: E402
+from unisono.torch import Part  # noqa: E402
 
 torch.set_num_threads(1)
 world = uni.init()
@@ -40,6 +41,35 @@ for network, shape in networks:
     expected = alone(network, whole)
     for axes in grids[world.size]:
         check(expected, apart(uni.Grid(**axes), network, whole), 1e-10)
+# An error of the last rank reaches all of them, forward and backward, and breaks nothing.
+grid = uni.Grid(**grids[world.size][-1])
+last = world.size - 1
+scores = Part.of(torch.zeros(2, 3, 8, 8, dtype=torch.float64, requires_grad=True), grid)
+wide = torch.nn.functional.avg_pool2d(scores, 3, 1, 1)
+classes = torch.zeros(2, 8, 8, dtype=torch.long)
+spoilt = classes.clone().index_fill_(2, torch.tensor([7]), 5)
+
+
+def reject(gradient):
+    raise IndexError("5 is out of bounds")
+
+
+hook = scores.register_hook(reject) if world.rank == last else None
+for fails in (
+    lambda: torch.nn.functional.cross_entropy(wide, spoilt if world.rank == last else classes),
+    lambda: torch.nn.functional.cross_entropy(wide, classes).backward(),
+):
+    try:
+        fails()
+    except (IndexError, uni.UsageError) as error:
+        assert "5 is out of bounds" in str(error), error
+        assert world.rank == last or f"on rank {last}: IndexError" in str(error), error
+    else:
+        raise AssertionError("an error was expected")
+if hook is not None:
+    hook.remove()
+wide = torch.nn.functional.avg_pool2d(scores, 3, 1, 1)
+torch.nn.functional.cross_entropy(wide, classes).backward()
 # What was drawn was drawn on every rank.
 states = world.all_gather(torch.get_rng_state())
 assert all(torch.equal(states[0], one) for one in states)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from unisono.torch.space.dispatch import Function, name_of, refuse, rule
-from unisono.torch.space.layout import layout_of
+from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
 from unisono.torch.space.part import Part, spread, unwrap, wrap
+from unisono.torch.space.precision import accumulation_type, result_type
 from unisono.torch.space.taps import Taps, fetched
 from unisono.torch.space.windows import is_empty, nothing
 
@@ -33,22 +34,31 @@ def average(function: Function, input: Part, output_size: Any) -> Part:
     spatial = len(wanted)
     x = spread(input, spatial)
     count = len(x.place.shape)
-    local = unwrap(x)
+    dtype = result_type(function, unwrap(x), 1)
+    # Half types are computed with in float32, and rounded once.
+    local = unwrap(x).to(accumulation_type(dtype))
     shape = (*x.place.shape[:-spatial], *wanted)
     if local.is_meta:
         target = x.place.resized(shape)
         return wrap(local.new_empty(target.local_shape), target)
+    with torch.autocast(local.device.type, enabled=False):
+        local = _weighted(local, x.place, wanted)
+    axes = {axis: dim for axis, dim in x.place.split.items() if dim >= count - spatial}
+    others = {axis: dim for axis, dim in x.place.split.items() if axis not in axes}
+    summed = wrap(total(local, x.grid, axes).to(dtype), layout_of(x.grid, shape, others))
+    return spread(summed, spatial)
+
+
+def _weighted(local: torch.Tensor, layout: Layout, wanted: list[int]) -> torch.Tensor:
+    """What this rank's inputs add to every output."""
     for place, size in enumerate(wanted):
-        dim = place - spatial
-        first, stop = _bounds(x.place.shape[dim], size)
-        own = x.place.region[dim]
+        dim = place - len(wanted)
+        first, stop = _bounds(layout.shape[dim], size)
+        own = layout.region[dim]
         inputs = torch.arange(own.start, own.stop)[:, None]
         weights = ((inputs >= first) & (inputs < stop)).double() / (stop - first)
         local = (local.movedim(dim, -1) @ weights.to(local.dtype).to(local.device)).movedim(-1, dim)
-    axes = {axis: dim for axis, dim in x.place.split.items() if dim >= count - spatial}
-    others = {axis: dim for axis, dim in x.place.split.items() if axis not in axes}
-    summed = wrap(total(local, x.grid, axes), layout_of(x.grid, shape, others))
-    return spread(summed, spatial)
+    return local
 
 
 @rule("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", always=True)
@@ -60,6 +70,7 @@ def maximum(function: Function, input: Part, output_size: Any, return_indices: b
     spatial = len(wanted)
     x = spread(input, spatial)
     target = x.place.resized((*x.place.shape[:-spatial], *wanted))
+    dtype = result_type(function, unwrap(x), 1)
     taps = {}
     for place, size in enumerate(wanted):
         first, stop = _bounds(x.place.shape[place - spatial], size)
@@ -68,7 +79,7 @@ def maximum(function: Function, input: Part, output_size: Any, return_indices: b
         taps[place - spatial] = Taps(torch.minimum(first + steps, stop - 1), None)
     local, mine = fetched(x, target, taps)
     if is_empty(target) or local.is_meta:
-        return wrap(nothing(target.local_shape, local), target)
+        return wrap(nothing(target.local_shape, local).to(dtype), target)
     # The last dimension first, so that of equal elements the first one counts, as on one process.
     for dim, tap in sorted(mine.items(), reverse=True):
         seen = local.index_select(dim, tap.indices.flatten().to(local.device))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -15,7 +17,7 @@ from unisono.torch.space.moves import share
 from unisono.torch.space.overlap import convolved, overlaps, pieces_of
 from unisono.torch.space.part import Part, gathered, spread, unwrap, wrap
 from unisono.torch.space.strips import convolved_in_place, is_worthwhile, seams_of
-from unisono.torch.space.windows import is_empty, nothing, outputs, padded, stays, window_of
+from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, stays, window_of
 
 Numbers = tuple[list[int], list[int], int]
 
@@ -49,9 +51,14 @@ class _Convolution(torch.autograd.Function):
             source = window.begin(x.contiguous()).end()
         else:
             source = window.forward(x.contiguous())
-        if 0 in window.output.local_shape:
-            return x.new_empty(x.shape[0], weight.shape[0], *window.output.local_shape[2:])
-        return torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
+        empty = 0 in window.output.local_shape
+        if empty:
+            # What PyTorch rejects, it rejects on ranks without outputs, too.
+            source = least(x, extents(weight, dilation))
+        made = torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups)
+        if empty:
+            return made.new_empty(x.shape[0], weight.shape[0], *window.output.local_shape[2:])
+        return made
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
@@ -126,15 +133,30 @@ def convolution(
     work = arranged(input, weight, bias, stride, padding, dilation)
     if work.x.is_meta:
         return wrap(work.x.new_empty(work.target.local_shape), work.target)
-    if stays(work.window) or work.x.dim() != weight.dim():
+    if stays(work.window) or work.x.dim() != weight.dim() or work.x.is_complex():
         source = padded(work.x, work.window)
+        rest = work.weight, work.bias, work.strides, 0, work.dilations, groups
         if is_empty(work.target):
-            return wrap(nothing(work.target.local_shape, source, work.weight, work.bias), work.target)
-        made = function(source, work.weight, work.bias, work.strides, 0, work.dilations, groups)
-        return wrap(made, work.target)
+            made = partial(function, least(source, extents(work.weight, work.dilations)), *rest)
+            shape = work.target.local_shape
+            return wrap(nothing(shape, source, work.weight, work.bias, made=made), work.target)
+        return wrap(function(source, *rest), work.target)
     numbers = work.strides, work.dilations, groups
     made = _Convolution.apply(work.x, work.weight, work.bias, work.window, numbers)
     return wrap(cast(torch.Tensor, made), work.target)
+
+
+def extents(weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
+    """How many inputs an output of a convolution has in each dimension of the window.
+
+    Args:
+        weight: The weights.
+        dilation: One number for each dimension.
+
+    Returns:
+        The numbers.
+    """
+    return [step * (size - 1) + 1 for step, size in zip(dilation, weight.shape[2:], strict=True)]
 
 
 @dataclass
@@ -219,11 +241,13 @@ def transposed(
     source = padded(local, window)
     if source.is_meta:
         return wrap(source.new_empty(target.local_shape), target)
+    rest = kernel, None, strides, 0, 0, groups, dilations
     if is_empty(target) or 0 in source.shape:
-        made = nothing((*target.local_shape[:-spatial], *[0] * spatial), source, kernel)
+        tried = partial(function, least(source, [1] * spatial), *rest)
+        made = nothing((*target.local_shape[:-spatial], *[0] * spatial), source, kernel, made=tried)
         margins = [one for size in reversed(target.local_shape[-spatial:]) for one in (0, size)]
         return wrap(_offset(torch.nn.functional.pad(made, margins), offset, spatial), target)
-    made = function(source, kernel, None, strides, 0, 0, groups, dilations)
+    made = function(source, *rest)
     # The first output of what was spread, and how far this rank's outputs are from it.
     margins = []
     for place in reversed(range(spatial)):

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from unisono.errors import Unsupported, UsageError
+from unisono.halo import Grid
+from unisono.torch.space.failures import shared_error
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import once, share
 from unisono.torch.space.part import Part, unflattened, unwrap, whole_shape, wrap
-from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, within
+from unisono.torch.space.passes import by_hand, check_checkpoint, counts_fully, in_backward, within
 
 Function = Callable[..., Any]
 Rule = Callable[..., Any]
@@ -23,6 +25,8 @@ _RULES: dict[str, Rule] = {}
 _ALWAYS: set[str] = set()
 # Rules that know what to do with flattened tensors.
 _FLAT: set[str] = set()
+# Operations whose exchanges are those of all that tensors were made with.
+_BACKWARD = ("backward", "grad")
 
 
 def rule(*names: str, always: bool = False, flat: bool = False) -> Callable[[Rule], Rule]:
@@ -78,13 +82,30 @@ def dispatch(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any
     name = name_of(function)
     try:
         return _done(name, function, args, kwargs)
-    except (UsageError, Unsupported) as error:
-        grid = next(parts_in(args, kwargs)).grid
-        words = str(error)
-        if within(grid) or words.startswith("rank "):
+    except Exception as error:
+        parts = list(parts_in(args, kwargs))
+        grid = parts[0].grid
+        if within(grid):
             raise
-        words = words if words.startswith(f"{name}: ") else f"{name}: {words}"
-        raise type(error)(f"rank {grid.rank}: {words}") from error
+        raised = _named(error, name, grid)
+        if name in _RULES and not in_backward() and (name in _BACKWARD or not all(map(_is_copy, parts))):
+            raised = shared_error(raised, grid)
+        if raised is error:
+            raise
+        raise raised from error
+
+
+def _named(error: Exception, name: str, grid: Grid) -> Exception:
+    """The same error, with the rank and the operation."""
+    words = str(error)
+    if not isinstance(error, (UsageError, Unsupported)) or words.startswith("rank "):
+        return error
+    words = words if words.startswith(f"{name}: ") else f"{name}: {words}"
+    return type(error)(f"rank {grid.rank}: {words}")
+
+
+def _is_copy(one: Part) -> bool:
+    return one.place.is_whole and one.flat is None
 
 
 def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -97,7 +118,7 @@ def _done(name: str, function: Function, args: tuple[Any, ...], kwargs: Mapping[
         return function(*plain[0], **plain[1])
     hollow = any(one.hollow for one in parts)
     check_checkpoint(parts[0].grid)
-    whole = name not in _ALWAYS and all(one.place.is_whole and one.flat is None for one in parts)
+    whole = name not in _ALWAYS and all(map(_is_copy, parts))
     # In a rehearsal, rules know results without computing them.
     if whole and (found is None or not hollow):
         return on_copies(function, args, kwargs)

@@ -15,7 +15,7 @@ class _Forward(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: torch.Tensor, window: Window) -> torch.Tensor:
         context.window = window
-        return cast(torch.Tensor, window.forward(x.contiguous()))
+        return cast(torch.Tensor, window.forward(x.resolve_neg().contiguous()))
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
@@ -28,7 +28,7 @@ class _Adjoint(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, gradient: torch.Tensor, window: Window) -> torch.Tensor:
         context.window = window
-        return cast(torch.Tensor, window.adjoint(gradient.contiguous()))
+        return cast(torch.Tensor, window.adjoint(gradient.resolve_neg().contiguous()))
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:

@@ -6,8 +6,7 @@ of a stack of convolutions. Operations do not know what follows on them, but a `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,9 @@ import torch
 
 from unisono.torch.space.convolution import arranged, convolution
 from unisono.torch.space.dispatch import Function, dispatch, rule
+from unisono.torch.space.parameters import Change
 from unisono.torch.space.part import Part, unwrap, wrap
+from unisono.torch.space.recent import Recent
 from unisono.torch.space.strips import convolved_in_place, convolved_plainly, is_worthwhile, seams_of
 
 DEVICES = ("cuda",)
@@ -28,32 +29,27 @@ LARGEST = (1 << 31) - 1
 """The most elements of an array that they are given: beyond, not all kernels count right."""
 
 # Which kernels may be used, by all that they are chosen by.
-_suitable: dict[Any, bool] = {}
+_suitable: Recent[Any, bool] = Recent(4096)
 
 
-@contextmanager
-def fusing(module: torch.nn.Module) -> Iterator[None]:
+def fused_sequences(module: torch.nn.Module, given: Iterable[torch.Tensor]) -> list[Change]:
     """Lets the sequences in a module look ahead during a call.
 
     Args:
-        module: The module. Afterwards it is as it was.
+        module: The module.
+        given: The tensors of the call.
 
-    Yields:
-        Nothing.
+    Returns:
+        What to pass to `call_with`; nothing where no input is on a device with such kernels.
     """
+    if not any(one.device.type in DEVICES for one in given):
+        return []
     # A forward of an instance's own, or of a class's, may do anything.
-    found = [
-        one
+    return [
+        (vars(one), {"forward": partial(_forward, one)})
         for one in module.modules()
         if type(one).forward is torch.nn.Sequential.forward and "forward" not in vars(one)
     ]
-    for one in found:
-        vars(one)["forward"] = partial(_forward, one)
-    try:
-        yield
-    finally:
-        for one in found:
-            vars(one).pop("forward", None)
 
 
 def _forward(layers: Any, input: Any) -> Any:
@@ -153,9 +149,10 @@ def _in_one(
 ) -> torch.Tensor:
     """A convolution and a ReLU by one kernel, where there is one that does the same as two."""
     key = _chosen_by(x, weight, numbers)
-    if key not in _suitable:
-        _suitable[key] = _is_suitable(partial(function, x, weight), weight, numbers)
-    if not _suitable[key]:
+    suitable = _suitable.get(key)
+    if suitable is None:
+        suitable = _suitable.add(key, _is_suitable(partial(function, x, weight), weight, numbers))
+    if not suitable:
         return convolved_plainly(x, weight, bias, *numbers).relu_()
     made: torch.Tensor = function(x, weight, bias, *numbers)
     return made
@@ -167,7 +164,7 @@ def counts() -> tuple[int, int]:
     Returns:
         The two numbers.
     """
-    return sum(_suitable.values()), len(_suitable)
+    return sum(_suitable), len(_suitable)
 
 
 def _chosen_by(x: torch.Tensor, weight: torch.Tensor, numbers: Any) -> Any:

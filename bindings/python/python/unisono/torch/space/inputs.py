@@ -14,9 +14,11 @@ import torch
 from unisono.errors import UsageError
 from unisono.halo import Grid
 from unisono.torch.space import randomness
+from unisono.torch.space.arguments import describe
 from unisono.torch.space.dispatch import parts_in, replaced
+from unisono.torch.space.failures import gathered_rows, raise_together
 from unisono.torch.space.layout import layout_of, spatial_split
-from unisono.torch.space.likeness import checksum, gathered_rows
+from unisono.torch.space.likeness import checksum
 from unisono.torch.space.part import Part, wrap
 
 
@@ -26,7 +28,8 @@ class Inputs:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    key: str
+    call: tuple[str, int]
+    """What kind of call it is, and a checksum of the values of its options."""
     threads: bool
     """Whether some ranks are threads of one process."""
     seeds: bool
@@ -86,17 +89,21 @@ def agreed(
         devices.append(one.device)
 
     replaced((args, kwargs), note, note)
+    error = _unsuitable(texts, grid)
     if not local and not any(True for _ in parts_in(args, kwargs)):
         axes = ", ".join(grid.axes)
-        raise UsageError(
+        error = UsageError(
             f"rank {grid.rank}: spatial: expected a tensor of {wanted} or more dimensions for the axes "
             f"{axes}, received {_described(args, kwargs)}; pass this rank's part as a torch.Tensor, or "
             "choose another grid"
         )
-    others = repr(replaced((args, kwargs), lambda one: None, lambda one: None))
+    others = describe(replaced((args, kwargs), lambda one: None, lambda one: None))
+    values = "; ".join(others.values)
     generators = randomness.devices(devices)
-    everybody = _everybody(grid, "; ".join([state, *texts, others]), local, (unseen, due), generators)
-    _refuse_devices(texts, grid)
+    compared = [state, "; ".join(texts), "; ".join(others.kinds), "; ".join([values, *others.data])]
+    everybody = _everybody(grid, compared, local, (unseen, due, error is not None), generators)
+    if any(theirs.flags[2] for theirs in everybody):
+        raise_together(error, grid)
     _refuse_different(everybody, grid)
     shapes = _shapes([theirs.shapes for theirs in everybody], grid)
     made = iter(shapes)
@@ -110,9 +117,10 @@ def agreed(
     new = replaced((args, kwargs), lambda one: one, part)
     threads = grid.size > 1 and len({theirs.process for theirs in everybody}) < grid.size
     seeds = len({theirs.seed for theirs in everybody}) > 1
-    key = "; ".join([state, *texts, others, str(shapes)])
-    wishes = [any(theirs.wishes[place] for theirs in everybody) for place in range(2)]
-    return Inputs(new[0], new[1], key, threads, seeds, wishes[0], wishes[1], local, generators)
+    kind = "; ".join([*compared[:3], str(shapes)])
+    flags = [any(theirs.flags[place] for theirs in everybody) for place in range(2)]
+    call = kind, zlib.crc32(values.encode())
+    return Inputs(new[0], new[1], call, threads, seeds, flags[0], flags[1], local, generators)
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -128,31 +136,34 @@ def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 @dataclass
 class _Rank:
-    digest: int
+    digests: list[int]
     process: int
     seed: int
-    wishes: tuple[bool, bool]
+    flags: tuple[bool, ...]
     shapes: list[tuple[int, ...]]
 
 
 def _everybody(
     grid: Grid,
-    text: str,
+    texts: Sequence[str],
     local: Sequence[torch.Tensor],
-    wishes: tuple[bool, bool],
+    flags: Sequence[bool],
     generators: Sequence[torch.device],
 ) -> list[_Rank]:
     """What each rank passes."""
     seeds = checksum(torch.cat([randomness.state_of(one) for one in generators]))
-    numbers = [zlib.crc32(text.encode()), os.getpid(), seeds, *map(int, wishes)]
+    digests = [zlib.crc32(text.encode()) for text in texts]
+    numbers = [*digests, os.getpid(), seeds, *map(int, flags)]
     for one in local:
         numbers += [one.dim(), *one.shape]
     ranks = []
     for row in gathered_rows(numbers, grid):
-        digest, process, seed, unseen, due, *rest = row
-        flat = iter(rest)
+        flat = iter(row)
+        theirs = [next(flat) for _ in digests]
+        process, seed = next(flat), next(flat)
+        wanted = tuple(bool(next(flat)) for _ in flags)
         shapes = [tuple(next(flat) for _ in range(count)) for count in flat]
-        ranks.append(_Rank(digest, process, seed, (bool(unseen), bool(due)), shapes))
+        ranks.append(_Rank(theirs, process, seed, wanted, shapes))
     return ranks
 
 
@@ -180,30 +191,44 @@ def _varies(x: torch.Tensor) -> bool:
     return x.numel() > 1 and bool((x != x.reshape(-1)[0]).any())
 
 
-def _refuse_devices(texts: Sequence[str], grid: Grid) -> None:
+def _unsuitable(texts: Sequence[str], grid: Grid) -> UsageError | None:
     for text in texts:
         if text.startswith("in the form "):
-            raise UsageError(
+            return UsageError(
                 f"rank {grid.rank}: spatial: expected ordinary tensors, received one {text}; convert it with "
                 ".to_dense() or .dequantize()"
             )
         if text.startswith("on ") and text != "on cuda":
-            raise UsageError(
+            return UsageError(
                 f"rank {grid.rank}: spatial: expected tensors in the processor's or in CUDA memory, received "
                 f"one {text}; move it with .cpu()"
             )
+    return None
+
+
+# What ranks compare, in this order.
+_COMPARED = (
+    "train() or eval(), gradients, autocast or overlap",
+    "types, shapes or requires_grad of tensors",
+    "types of options",
+    "values of options",
+)
 
 
 def _refuse_different(everybody: list[_Rank], grid: Grid) -> None:
     first = everybody[0]
     for rank, theirs in enumerate(everybody):
-        if theirs.digest != first.digest or [len(one) for one in theirs.shapes] != [
-            len(one) for one in first.shapes
-        ]:
+        differ = [
+            what
+            for what, one, other in zip(_COMPARED, first.digests, theirs.digests, strict=True)
+            if one != other
+        ]
+        if not differ and [len(one) for one in theirs.shapes] != [len(one) for one in first.shapes]:
+            differ = [_COMPARED[1]]
+        if differ:
             raise UsageError(
                 f"rank {grid.rank}: spatial: expected the same call on every rank, received another one on "
-                f"rank {rank} than on rank 0; types, shapes, requires_grad, train() or eval(), and options "
-                "must agree"
+                f"rank {rank} than on rank 0, with other {' and '.join(differ)}; these must agree"
             )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
+from unisono.torch.space.exchange_grid import exchange_grid
 
 _SPATIAL = {"w": -1, "h": -2, "d": -3}
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How a grid divides a tensor; two equal layouts of one grid are the same object."""
+    """How a grid divides a tensor."""
 
     grid: Grid
     array: GlobalArray
@@ -26,6 +27,17 @@ class Layout:
     def is_whole(self) -> bool:
         """Whether every rank has everything."""
         return not self.split
+
+    def is_like(self, other: Layout) -> bool:
+        """Whether another layout of the same grid divides tensors of the same shape in the same way.
+
+        Args:
+            other: The other layout.
+
+        Returns:
+            Whether it does.
+        """
+        return self.array is other.array
 
     @property
     def dims(self) -> dict[int, str]:
@@ -76,17 +88,22 @@ def layout_of(
         sizes: How long the parts along an axis are, where they are not as even as possible.
 
     Returns:
-        The layout, one object for each grid, shape and split: with it live the plans of its exchanges.
+        The layout. With its array live the plans of its exchanges: there is one for each grid, shape and
+        split as long as a tensor uses it or the grid keeps an exchange of it.
     """
-    known: dict[object, Layout] = vars(grid).setdefault("_layouts", {})
+    own = exchange_grid(grid)
     # In the grid's order, and without axes of one rank: they divide nothing.
     split = {axis: split[axis] for axis, size in grid.axes.items() if axis in split and size > 1}
     sizes = {axis: tuple(parts) for axis, parts in (sizes or {}).items() if axis in split}
     key = (tuple(shape), tuple(split.items()), tuple(sizes.items()))
-    if key not in known:
-        array = GlobalArray(shape, grid, split, sizes)
-        known[key] = Layout(grid, array, array.shape, array.split, array.region, array.local_shape)
-    return known[key]
+    layout: Layout | None = own.layouts.get(key)
+    if layout is None:
+        array = own.arrays.get(key)
+        if array is None:
+            array = own.arrays[key] = GlobalArray(shape, own, split, sizes)
+        layout = Layout(own.origin, array, array.shape, array.split, array.region, array.local_shape)
+        own.layouts.add(key, layout)
+    return layout
 
 
 def spatial_split(grid: Grid, dimensions: int, spatial: int) -> dict[str, int]:

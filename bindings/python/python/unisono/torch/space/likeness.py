@@ -11,6 +11,7 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space.failures import gathered_rows
 from unisono.torch.space.part import unwrap
 
 
@@ -27,7 +28,7 @@ def checksum(x: torch.Tensor) -> int:
     if x.layout != torch.strided or x.device.type not in ("cpu", "cuda") or x.is_quantized:
         return 0
     x = x.cpu()
-    elements: Any = x.resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy()
+    elements: Any = x.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
     return zlib.crc32(elements)
 
 
@@ -90,9 +91,9 @@ def refuse_drift(module: torch.nn.Module, turn: int, grid: Grid) -> None:
 def _sampled(x: torch.Tensor, turn: int) -> tuple[float, float]:
     """The sum of some elements, and of their absolute values."""
     x = unwrap(x).detach()
-    if not x.numel() or x.layout != torch.strided or x.device.type != "cpu" or x.is_complex():
+    if not x.numel() or x.layout != torch.strided or x.device.type != "cpu":
         return 0.0, 0.0
-    flat = x.reshape(-1)
+    flat = torch.view_as_real(x.resolve_conj()).reshape(-1) if x.is_complex() else x.reshape(-1)
     step = -(-flat.numel() // 64)
     some = flat[turn % step :: step].double()
     return float(some.sum()), float(some.abs().sum())
@@ -119,18 +120,3 @@ def compare_sample(sample: torch.Tensor, grid: Grid) -> None:
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def gathered_rows(numbers: Sequence[int], grid: Grid) -> list[list[int]]:
-    """Some numbers of every rank, which may have more or fewer.
-
-    Args:
-        numbers: This rank's.
-        grid: The ranks.
-
-    Returns:
-        Those of each rank.
-    """
-    mine = np.array([len(numbers), *numbers], np.int64)
-    flat = iter(grid.group.all_gather(mine, varied=True).tolist())
-    return [[next(flat) for _ in range(next(flat))] for _ in range(grid.size)]

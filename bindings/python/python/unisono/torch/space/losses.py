@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import _reduction as _Reduction
 
 from unisono.errors import UsageError
-from unisono.torch.space.dispatch import Function, parts_in, replaced, rule
+from unisono.torch.space.convolution import whole_operand
+from unisono.torch.space.dispatch import Function, name_of, on_copies, parts_in, replaced, rule
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import total
-from unisono.torch.space.part import Part, whole_shape, wrap
+from unisono.torch.space.part import Part, gathered, whole_shape, wrap
 from unisono.torch.space.pointwise import aligned, common, plain_aligned
+from unisono.torch.space.precision import accumulation_type
 
 _ELEMENTWISE = """mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy
 binary_cross_entropy_with_logits kl_div soft_margin_loss poisson_nll_loss gaussian_nll_loss"""
@@ -21,11 +24,11 @@ binary_cross_entropy_with_logits kl_div soft_margin_loss poisson_nll_loss gaussi
 @rule(*_ELEMENTWISE.split())
 def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
     """A loss of each element, then its mean or sum."""
-    reduction = kwargs.pop("reduction", "mean")
-    # Older arguments that PyTorch itself ignores.
-    for old in ("size_average", "reduce"):
-        kwargs.pop(old, None)
+    options = {name: kwargs.pop(name, None) for name in ("size_average", "reduce")}
+    reduction = _reduction(**options, reduction=kwargs.pop("reduction", "mean"))
     input, target = _said(input, target), _said(target, input)
+    if isinstance(kwargs.get("weight"), torch.Tensor):
+        kwargs["weight"] = _said(kwargs["weight"], input)
     parts = list(parts_in(input, target, args, kwargs))
     plain: list[torch.Tensor] = []
     replaced((input, target), lambda one: one, plain.append)
@@ -36,10 +39,22 @@ def elementwise(function: Function, input: Any, target: Any, *args: Any, **kwarg
 
     local = replaced((input, target, args, kwargs), align, lambda one: plain_aligned(one, layout))
     each = wrap(function(local[0], local[1], *local[2], reduction="none", **local[3]), layout)
-    if reduction == "batchmean":
+    if reduction == "batchmean" and name_of(function) == "kl_div":
         return each.sum() / layout.shape[0]
+    if reduction == "mean" and name_of(function) == "mse_loss" and local[3].get("weight") is not None:
+        # The only one of these losses whose mean is weighted.
+        return each.sum() / wrap(local[3]["weight"], layout).sum()
     choose: dict[str, Callable[[], Any]] = {"mean": each.mean, "sum": each.sum, "none": lambda: each}
+    if reduction not in choose:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
     return choose[reduction]()
+
+
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction, which older arguments override as in PyTorch."""
+    if size_average is None and reduce is None:
+        return reduction
+    return str(_Reduction.legacy_get_string(size_average, reduce))
 
 
 def _said(x: Any, like: Any) -> Any:
@@ -56,43 +71,49 @@ def classes(
     input: Part,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    size_average: Any = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     **kwargs: Any,
 ) -> Any:
     """A loss of each place, weighted by its class."""
+    reduction = _reduction(size_average, reduce, reduction)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    if input.dim() == 1:
+        # One sample: its only dimension is that of the classes.
+        options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction, **kwargs}
+        return on_copies(function, replaced((input, target), gathered), replaced(options, gathered))
     layout = input.place
-    if 1 in layout.dims or whole_shape(target) == whole_shape(input):
+    # Classes have one dimension less than the input; this rank's part of either has as many as the whole.
+    probabilities = len(whole_shape(target)) == input.dim()
+    if probabilities or 1 in layout.dims:
         layout = layout.without([1])
-    x = aligned(input, layout)
-    kind = layout
-    if len(whole_shape(target)) != input.dim():
-        split = {axis: dim - (dim > 1) for axis, dim in layout.split.items()}
-        kind = layout_of(layout.grid, [size for dim, size in enumerate(layout.shape) if dim != 1], split)
-    wanted = _targets(target, kind)
-    each = function(x, wanted, weight, ignore_index=ignore_index, reduction="none", **kwargs)
-    places = (
-        kind
-        if kind is not layout
-        else layout_of(
-            layout.grid,
-            [size for dim, size in enumerate(layout.shape) if dim != 1],
-            {axis: dim - (dim > 1) for axis, dim in layout.split.items()},
-        )
+    places = layout_of(
+        layout.grid,
+        [size for dim, size in enumerate(layout.shape) if dim != 1],
+        {axis: dim - (dim > 1) for axis, dim in layout.split.items()},
     )
+    x = aligned(input, layout)
+    wanted = _targets(target, layout if probabilities else places)
+    weights = None if weight is None else whole_operand(weight, layout)
+    each = function(x, wanted, weights, ignore_index=ignore_index, reduction="none", **kwargs)
     if reduction == "none":
         return wrap(each, places)
-    summed = wrap(each, places).sum()
-    if reduction == "sum":
-        return summed
-    if kind is layout:
-        return summed / torch.Size(places.shape).numel()
-    counts = wanted != ignore_index
-    each_weight = each.new_ones(1) if weight is None else weight[wanted.clamp(min=0)]
-    share = (each_weight * counts).sum()
-    return summed / wrap(total(share, layout.grid, layout.split), layout_of(layout.grid, (), {}))
+    precise = accumulation_type(each.dtype)
+    summed = total(each.sum(dtype=precise), layout.grid, layout.split)
+    if reduction == "mean" and probabilities:
+        summed = summed / torch.Size(places.shape).numel()
+    elif reduction == "mean":
+        counts = wanted != ignore_index
+        if weights is None:
+            mine = counts.sum(dtype=precise)
+        else:
+            # Ignored targets need not be classes.
+            mine = weights[wanted.masked_fill(~counts, 0)].where(counts, 0).sum(dtype=precise)
+        summed = summed / total(mine, layout.grid, layout.split)
+    return wrap(summed.to(each.dtype), layout_of(layout.grid, (), {}))
 
 
 def _targets(target: torch.Tensor, layout: Layout) -> torch.Tensor:

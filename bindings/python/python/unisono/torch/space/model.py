@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.func import functional_call
 
-from unisono.errors import Unsupported, UsageError
+from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
+from unisono.torch.space.arguments import Rehearsed
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.escapes import counted_once
-from unisono.torch.space.fusing import fusing
+from unisono.torch.space.failures import raise_together, sharing_errors
+from unisono.torch.space.fusing import fused_sequences
 from unisono.torch.space.inputs import Inputs, agreed, warn_of_copies
 from unisono.torch.space.layout import check_axes, default_split, layout_of
 from unisono.torch.space.likeness import compare_state, refuse_drift
 from unisono.torch.space.moves import once
 from unisono.torch.space.overlap import overlapping
-from unisono.torch.space.parameters import share_all
+from unisono.torch.space.parameters import call_with, replacements, share_all
 from unisono.torch.space.part import Part, wrap
 from unisono.torch.space.passes import counts_fully, passing, within
 from unisono.torch.space.randomness import drawing
@@ -44,7 +45,7 @@ class Spatial(torch.nn.Module):
         """Whether convolutions compute their inner outputs while halos travel; it may be changed."""
         self.compare_every: int = compare_every
         """After how many calls ranks see whether their parameters have come apart; 0 for never."""
-        self._rehearsed: set[str] = set()
+        self._rehearsed = Rehearsed()
         self._unseen = True
         self._calls = 0
 
@@ -65,19 +66,20 @@ class Spatial(torch.nn.Module):
         refuse_compiled(self.module, self.grid)
         if within(self.grid):
             raise _twice(self.grid, "a model")
-        inputs = self.rehearse(*args, **kwargs)
-        if inputs.threads and len(inputs.generators) > 1:
-            # Backward has one thread for each device, where ranks that are threads would wait for each other.
-            torch.autograd.set_multithreading_enabled(False)
-        with (
-            passing(self.grid, torch.is_grad_enabled()),
-            drawing(self.grid, inputs.threads, inputs.seeds, inputs.generators),
-            overlapping(self.grid, self.overlap),
-        ):
-            try:
-                return self._call(inputs)
-            except (UsageError, Unsupported) as error:
-                raise named(error, self.module, self.grid) from error
+        with sharing_errors(self.grid):
+            inputs = self.rehearse(*args, **kwargs)
+            if inputs.threads and len(inputs.generators) > 1:
+                # Backward has a thread for each device: ranks that are threads would wait for each other.
+                torch.autograd.set_multithreading_enabled(False)
+            with (
+                passing(self.grid, torch.is_grad_enabled()),
+                drawing(self.grid, inputs.threads, inputs.seeds, inputs.generators),
+                overlapping(self.grid, self.overlap),
+            ):
+                try:
+                    return self._call(inputs)
+                except (UsageError, Unsupported) as error:
+                    raise named(error, self.module, self.grid) from error
 
     def rehearse(self, *args: Any, **kwargs: Any) -> Inputs:
         """Compares what ranks pass, and for a new shape walks through the module without data.
@@ -94,13 +96,17 @@ class Spatial(torch.nn.Module):
             Unsupported: The module has a layer that cannot work on parts.
         """
         modes = "".join("t" if one.training else "e" for one in self.module.modules())
-        state = f"{modes} {torch.is_grad_enabled()} {self.overlap}"
+        casts = [
+            torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+        ]
+        grads = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        state = f"{modes} {grads} {casts} {self.overlap}"
         self._calls += 1
         due = self.compare_every > 0 and self._calls % self.compare_every == 0
         inputs = agreed(args, kwargs, self.grid, state, self._unseen, due)
-        new = inputs.key not in self._rehearsed
+        new = inputs.call not in self._rehearsed
         if new:
-            rehearse(self.module, inputs, self.grid)
+            self._rehearse(inputs)
         if inputs.unseen:
             compare_state(self.module, self.grid)
             self._unseen = False
@@ -109,19 +115,30 @@ class Spatial(torch.nn.Module):
         if new:
             refuse_overlaps(inputs.given, self.grid)
             warn_of_copies(inputs, self.grid)
-            self._rehearsed.add(inputs.key)
+        # Also where it was known: which are forgotten depends on when they were used.
+        self._rehearsed.add(inputs.call)
         return inputs
 
+    def _rehearse(self, inputs: Inputs) -> None:
+        error: Error | None = None
+        try:
+            rehearse(self.module, inputs, self.grid)
+        except Error as found:
+            error = found
+        raise_together(error, self.grid)
+
     def _call(self, inputs: Inputs) -> Any:
-        named = dict(self.module.named_parameters())
+        parameters = list(self.module.parameters())
+        found: list[Part] = []
         plain: list[torch.Tensor] = []
-        replaced((inputs.args, inputs.kwargs), lambda one: None, plain.append)
-        shared = share_all([*named.values(), *plain], self.grid.group)
-        given = iter(shared[len(named) :])
+        replaced((inputs.args, inputs.kwargs), found.append, plain.append)
+        shared = share_all([*parameters, *plain], self.grid)
+        given = iter(shared[len(parameters) :])
         args, kwargs = replaced((inputs.args, inputs.kwargs), lambda one: one, lambda one: next(given))
-        parameters = dict(zip(named, shared[: len(named)], strict=True))
-        with counted_once(self.module, self.grid), fusing(self.module):
-            made = functional_call(self.module, parameters, args, kwargs)
+        changes = replacements(self.module, dict(zip(parameters, shared, strict=False)))
+        changes += fused_sequences(self.module, [*found, *plain])
+        with counted_once(self.module, self.grid):
+            made = call_with(changes, lambda: self.module(*args, **kwargs))
         axes = tuple(self.grid.axes)
 
         def whole(one: torch.Tensor) -> Part:
@@ -152,7 +169,8 @@ class Spatial(torch.nn.Module):
         known = numbers[1 : 1 + int(numbers[0])].tolist()
         layout = layout_of(self.grid, known, default_split(self.grid, len(known)))
         here = whole if self.grid.rank == root else torch.empty(0)
-        return wrap(layout.array.scatter(here, root), layout)
+        with sharing_errors(self.grid):
+            return wrap(layout.array.scatter(here, root), layout)
 
     def part(self, local: torch.Tensor, shape: Sequence[int]) -> Part:
         """Says that a tensor is this rank's part of a whole, which is checked; see `Part.here`.

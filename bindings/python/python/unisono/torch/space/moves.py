@@ -12,38 +12,42 @@ from typing import Any, cast
 
 import torch
 
-from unisono.group import Group
 from unisono.halo import Grid
+from unisono.torch.space.exchange_grid import exchange_grid
 from unisono.torch.space.layout import Layout
+
+Axes = tuple[str, ...]
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over a group."""
+    """The sum over the ranks that differ along some axes."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
-        context.group = group
-        out = x.clone(memory_format=torch.contiguous_format)
+    def forward(context: Any, x: torch.Tensor, grid: Grid, axes: Axes) -> torch.Tensor:
+        context.ranks = grid, axes
+        # Conjugated and negated views would be sent as what they are views of.
+        out = x.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
         if out.numel():
-            group.all_reduce(out)
+            group = exchange_grid(grid).plane(axes)
+            group.all_reduce(torch.view_as_real(out) if out.is_complex() else out)
         return out
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
-        return _Share.apply(gradients[0], context.group), None
+        return _Share.apply(gradients[0], *context.ranks), None, None
 
 
 class _Share(torch.autograd.Function):
     """A copy, used by each rank for its own part: the gradients are summed."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
-        context.group = group
+    def forward(context: Any, x: torch.Tensor, grid: Grid, axes: Axes) -> torch.Tensor:
+        context.ranks = grid, axes
         return x.view_as(x)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
-        return _Sum.apply(gradients[0], context.group), None
+        return _Sum.apply(gradients[0], *context.ranks), None, None
 
 
 class _Once(torch.autograd.Function):
@@ -78,7 +82,7 @@ class _Move(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
         context.ends = target, source
-        return cast(torch.Tensor, source.array.repartition(x.contiguous(), target.array))
+        return cast(torch.Tensor, source.array.repartition(x.resolve_neg().contiguous(), target.array))
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
@@ -96,8 +100,8 @@ def total(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
     Returns:
         The sum.
     """
-    group = _group(grid, axes)
-    return x if group is None or x.is_meta else cast(torch.Tensor, _Sum.apply(x, group))
+    wide = _wide(grid, axes)
+    return x if not wide or x.is_meta else cast(torch.Tensor, _Sum.apply(x, grid, wide))
 
 
 def share(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
@@ -111,8 +115,8 @@ def share(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
     Returns:
         The same values.
     """
-    group = _group(grid, axes) if x.requires_grad else None
-    return x if group is None or x.is_meta else cast(torch.Tensor, _Share.apply(x, group))
+    wide = _wide(grid, axes) if x.requires_grad else ()
+    return x if not wide or x.is_meta else cast(torch.Tensor, _Share.apply(x, grid, wide))
 
 
 def once(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
@@ -126,7 +130,7 @@ def once(x: torch.Tensor, grid: Grid, axes: Iterable[str]) -> torch.Tensor:
     Returns:
         The same values.
     """
-    wide = [axis for axis in axes if grid.axes[axis] > 1]
+    wide = _wide(grid, axes)
     if not wide or not x.requires_grad:
         return x
     here = grid.coordinates
@@ -144,13 +148,15 @@ def move(x: torch.Tensor, source: Layout, target: Layout) -> torch.Tensor:
     Returns:
         This rank's new part.
     """
-    if source is target or _same(source, target):
+    if source.is_like(target) or _same(source, target):
         return x
     if x.is_meta:
         return x.new_empty(target.local_shape)
     if x.dtype == torch.bool:
         # Truth values travel as bytes.
         return cast(torch.Tensor, _Move.apply(x.to(torch.uint8), source, target)).to(torch.bool)
+    if x.is_complex():
+        return torch.complex(move(x.real, source, target), move(x.imag, source, target))
     return cast(torch.Tensor, _Move.apply(x, source, target))
 
 
@@ -158,26 +164,7 @@ def _same(source: Layout, target: Layout) -> bool:
     return dict(source.split) == dict(target.split) and source.array.sizes == target.array.sizes
 
 
-def _group(grid: Grid, axes: Iterable[str]) -> Group | None:
-    """The ranks that differ along these axes only; None for this rank alone."""
-    wide = tuple(axis for axis, size in grid.axes.items() if axis in set(axes) and size > 1)
-    if not wide:
-        return None
-    known: dict[tuple[str, ...], Group] = vars(grid).setdefault("_planes", {})
-    if wide not in known:
-        if all(size == 1 for axis, size in grid.axes.items() if axis not in wide):
-            known[wide] = grid.group
-        elif len(wide) == 1:
-            known[wide] = grid.along(wide[0])
-        else:
-            here = grid.coordinates
-            places = [grid.coordinates_of(rank) for rank in range(grid.size)]
-            members = [
-                rank
-                for rank, there in enumerate(places)
-                if all(there[axis] == here[axis] for axis in grid.axes if axis not in wide)
-            ]
-            group = grid.group.group(members)
-            assert group is not None  # this rank is a member
-            known[wide] = group
-    return known[wide]
+def _wide(grid: Grid, axes: Iterable[str]) -> Axes:
+    """Those of the axes that have several ranks, in the grid's order."""
+    wanted = set(axes)
+    return tuple(axis for axis, size in grid.axes.items() if axis in wanted and size > 1)

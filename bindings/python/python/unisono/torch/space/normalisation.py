@@ -10,12 +10,19 @@ from torch.nn import functional
 
 from unisono.errors import UsageError
 from unisono.torch.space.convolution import whole_operand
-from unisono.torch.space.dispatch import Function, rule
+from unisono.torch.space.dispatch import Function, name_of, rule
+from unisono.torch.space.layout import Layout
 from unisono.torch.space.moves import share, total
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.pointwise import plain_aligned
+from unisono.torch.space.precision import accumulation_type, result_type
 from unisono.torch.space.statistics import Population, normalised, scaled
 from unisono.torch.space.windows import is_empty
+
+
+def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A running mean and variance of one channel, to ask PyTorch for types with."""
+    return x.new_zeros(1, dtype=torch.float32), x.new_ones(1, dtype=torch.float32)
 
 
 def _population(x: Part, dims: Sequence[int], taken: Sequence[int]) -> Population:
@@ -50,6 +57,7 @@ def batch_norm(
 ) -> Part:
     """With the statistics of all samples and all parts."""
     x, layout = unwrap(input), input.place
+    x = x.to(result_type(function, x, *_statistics(x)))
     scale, shift = _channel(weight, input), _channel(bias, input)
     if not training:
         if input.hollow:
@@ -87,9 +95,12 @@ def instance_norm(
 ) -> Part:
     """With the statistics of each sample and channel over all parts."""
     if not use_input_stats:
-        made: Part = batch_norm(function, input, running_mean, running_var, weight, bias, eps=eps)
+        made: Part = batch_norm(
+            functional.batch_norm, input, running_mean, running_var, weight, bias, eps=eps
+        )
         return made
     x, layout = unwrap(input), input.place
+    x = x.to(result_type(function, x, *_statistics(x), use_input_stats=False))
     dims = list(range(2, x.dim()))
     population = _population(input, dims, dims)
     scale, shift = _channel(weight, input), _channel(bias, input)
@@ -122,6 +133,7 @@ def group_norm(
             f"group_norm: expected channels that {num_groups} groups divide evenly, received {channels}; "
             "choose another number of groups"
         )
+    x = x.to(result_type(function, x, 1, shape=[2, *[1] * (x.dim() - 1)]))
     each = channels // num_groups
     # Sizes are named, because of an empty part nothing can be inferred.
     grouped = x.reshape(x.shape[0], num_groups, each, math.prod(x.shape[2:]))
@@ -146,12 +158,8 @@ def layer_norm(
 ) -> Part:
     """With the statistics of the last dimensions over all parts."""
     x, layout = unwrap(input), input.place
-    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
-    if layout.shape[dims[0] :] != tuple(normalized_shape):
-        raise UsageError(
-            f"layer_norm: expected a tensor whose last dimensions are {tuple(normalized_shape)}, received "
-            f"{layout.shape}; the whole's shape counts"
-        )
+    dims = _last(function, layout, normalized_shape)
+    x = x.to(result_type(function, x, [1] * len(dims)))
     population = _population(input, dims, dims)
     scale, shift = (None if one is None else plain_aligned(one, layout) for one in (weight, bias))
     if not population.axes and not is_empty(layout) and not input.hollow:
@@ -170,12 +178,29 @@ def rms_norm(
 ) -> Part:
     """With the mean square of the last dimensions over all parts."""
     x, layout = unwrap(input), input.place
-    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    dims = _last(function, layout, normalized_shape)
+    dtype = result_type(function, x, [1] * len(dims))
     population = _population(input, dims, dims)
     axes = population.axes
     if input.hollow:
         return input
-    squares = total(x.square().sum(dims, keepdim=True), layout.grid, axes) / population.count
-    small = torch.finfo(x.dtype).eps if eps is None else eps
-    made = x * torch.rsqrt(share(squares, layout.grid, axes) + small)
-    return wrap(made if weight is None else made * plain_aligned(weight, layout), layout)
+    scale = None if weight is None else plain_aligned(weight, layout)
+    if not axes and not is_empty(layout):
+        return wrap(functional.rms_norm(x, list(normalized_shape), scale, eps), layout)
+    precise = x.to(accumulation_type(x.dtype))
+    squares = total(precise.square().sum(dims, keepdim=True), layout.grid, axes) / population.count
+    small = torch.finfo(precise.dtype).eps if eps is None else eps
+    made = precise * torch.rsqrt(share(squares, layout.grid, axes) + small)
+    return wrap((made if scale is None else made * scale).to(dtype), layout)
+
+
+def _last(function: Function, layout: Layout, normalized_shape: Sequence[int]) -> list[int]:
+    """The dimensions that a normalisation's shape names."""
+    count = len(layout.shape)
+    dims = list(range(count - len(normalized_shape), count))
+    if layout.shape[dims[0] :] != tuple(normalized_shape):
+        raise UsageError(
+            f"{name_of(function)}: expected a tensor whose last dimensions are {tuple(normalized_shape)}, "
+            f"received {layout.shape}; the whole's shape counts"
+        )
+    return dims

@@ -135,8 +135,11 @@ def convolved(
         target.copy_(torch.convolution(source, weight, bias, stride, zeros, dilation, False, zeros, groups))
 
     exchange: Any = window.begin(x.contiguous())
-    compute(exchange.padded, pieces.inner)
-    padded = exchange.end()
+    try:
+        compute(exchange.padded, pieces.inner)
+    finally:
+        # Also where PyTorch rejects the operands: ranks without inner outputs end it before they compute.
+        padded = exchange.end()
     for box in pieces.slabs:
         compute(padded, box)
     return out

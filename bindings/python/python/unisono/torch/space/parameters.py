@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, cast
 
 import torch
 
-from unisono.group import Group
+from unisono.halo import Grid
+from unisono.torch.space.exchange_grid import exchange_grid
 
 
 class _ShareAll(torch.autograd.Function):
     """Copies that each rank uses for its own part; in the way back they travel together."""
 
     @staticmethod
-    def forward(context: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        context.group = group
+    def forward(context: Any, grid: Grid, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        context.grid = grid
         context.set_materialize_grads(False)
         return tuple(one.view_as(one) for one in tensors)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor | None) -> Any:
         present = [one for one in gradients if one is not None]
-        sums = iter(_SumAll.apply(context.group, *present) if present else ())
+        sums = iter(_SumAll.apply(context.grid, *present) if present else ())
         return None, *(None if one is None else next(sums) for one in gradients)
 
 
 class _SumAll(torch.autograd.Function):
-    """Sums over a group, in one call for each element type."""
+    """Sums over all ranks, in one call for each element type."""
 
     @staticmethod
-    def forward(context: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        context.group = group
+    def forward(context: Any, grid: Grid, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        context.grid = grid
         context.set_materialize_grads(False)
         sums: list[torch.Tensor] = list(tensors)
         for dtype in dict.fromkeys(one.dtype for one in tensors):
             places = [place for place, one in enumerate(tensors) if one.dtype == dtype]
             flat = torch.cat([tensors[place].reshape(-1) for place in places])
             if flat.numel():
-                group.all_reduce(flat)
+                exchange_grid(grid).group.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat)
             first = 0
             for place in places:
                 sums[place] = flat.narrow(0, first, tensors[place].numel()).view(tensors[place].shape)
@@ -48,22 +51,70 @@ class _SumAll(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor | None) -> Any:
         present = [one for one in gradients if one is not None]
-        copies = iter(_ShareAll.apply(context.group, *present) if present else ())
+        copies = iter(_ShareAll.apply(context.grid, *present) if present else ())
         return None, *(None if one is None else next(copies) for one in gradients)
 
 
-def share_all(tensors: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
+def share_all(tensors: Sequence[torch.Tensor], grid: Grid) -> list[torch.Tensor]:
     """Tensors of which every rank has a copy, for use on parts.
 
     Args:
         tensors: Tensors that may need gradients, the same ones on every rank.
-        group: The ranks.
+        grid: The ranks.
 
     Returns:
         The same values; their gradients, summed over all ranks, arrive at the tensors that were given.
     """
     wanted = [one for one in tensors if one.requires_grad]
-    if group.size == 1 or not wanted or not torch.is_grad_enabled():
+    if grid.size == 1 or not wanted or not torch.is_grad_enabled():
         return list(tensors)
-    shared = iter(cast(tuple[torch.Tensor, ...], _ShareAll.apply(group, *wanted)))
+    shared = iter(cast(tuple[torch.Tensor, ...], _ShareAll.apply(grid, *wanted)))
     return [next(shared) if one.requires_grad else one for one in tensors]
+
+
+Change = tuple[dict[str, Any], Mapping[str, Any]]
+"""A dictionary, and the entries that it has during a call."""
+
+
+def replacements(module: torch.nn.Module, shared: Mapping[torch.Tensor, torch.Tensor]) -> list[Change]:
+    """Other tensors in the place of parameters, wherever a module has them.
+
+    Args:
+        module: The module.
+        shared: From parameters to the tensors that take their place.
+
+    Returns:
+        What to pass to `call_with`. Modules and parameters that have several names are among it once each,
+        so that nothing is replaced twice.
+    """
+    changes: list[Change] = []
+    for one in module.modules():
+        found = {name: shared.get(own, own) for name, own in one._parameters.items() if own is not None}
+        if any(new is not one._parameters[name] for name, new in found.items()):
+            changes.append((one._parameters, found))
+    return changes
+
+
+def call_with(changes: Sequence[Change], call: Callable[[], Any]) -> Any:
+    """Calls a function while some dictionaries have other entries; afterwards they are as they were.
+
+    Args:
+        changes: The dictionaries, each once, and their entries.
+        call: The function.
+
+    Returns:
+        What it returns.
+    """
+    before = [{key: table[key] for key in new if key in table} for table, new in changes]
+    added = [(table, key) for table, new in changes for key in new if key not in table]
+    undo: Iterable[Any] = chain(
+        map(dict.update, [table for table, _ in changes], before),
+        map(dict.pop, [table for table, _ in added], [key for _, key in added], repeat(None)),
+    )
+    try:
+        for table, new in changes:
+            table.update(new)
+        return call()
+    finally:
+        # One call of a C function: no signal handler runs between its steps, so Ctrl-C cannot cut it short.
+        deque(undo, maxlen=0)

@@ -9,9 +9,10 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import GlobalArray, Grid
+from unisono.torch.space.failures import sharing_errors, watched
 from unisono.torch.space.layout import Layout, default_split, layout_of, spatial_split
 from unisono.torch.space.moves import move
-from unisono.torch.space.passes import counts_fully, recomputed, within
+from unisono.torch.space.passes import counts_fully, in_backward, recomputed, within
 
 _plainly: Any = torch._C.DisableTorchFunctionSubclass
 
@@ -93,7 +94,7 @@ class Part(torch.Tensor):
     @property
     def local(self) -> torch.Tensor:
         """This rank's elements, a plain tensor. Gradients go through it."""
-        return unwrap(self)
+        return watched(unwrap(self), self.grid)
 
     @property
     def array(self) -> GlobalArray:
@@ -118,8 +119,14 @@ class Part(torch.Tensor):
         """
         if args or kwargs:
             return super().gather(*args, **kwargs)
+        if within(self.grid) or in_backward():
+            return self._gathered()
+        with sharing_errors(self.grid):
+            return self._gathered()
+
+    def _gathered(self) -> torch.Tensor:
         whole = gathered(self)
-        return whole if within(self.grid) or recomputed() else unwrap(whole)
+        return whole if within(self.grid) or recomputed() else watched(unwrap(whole), self.grid)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = whole_shape(self)
@@ -216,7 +223,7 @@ def bring(x: Part, layout: Layout) -> Part:
         The part in that layout.
     """
     x = unflattened(x)
-    if x.place is layout:
+    if x.place.is_like(layout):
         return x
     return wrap(move(unwrap(x), x.place, layout), layout)
 

@@ -55,7 +55,7 @@ def recomputed() -> bool:
     Returns:
         Whether it does.
     """
-    return _in_backward() and _keeps()
+    return in_backward() and _keeps()
 
 
 def by_hand(grid: Grid) -> bool:
@@ -70,13 +70,18 @@ def by_hand(grid: Grid) -> bool:
     Raises:
         Unsupported: It is a checkpoint that builds a new graph.
     """
-    if not _in_backward() or within(grid) or _keeps():
+    if not in_backward() or within(grid) or _keeps():
         return False
     # Checkpoints look at what they have kept, too.
     return not _checkpoints("backward")
 
 
-def _in_backward() -> bool:
+def in_backward() -> bool:
+    """Whether autograd is at work on this thread.
+
+    Returns:
+        Whether it is.
+    """
     return torch._C._current_graph_task_id() != -1
 
 

@@ -59,7 +59,7 @@ def binary(function: Function, *args: Any, **kwargs: Any) -> Any:
     plain: list[torch.Tensor] = []
     replaced((args, kwargs), lambda one: one, plain.append)
     first = found[0]
-    alike = all(one.flat == first.flat and one.place is first.place for one in found)
+    alike = all(one.flat == first.flat and one.place.is_like(first.place) for one in found)
     if first.flat is not None and alike and all(one.dim() == 0 for one in plain):
         if first.hollow:
             return first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from torch.nn import functional
 from unisono.torch.space.dispatch import Function, name_of, refuse, rule, sequence
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, spread, unwrap, wrap
-from unisono.torch.space.windows import is_empty, nothing, outputs, padded, window_of
+from unisono.torch.space.precision import accumulation_type, result_type
+from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, window_of
 
 
 def _spatial(function: Function) -> int:
@@ -34,6 +36,7 @@ def maximum(
         refuse("a rule for parts of a tensor for max_pool with return_indices=True")
     spatial = _spatial(function)
     x = spread(input, spatial)
+    result_type(function, unwrap(x), 1)
     kernel = sequence(kernel_size, spatial)
     strides = sequence(stride, spatial) if stride else kernel
     paddings, dilations = sequence(padding, spatial), sequence(dilation, spatial)
@@ -49,9 +52,12 @@ def maximum(
     )
     target = outputs(window, spatial, x.place.shape[:-spatial], x.place)
     source = padded(unwrap(x), window)
+    rest = kernel, strides, 0, dilations
     if is_empty(target) or source.is_meta:
-        return wrap(nothing(target.local_shape, source), target)
-    return wrap(function(source, kernel, strides, 0, dilations), target)
+        extents = [step * (size - 1) + 1 for step, size in zip(dilations, kernel, strict=True)]
+        made = partial(function, least(source, extents), *rest)
+        return wrap(nothing(target.local_shape, source, made=made), target)
+    return wrap(function(source, *rest), target)
 
 
 def _least(dtype: torch.dtype) -> float:
@@ -73,6 +79,7 @@ def average(
     """Each rank takes the means of its outputs' windows, with the divisors that the whole would have."""
     spatial = _spatial(function)
     x = spread(input, spatial)
+    dtype = result_type(function, unwrap(x), 1)
     kernel = sequence(kernel_size, spatial)
     strides = sequence(stride, spatial) if stride else kernel
     paddings = sequence(padding, spatial)
@@ -80,30 +87,55 @@ def average(
     target = outputs(window, spatial, x.place.shape[:-spatial], x.place)
     source = padded(unwrap(x), window)
     if is_empty(target) or source.is_meta:
-        return wrap(nothing(target.local_shape, source), target)
-    means = function(source, kernel, strides)
+        made = partial(function, least(source, kernel), kernel, strides)
+        return wrap(nothing(target.local_shape, source, made=made), target)
     if divisor_override is not None:
-        return wrap(means * (math.prod(kernel) / divisor_override), target)
-    if ceil_mode or (any(paddings) and not count_include_pad):
-        for place in range(spatial):
-            dim = place - spatial
-            numbers = (kernel[place], strides[place], paddings[place], count_include_pad)
-            means = means * _factors(x.place, target, dim, numbers, means)
-    return wrap(means, target)
+        return wrap(function(source, kernel, strides, divisor_override=divisor_override), target)
+    if not ceil_mode and (count_include_pad or not any(paddings)):
+        return wrap(function(source, kernel, strides), target)
+    counts = [
+        _counts(
+            x.place,
+            target,
+            place - spatial,
+            kernel[place],
+            strides[place],
+            paddings[place],
+            count_include_pad,
+        )
+        for place in range(spatial)
+    ]
+    if not source.is_floating_point():
+        return wrap(
+            _integer_means(source, kernel, strides, [one.to(source.device) for one in counts]), target
+        )
+    # Half types are computed with in float32, and rounded once.
+    means = function(source.to(accumulation_type(source.dtype)), kernel, strides)
+    for length, each in zip(kernel, counts, strict=True):
+        means = means * (length / each).to(dtype=means.dtype, device=means.device)
+    return wrap(means.to(dtype), target)
 
 
-def _factors(
-    layout: Layout, target: Layout, dim: int, numbers: tuple[int, int, int, bool], like: torch.Tensor
+def _integer_means(
+    x: torch.Tensor, kernel: list[int], strides: list[int], counts: list[torch.Tensor]
 ) -> torch.Tensor:
-    """The kernel's length divided by how many elements of a window count, along one dimension."""
-    kernel, stride, padding, counts_padding = numbers
+    """Sums of windows, divided as whole numbers are."""
+    added = x
+    for place, (length, stride) in enumerate(zip(kernel, strides, strict=True)):
+        added = added.unfold(place - len(kernel), length, stride).sum(-1)
+    return added.div(math.prod(counts[1:], start=counts[0]).long(), rounding_mode="trunc")
+
+
+def _counts(
+    layout: Layout, target: Layout, dim: int, kernel: int, stride: int, padding: int, counts_padding: bool
+) -> torch.Tensor:
+    """How many elements of each window count along one dimension."""
     length, own = layout.shape[dim], target.region[dim]
     starts = torch.arange(own.start, own.stop, dtype=torch.float64) * stride - padding
     ends = (starts + kernel).clamp(max=length + padding)
     if not counts_padding:
         starts, ends = starts.clamp(min=0), ends.clamp(max=length)
-    factors = (kernel / (ends - starts)).to(dtype=like.dtype, device=like.device)
-    return factors.view(-1, *[1] * (-dim - 1))
+    return (ends - starts).view(-1, *[1] * (-dim - 1))
 
 
 @rule("lp_pool1d", "lp_pool2d", "lp_pool3d", always=True)

@@ -14,9 +14,11 @@ from torch.overrides import TorchFunctionMode
 from unisono.errors import Unsupported
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import Function, has_rule, name_of, parts_in, refuse, rule
+from unisono.torch.space.exchange_grid import exchange_grid
 from unisono.torch.space.layout import Layout
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import recomputed
+from unisono.torch.space.streams import Fill, drawn
 
 # Ranks that are threads share PyTorch's default generator: whoever looks at it or changes it holds this.
 DEFAULT_GENERATOR = threading.Lock()
@@ -72,7 +74,7 @@ class Draws:
         if device not in self._generators:
             with DEFAULT_GENERATOR:
                 state = state_of(device)
-            self._grid.group.broadcast(state)
+            exchange_grid(self._grid).group.broadcast(state)
             generator = torch.Generator(device)
             generator.set_state(state)
             self._generators[device] = generator
@@ -120,7 +122,7 @@ def drawing(
     own = [state_of(device) for device in generators]
     common = [one.clone() for one in own]
     for device, state in zip(generators, common, strict=True):
-        grid.group.broadcast(state)
+        exchange_grid(grid).group.broadcast(state)
         set_state(device, state)
     try:
         yield
@@ -186,10 +188,16 @@ def as_default(grid: Grid, device: torch.device) -> Iterator[None]:
         Nothing.
     """
     draws = _draws(grid)
-    if draws is None:
+    with _as_default(None if draws is None else draws.generator(device), device):
+        yield
+
+
+@contextmanager
+def _as_default(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """Lets operations that draw from a device's default generator draw from this one; None is the default."""
+    if generator is None:
         yield
         return
-    generator = draws.generator(device)
     with DEFAULT_GENERATOR:
         before = state_of(device)
         set_state(device, generator.get_state())
@@ -217,25 +225,48 @@ def generator_of(layout: Layout, device: torch.device) -> torch.Generator | None
 def _drawn(
     x: torch.Tensor, layout: Layout, shape: tuple[int, ...], keep: float, fused: bool = False
 ) -> torch.Tensor:
-    """This rank's region of ones and zeros, drawn for the whole as one process would draw them."""
+    """This rank's region of ones and zeros, drawn for the full tensor as one process would draw them."""
     if x.is_meta:
         return torch.empty([min(a, b) for a, b in zip(x.shape, shape, strict=True)], device="meta")
-    # In memory as one process would have it: in which order PyTorch draws depends on that.
-    order = sorted(range(x.dim()), key=lambda dim: x.stride()[dim], reverse=True)
-    whole = torch.empty([shape[dim] for dim in order], dtype=x.dtype, device=x.device)
-    whole = whole.permute([order.index(dim) for dim in range(x.dim())])
-    if fused and x.is_cuda:
-        # There, dropout is one kernel, whose order of numbers is its own.
-        with as_default(layout.grid, x.device):
-            whole = torch.native_dropout(whole.fill_(1), 1 - keep, True)[1].to(x.dtype)
-    else:
-        whole.bernoulli_(keep, generator=generator_of(layout, x.device))
-    region = tuple(
-        one if size == full else slice(None)
+    region = [
+        one if size == full else slice(0, size)
         for one, size, full in zip(layout.region, shape, layout.shape, strict=True)
-    )
-    # A copy: the whole is not kept.
-    return whole[region].clone()
+    ]
+    if tuple(shape) != layout.shape:
+        # One number for a channel: these are contiguous, whatever the elements are.
+        x = x.new_empty(x.shape)
+    if not (fused and x.is_cuda):
+        return _filled("bernoulli_", x, layout, shape, region, None, keep)
+
+    def fills(generator: torch.Generator | None) -> Fill:
+        def fill(chunk: torch.Tensor) -> torch.Tensor:
+            with _as_default(generator, x.device):
+                return torch.native_dropout(chunk.fill_(1), 1 - keep, True)[1].to(x.dtype)
+
+        return fill
+
+    # On a device, dropout is one kernel, whose order of numbers is its own.
+    return drawn("native_dropout", fills, generator_of(layout, x.device), x, shape, region)
+
+
+def _filled(
+    name: str,
+    x: torch.Tensor,
+    layout: Layout,
+    shape: Sequence[int],
+    region: Sequence[slice],
+    generator: torch.Generator | None,
+    *args: Any,
+    **options: Any,
+) -> torch.Tensor:
+    """This rank's region of what a method such as ``normal_`` would write to the full tensor."""
+    method: Any = getattr(torch.Tensor, name)
+
+    def fills(generator: torch.Generator | None) -> Fill:
+        return lambda chunk: method(chunk, *args, generator=generator, **options)
+
+    generator = generator_of(layout, x.device) if generator is None else generator
+    return drawn(name, fills, generator, x, shape, region)
 
 
 @rule("dropout", "dropout_", always=True)
@@ -300,14 +331,69 @@ def leaks(
     return wrap(function(unwrap(input), lower, upper, False, False), input.place)
 
 
-@rule("rand_like", "randn_like", always=True)
-def noise(function: Function, input: Part, *, dtype: torch.dtype | None = None, **options: Any) -> Part:
-    """Noise for each element of the whole."""
+_LIKE = {"rand_like": "uniform_", "randn_like": "normal_", "randint_like": "random_"}
+
+
+@rule(*_LIKE, always=True)
+def noise(
+    function: Function,
+    input: Part,
+    *args: Any,
+    dtype: torch.dtype | None = None,
+    generator: torch.Generator | None = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Part:
+    """Noise for each element of the full tensor."""
     local = unwrap(input)
-    dtype = dtype or local.dtype
+    like = torch.empty_like(local, dtype=dtype)
     if local.is_meta:
-        return wrap(torch.empty_like(local, dtype=dtype), input.place)
-    draw: Any = torch.rand if name_of(function) == "rand_like" else torch.randn
-    generator = generator_of(input.place, local.device)
-    whole = draw(input.place.shape, dtype=dtype, device=local.device, generator=generator)
-    return wrap(whole[input.place.region].clone(), input.place)
+        return wrap(like, input.place)
+    name = _LIKE[name_of(function)]
+    if name == "random_":
+        bounds = [*args, *(options[key] for key in ("low", "high") if key in options)]
+        args = (0, *bounds) if len(bounds) == 1 else tuple(bounds)
+    made = _filled(name, like, input.place, input.place.shape, input.place.region, generator, *args)
+    return wrap(made.requires_grad_(requires_grad), input.place)
+
+
+_FILLS = """normal_ uniform_ bernoulli_ random_ exponential_ geometric_ log_normal_ cauchy_"""
+
+
+@rule(*_FILLS.split(), always=True)
+def fill(
+    function: Function, input: Part, *args: Any, generator: torch.Generator | None = None, **options: Any
+) -> Part:
+    """The numbers of the full tensor, in place."""
+    if any(isinstance(one, torch.Tensor) for one in (*args, *options.values())):
+        refuse(f"a rule for parts of a tensor for {name_of(function)} with a tensor", "pass numbers")
+    if input.hollow:
+        return input
+    local, place = unwrap(input), input.place
+    made = _filled(
+        name_of(function), local.detach(), place, place.shape, place.region, generator, *args, **options
+    )
+    with torch.no_grad():
+        local.copy_(made)
+    return input
+
+
+@rule("bernoulli", always=True)
+def coins(
+    function: Function, input: Part, p: float | None = None, *, generator: torch.Generator | None = None
+) -> Part:
+    """A one with each element's probability, or with that of all."""
+    local, place = unwrap(input).detach(), input.place
+    if input.hollow:
+        return input
+    # The result is contiguous, whatever the input is.
+    like = local.new_empty(local.shape)
+    if p is not None:
+        made = _filled("bernoulli_", like, place, place.shape, place.region, generator, p)
+        return wrap(made, place)
+
+    def fills(generator: torch.Generator | None) -> Fill:
+        return lambda chunk: torch.bernoulli(chunk, generator=generator)
+
+    generator = generator_of(place, local.device) if generator is None else generator
+    return wrap(drawn("bernoulli", fills, generator, like, place.shape, place.region, local), place)

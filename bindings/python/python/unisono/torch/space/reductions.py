@@ -3,27 +3,77 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 
-from unisono.torch.space.dispatch import Function, name_of, on_copies, rule
+from unisono.torch.space.dispatch import Function, Rule, name_of, on_copies, replaced, rule
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.moves import once, total
 from unisono.torch.space.part import Part, gathered, unwrap, wrap
-from unisono.torch.space.pointwise import binary
+from unisono.torch.space.precision import accumulation_type, result_type
 from unisono.torch.space.statistics import Population, moments
 
+# NumPy's names for arguments, which PyTorch takes too.
+_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
-def _dims(x: Part, dim: Any) -> list[int]:
+
+def reduction(*names: str) -> Callable[[Rule], Rule]:
+    """Declares the rule of reductions, as `rule` does, for arguments under NumPy's names too.
+
+    Args:
+        names: What they are called.
+
+    Returns:
+        A decorator.
+    """
+
+    def declare(function: Rule) -> Rule:
+        @wraps(function)
+        def renamed(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **{_NAMES.get(key, key): one for key, one in kwargs.items()})
+
+        return rule(*names)(renamed)
+
+    return declare
+
+
+def dims_of(x: Part, dim: Any) -> list[int]:
+    """The dimensions that an argument names.
+
+    Args:
+        x: A part.
+        dim: A number, several, or none for all.
+
+    Returns:
+        Their numbers, counted from the front.
+    """
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(x.dim()))
     several = dim if isinstance(dim, (list, tuple)) else [dim]
+    wrong = [one for one in several if not -x.dim() <= one < x.dim()]
+    if wrong:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-x.dim()}, {x.dim() - 1}], "
+            f"but got {wrong[0]})"
+        )
     return [int(one) % x.dim() for one in several]
 
 
-def _reduced(local: torch.Tensor, x: Part, dims: list[int], keepdim: bool) -> Part:
-    """A result of size 1 along some dimensions as a part, with these or without."""
+def reduced(local: torch.Tensor, x: Part, dims: Sequence[int], keepdim: bool) -> Part:
+    """A result of size 1 along some dimensions as a part, with these or without.
+
+    Args:
+        local: This rank's elements.
+        x: What was reduced.
+        dims: The dimensions, which are no longer divided.
+        keepdim: Whether they stay.
+
+    Returns:
+        The part.
+    """
     shape = [1 if dim in dims else size for dim, size in enumerate(x.place.shape)]
     split = {axis: dim for axis, dim in x.place.split.items() if dim not in dims}
     made = wrap(local, layout_of(x.grid, shape, split))
@@ -41,7 +91,7 @@ def _hollow(x: Part, dims: list[int]) -> torch.Tensor:
     return local.new_empty([1 if dim in dims else size for dim, size in enumerate(local.shape)])
 
 
-@rule("sum", "mean")
+@reduction("sum", "nansum", "mean")
 def sums(
     function: Function,
     input: Part,
@@ -51,18 +101,22 @@ def sums(
     dtype: torch.dtype | None = None,
 ) -> Part:
     """Each rank's sum, and the sum of these."""
-    dims = _dims(input, dim)
+    dims = dims_of(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     if input.hollow:
-        return _reduced(_hollow(input, dims), input, dims, keepdim)
-    local = unwrap(input).sum(dims, keepdim=True, dtype=dtype)
-    local = total(local, input.grid, axes)
+        return reduced(_hollow(input, dims), input, dims, keepdim)
+    made = result_type(function, unwrap(input), dtype=dtype)
+    local, precise = unwrap(input), accumulation_type(made)
+    if dtype is not None and precise != made:
+        local = local.to(made)
+    add = torch.nansum if name_of(function) == "nansum" else torch.sum
+    local = total(add(local, dims, keepdim=True, dtype=precise), input.grid, axes)
     if name_of(function) == "mean":
         local = local / math.prod(input.place.shape[place] for place in dims)
-    return _reduced(local, input, dims, keepdim)
+    return reduced(local.to(made), input, dims, keepdim)
 
 
-@rule("var", "std", "var_mean", "std_mean")
+@reduction("var", "std", "var_mean", "std_mean")
 def variances(
     function: Function,
     input: Part,
@@ -75,45 +129,59 @@ def variances(
     """The variance of all parts."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    dims = _dims(input, dim)
+    dims = dims_of(input, dim)
     axes = [axis for axis, place in input.place.split.items() if place in dims]
     count = math.prod(input.place.shape[place] for place in dims)
     less = correction if correction is not None else (0 if unbiased is False else 1)
     if input.hollow:
-        made = _reduced(_hollow(input, dims), input, dims, keepdim)
+        made = reduced(_hollow(input, dims), input, dims, keepdim)
         return (made, made) if "mean" in name_of(function) else made
+    dtype = result_type(torch.var, unwrap(input), correction=0)
     made_of = moments(unwrap(input), Population(tuple(dims), count, input.grid, tuple(axes)))
     # Moments are for use on parts; these are results of their own.
     mean, variance = (once(one, input.grid, axes) for one in made_of)
-    variance = variance * (count / max(count - less, 0)) if count > less else variance * math.nan
-    spread = variance.sqrt() if name_of(function).startswith("std") else variance
-    made = _reduced(spread, input, dims, keepdim)
-    return (made, _reduced(mean, input, dims, keepdim)) if "mean" in name_of(function) else made
+    spread = variance * count / max(count - less, 0)
+    if name_of(function).startswith("std"):
+        # Of equal elements, the gradient is 0, not that of the root at 0.
+        spread = torch.where(spread == 0, 0, spread).sqrt()
+    made = reduced(spread.to(dtype), input, dims, keepdim)
+    if "mean" not in name_of(function):
+        return made
+    return made, reduced(mean.to(unwrap(input).dtype), input, dims, keepdim)
 
 
-_ALONG = """amax amin prod nansum logsumexp norm median mode all any count_nonzero argmax argmin cumsum
-cumprod softmax log_softmax softmin sort argsort topk kthvalue normalize cosine_similarity glu
-max min flip roll aminmax linalg_norm linalg_vector_norm quantile logcumsumexp cummax cummin diff"""
+_ALONG = """median mode cumsum cumprod sort argsort topk kthvalue
+cosine_similarity glu flip roll quantile logcumsumexp cummax cummin diff"""
 
 
 @rule(*_ALONG.split())
 def along(function: Function, input: Part, *args: Any, **kwargs: Any) -> Any:
     """Each rank for itself if the dimension is not divided; otherwise on the whole."""
     name = name_of(function)
-    if args and isinstance(args[0], torch.Tensor) and name in ("max", "min"):
-        return binary(function, input, *args, **kwargs)
-    dim = _named_dim(name, args, kwargs)
+    dims = dims_of(input, named_dim(name, args, kwargs))
     others = [one for one in args if isinstance(one, Part)]
-    divided = set(input.place.split.values())
-    if dim is None or divided & set(_dims(input, dim)) or any(one.place is not input.place for one in others):
+    if not all(one.place.is_like(input.place) for one in others):
         whole = [gathered(one) if isinstance(one, Part) else one for one in args]
         return on_copies(function, (gathered(input), *whole), kwargs)
-    dims = _dims(input, dim)
-    if input.hollow and name in ("softmax", "log_softmax", "softmin", "normalize"):
-        return input
-    result = function(
-        unwrap(input), *(unwrap(one) if isinstance(one, Part) else one for one in args), **kwargs
-    )
+    return locally(function, input, dims, *args, **kwargs)
+
+
+def locally(function: Function, input: Part, dims: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+    """Each rank for itself if none of some dimensions is divided; otherwise on the whole.
+
+    Args:
+        function: The operation.
+        input: Its input.
+        dims: The dimensions that it works along.
+        args: Its other arguments.
+        kwargs: Its options.
+
+    Returns:
+        Its result.
+    """
+    if set(dims) & set(input.place.dims):
+        return on_copies(function, (gathered(input), *replaced(args, gathered)), kwargs)
+    result = function(unwrap(input), *replaced(args, unwrap), **kwargs)
     if isinstance(result, torch.Tensor):
         return _along(result, input, dims)
     return type(result)([_along(one, input, dims) for one in result])
@@ -124,18 +192,24 @@ _DIM_AT = {
     "topk": 1,
     "kthvalue": 1,
     "cosine_similarity": 1,
-    "norm": 1,
     "quantile": 1,
-    "normalize": 1,
-    "linalg_norm": 1,
-    "linalg_vector_norm": 1,
 }
 _DIM_AT |= {"flip": 0, "roll": 1, "diff": 1}
 _DIM_ELSE = {"glu": -1, "sort": -1, "argsort": -1, "topk": -1, "kthvalue": -1, "median": None, "mode": -1}
-_DIM_ELSE |= {"normalize": 1, "cosine_similarity": 1, "diff": -1}
+_DIM_ELSE |= {"cosine_similarity": 1, "diff": -1}
 
 
-def _named_dim(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def named_dim(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The dimension that an operation is given.
+
+    Args:
+        name: Its name.
+        args: Its arguments after the tensor.
+        kwargs: Its options.
+
+    Returns:
+        The dimension, or several, or None.
+    """
     for key in ("dim", "dims", "axis"):
         if key in kwargs:
             return kwargs[key] if kwargs[key] is not None else _DIM_ELSE.get(name)
@@ -146,7 +220,7 @@ def _named_dim(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _DIM_ELSE.get(name) if given is None or isinstance(given, bool) else given
 
 
-def _along(local: torch.Tensor, x: Part, dims: list[int]) -> Part:
+def _along(local: torch.Tensor, x: Part, dims: Sequence[int]) -> Part:
     if local.dim() == x.dim():
         shape = [x.place.shape[dim] if dim in x.place.dims else local.shape[dim] for dim in range(x.dim())]
         return wrap(local, layout_of(x.grid, shape, x.place.split))

@@ -7,22 +7,22 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.func import functional_call
 
 from unisono.errors import Error, Unsupported, UsageError
 from unisono.halo import Grid
 from unisono.torch.space.dispatch import replaced
 from unisono.torch.space.inputs import Inputs
+from unisono.torch.space.meta_copy import meta_copy
 from unisono.torch.space.part import Part, unwrap, wrap
 from unisono.torch.space.passes import passing
 from unisono.torch.space.randomness import DEFAULT_GENERATOR
 
 
 def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
-    """Walks through the module on tensors that have shapes and no elements.
+    """Walks through a copy of the module on tensors that have shapes and no elements.
 
     Args:
-        module: The module.
+        module: The module; it is not changed.
         inputs: What it will be called with.
         grid: The ranks.
 
@@ -38,19 +38,16 @@ def rehearse(module: torch.nn.Module, inputs: Inputs, grid: Grid) -> bool:
                 f"rank {grid.rank}: spatial: expected parameters with elements, received {name} on the "
                 "device meta; load them first"
             )
-    state = {
-        name: one.detach().cpu().clone() if one.dim() == 0 else one.detach().to("meta")
-        for name, one in [*module.named_parameters(), *module.named_buffers()]
-    }
+    walked = meta_copy(module)
     args, kwargs = replaced((inputs.args, inputs.kwargs), _empty, lambda one: one.detach().to("meta"))
     learns = torch.is_grad_enabled()
     with DEFAULT_GENERATOR:
         before = torch.get_rng_state()
         try:
             with torch.no_grad(), torch.device("meta"), passing(grid, learns):
-                functional_call(module, state, args, kwargs)
+                walked(*args, **kwargs)
         except Error as error:
-            raise named(error, module, grid) from error
+            raise named(error, walked, grid) from error
         except Exception:
             # What cannot be done without data, and mistakes that have nothing to do with parts.
             return False
@@ -81,7 +78,9 @@ def named(error: Error, module: torch.nn.Module, grid: Grid) -> Error:
     prefix = f"rank {grid.rank}: "
     if words.startswith(f"{prefix}spatial: "):
         return error
-    return type(error)(f"{prefix}spatial: {what}: {words.removeprefix(prefix)}")
+    same = type(error)(f"{prefix}spatial: {what}: {words.removeprefix(prefix)}")
+    vars(same).update(vars(error))
+    return same
 
 
 def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
@@ -96,7 +95,7 @@ def refuse_compiled(module: torch.nn.Module, grid: Grid) -> None:
             f"rank {grid.rank}: spatial: expected a plain call, received one inside of a transform of "
             "torch.func such as grad or vmap; call torch.autograd.grad, with create_graph=True to go on"
         )
-    scripted = isinstance(module, torch.jit.ScriptModule)
+    scripted = any(isinstance(one, torch.jit.ScriptModule) for one in module.modules())
     if _compiles() or scripted or any(_is_compiled(one) for one in module.modules()):
         how = "torch.jit.script" if scripted else "torch.compile"
         raise Unsupported(

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from unisono.torch.space.dispatch import Function, refuse, rule, shape_on_whole
+from unisono.torch.space.dispatch import Function, on_copies, refuse, rule, shape_on_whole
 from unisono.torch.space.layout import Layout, layout_of
 from unisono.torch.space.moves import move
-from unisono.torch.space.part import Part, bring, spread, unwrap, wrap
+from unisono.torch.space.part import Part, bring, gathered, spread, unwrap, wrap
+from unisono.torch.space.precision import accumulation_type, result_type
 from unisono.torch.space.taps import Taps, fetched
 from unisono.torch.space.windows import is_empty, nothing
 
@@ -35,6 +36,13 @@ def interpolate(
         refuse(f"a rule for parts of a tensor for interpolate with mode={mode!r}, antialias={antialias}")
     spatial = input.dim() - 2
     x = spread(input, spatial)
+    dtype = result_type(_resize, unwrap(x), mode)
+    if not dtype.is_floating_point and not mode.startswith("nearest"):
+        # Bytes, which PyTorch rounds in its own way.
+        options = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
+        options["recompute_scale_factor"] = recompute_scale_factor
+        return spread(on_copies(functional.interpolate, (gathered(x),), options), spatial)
+    x = wrap(unwrap(x).to(dtype), x.place)
     lengths = x.place.shape[2:]
     scales = _each(scale_factor, spatial)
     if size is not None:
@@ -57,9 +65,16 @@ def interpolate(
     local, mine = fetched(x, target, taps)
     if is_empty(target) or local.is_meta:
         return wrap(nothing(target.local_shape, local), target)
+    if not mode.startswith("nearest"):
+        # Half types are computed with in float32, and rounded once.
+        local = local.to(accumulation_type(dtype))
     for dim, tap in mine.items():
         local = tap.apply(local, dim)
-    return wrap(local, target)
+    return wrap(local.to(dtype), target)
+
+
+def _resize(x: torch.Tensor, mode: str) -> torch.Tensor:
+    return functional.interpolate(x, size=[1] * (x.dim() - 2), mode=mode)
 
 
 def _each(value: Any, count: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from unisono.torch.space import (
     adaptive,
     attributes,
+    combining,
     convolution,
     cutting,
     fusing,
@@ -24,6 +25,7 @@ from unisono.torch.space.dispatch import dispatch
 __all__ = [
     "adaptive",
     "attributes",
+    "combining",
     "convolution",
     "cutting",
     "dispatch",

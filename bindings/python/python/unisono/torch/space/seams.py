@@ -8,8 +8,9 @@ import torch
 
 from unisono.errors import UsageError
 from unisono.halo import Grid
+from unisono.torch.space.failures import gathered_rows
 from unisono.torch.space.layout import spatial_split
-from unisono.torch.space.likeness import checksum, gathered_rows
+from unisono.torch.space.likeness import checksum
 
 # The narrowest and the widest overlap that is looked for. One column alone is too often like its neighbour.
 _WIDTHS = range(2, 17)

@@ -11,8 +11,7 @@ import torch
 
 from unisono.halo import Grid
 from unisono.torch.space.moves import share, total
-
-_HALF = (torch.float16, torch.bfloat16)
+from unisono.torch.space.precision import HALF, accumulation_type
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def moments(x: torch.Tensor, population: Population) -> tuple[torch.Tensor, torc
         Both, with the population's dimensions of size 1, for use on this rank's part.
     """
     dims, axes, grid = list(population.dims), population.axes, population.grid
-    x = x.float() if x.dtype in _HALF else x
+    x = x.to(accumulation_type(x.dtype))
     if not axes and x.numel():
         variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
         return mean, variance
@@ -52,7 +51,8 @@ def moments(x: torch.Tensor, population: Population) -> tuple[torch.Tensor, torc
         own_variance = own_mean
     mean = share(total(own_mean * here, grid, axes) / population.count, grid, axes)
     # Chan, Golub and LeVeque, 1979: around the common mean, so that nothing cancels.
-    squares = (own_variance + (own_mean - mean).square()) * here
+    apart = own_mean - mean
+    squares = (own_variance + (apart * apart.conj()).real) * here
     return mean, share(total(squares, grid, axes) / population.count, grid, axes)
 
 
@@ -72,7 +72,7 @@ class _Normalise(torch.autograd.Function):
     ) -> torch.Tensor:
         context.save_for_backward(x, weight, mean, inverse)
         context.population, context.eps = population, eps
-        context.bias_shape = None if bias is None else bias.shape
+        context.bias = None if bias is None else (bias.shape, bias.dtype)
         return scaled(x, inverse, mean, weight, bias)
 
     @staticmethod
@@ -91,7 +91,10 @@ class _Normalise(torch.autograd.Function):
         sums = _sum(gradient, inner), _sum(gradient * normal, inner)
         needs = context.needs_input_grad
         for_weight = sums[1].sum_to_size(weight.shape).to(weight.dtype) if needs[1] else None
-        for_bias = sums[0].sum_to_size(context.bias_shape).to(gradients[0].dtype) if needs[2] else None
+        for_bias = None
+        if needs[2]:
+            shape, dtype = context.bias
+            for_bias = sums[0].sum_to_size(shape).to(dtype)
         for_x = None
         if needs[0]:
             scale = inverse if weight is None else inverse * weight
@@ -162,6 +165,8 @@ def scaled(
 ) -> torch.Tensor:
     """``(x - mean) * scale * weight + bias``, as one multiplication and one addition of each element.
 
+    Half types are computed with in float32, and the result is rounded once.
+
     Args:
         x: The elements.
         scale: What they are scaled by.
@@ -175,4 +180,10 @@ def scaled(
     if weight is not None:
         scale = scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
-    return torch.addcmul(shift.to(x.dtype), x, scale.to(x.dtype))
+    if x.dtype not in HALF:
+        return torch.addcmul(shift.to(x.dtype), x, scale.to(x.dtype))
+    precise = shift.float(), x, scale.float()
+    if torch.is_grad_enabled() or x.device.type != "cuda":
+        return torch.addcmul(*precise).to(x.dtype)
+    # One kernel, and no copy in float32.
+    return torch.addcmul(*precise, out=torch.empty_like(x))

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from unisono.halo import GlobalArray, Window
+from unisono.halo import Window
 from unisono.halo.window import Exchange
 from unisono.torch.space.beside import Beside
+from unisono.torch.space.layout import layout_of
 
 WORTHWHILE = 1 << 20
 """From how many bytes of a part on a processor gains by it: copying fewer takes less than two more calls."""
@@ -93,7 +94,9 @@ def _found(window: Window, spatial: int) -> tuple[Seam, ...] | None:
             return None
         shape = list(array.shape)
         shape[place] = 2 * reach * grid.axes[axis]
-        strips = GlobalArray(shape, grid, array.split, {**array.sizes, axis: [2 * reach] * grid.axes[axis]})
+        lengths = {**array.sizes, axis: [2 * reach] * grid.axes[axis]}
+        # The array that is known, if any: all ranks make its exchange together, and have it or not together.
+        strips = layout_of(grid, shape, array.split, lengths).array
         numbers = window.numbers[-spatial:]
         over = strips.window(
             [one[0] for one in numbers],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 from unisono.torch.space.dispatch import Function, rule, sequence, shape_on_whole
 from unisono.torch.space.layout import layout_of
 from unisono.torch.space.part import Part, spread, unwrap, wrap
-from unisono.torch.space.windows import is_empty, nothing, outputs, padded, window_of
+from unisono.torch.space.windows import is_empty, least, nothing, outputs, padded, window_of
 
 
 @rule("unfold", always=True)
@@ -38,10 +39,13 @@ def _columns(
     )
     target = outputs(window, 2, shape[:-1], x.place)
     source = padded(unwrap(x), window)
+    rest = kernel, dilations, 0, strides
     if is_empty(target) or source.is_meta:
-        made = nothing(target.local_shape, source)
+        extents = [step * (size - 1) + 1 for step, size in zip(dilations, kernel, strict=True)]
+        tried = partial(functional.unfold, least(source, extents), *rest)
+        made = nothing(target.local_shape, source, made=tried)
     else:
-        made = functional.unfold(source, kernel, dilations, 0, strides).view(target.local_shape)
+        made = functional.unfold(source, *rest).view(target.local_shape)
     return wrap(made, target).flatten(-2)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,7 +39,11 @@ def padded(x: torch.Tensor, window: Window) -> torch.Tensor:
     """
     if stays(window):
         return x
-    return x.new_empty(window.padded_shape) if x.is_meta else halo_exchange(x, window)
+    if x.is_meta:
+        return x.new_empty(window.padded_shape)
+    if x.is_complex():
+        return torch.complex(halo_exchange(x.real, window), halo_exchange(x.imag, window))
+    return halo_exchange(x, window)
 
 
 def stays(window: Window) -> bool:
@@ -80,20 +84,43 @@ def outputs(window: Window, spatial: int, front: Sequence[int], like: Layout) ->
     return like.resized((*front, *window.output.shape[-spatial:]))
 
 
-def nothing(shape: Sequence[int], *sources: torch.Tensor | None) -> torch.Tensor:
+def nothing(
+    shape: Sequence[int], *sources: torch.Tensor | None, made: Callable[[], torch.Tensor] | None = None
+) -> torch.Tensor:
     """Zeros that have come from somewhere: in the way back, their exchanges run as on other ranks.
 
     Args:
         shape: Their shape, often with a zero.
         sources: What they would be computed from.
+        made: The operation on `least` inputs. It raises what PyTorch raises on ranks that have outputs, and
+            has the type of theirs, which autocast may choose.
 
     Returns:
         The zeros.
     """
-    if any(one is not None and one.is_meta for one in sources):
+    given = [one for one in sources if one is not None]
+    if any(one.is_meta for one in given):
         return torch.empty(tuple(shape), device="meta")
-    made = [one.reshape(-1)[:0].sum() for one in sources if one is not None]
-    return torch.stack(made).sum().expand(tuple(shape))
+    with torch.no_grad():
+        dtype = None if made is None else made().dtype
+    # Autocast would sum in another type than that of the sources.
+    with torch.autocast(given[0].device.type, enabled=False):
+        zeros = torch.stack([one.reshape(-1)[:0].sum(dtype=one.dtype) for one in given])
+        return zeros.sum(dtype=dtype or zeros.dtype).expand(tuple(shape))
+
+
+def least(x: torch.Tensor, extents: Sequence[int]) -> torch.Tensor:
+    """The smallest input of an operation with a window: zeros for one output of one sample.
+
+    Args:
+        x: This rank's input, which may have no elements.
+        extents: How many inputs an output has in each dimension of the window.
+
+    Returns:
+        The zeros.
+    """
+    *samples, channels = x.shape[: x.dim() - len(extents)]
+    return x.new_zeros([*(min(one, 1) for one in samples), channels, *extents])
 
 
 def is_empty(layout: Layout) -> bool:

@@ -1,0 +1,424 @@
+"""What changes between two calls reaches the workers with the next one, or is an error that names it.
+
+Each case makes something that a function uses, and changes it step by step. After each step the result must
+be that of the master alone. A step that must fail is a pair of the change and words of the error.
+"""
+
+import collections
+import dataclasses
+import enum
+import functools
+import importlib
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from unisono import functions
+
+
+class Plain:
+    """Has what it is given."""
+
+
+class Base:
+    """Has an attribute and a method."""
+
+    rate = 2
+
+    def go(self):
+        return 3
+
+
+class Derived(Base):
+    """Has those of its base until it gets its own."""
+
+
+def attributes():
+    one = Plain()
+
+    def replace():
+        one.__dict__ = {"scale": 11}
+
+    def become():
+        one.__class__ = type("Other", (Plain,), {"scale": 13})
+
+    return lambda: getattr(one, "scale", 5), [
+        lambda: setattr(one, "scale", 2),
+        lambda: delattr(one, "scale"),
+        lambda: setattr(one, "scale", 7),
+        (lambda: setattr(one, "scale", threading.Lock()), r"uses 'Plain.scale' \(lock\)"),
+        lambda: setattr(one, "scale", True),
+        replace,
+        lambda: one.__dict__.clear(),
+        become,
+    ]
+
+
+def classes():
+    kind = type("Own", (Derived,), {})
+    one = kind()
+    return lambda: one.rate * one.go() * getattr(kind, "extra", 1), [
+        lambda: setattr(kind, "rate", 5),
+        lambda: setattr(kind, "rate", 7),
+        lambda: delattr(kind, "rate"),
+        lambda: setattr(kind, "go", lambda self: 11),
+        lambda: setattr(kind, "go", staticmethod(lambda: 13)),
+        lambda: delattr(kind, "go"),
+        lambda: setattr(kind, "extra", property(lambda self: 17) and 17),
+        (lambda: setattr(kind, "extra", threading.Lock()), r"uses 'Own.extra' \(lock\)"),
+        lambda: delattr(kind, "extra"),
+        lambda: setattr(kind, "__bases__", (type("Other", (Base,), {"rate": 19}),)),
+    ]
+
+
+def imported_classes():
+    one = Derived()
+
+    def restore():
+        Base.rate, Base.go = 2, go
+        del Derived.go
+
+    go = Base.go
+    return lambda: one.rate * one.go(), [
+        lambda: setattr(Base, "rate", 5),
+        lambda: setattr(Base, "go", lambda self: 7),
+        lambda: setattr(Derived, "rate", 11),
+        lambda: setattr(Derived, "go", lambda self: 13),
+        lambda: delattr(Derived, "rate"),
+        restore,
+    ]
+
+
+def properties():
+    kind = type("Own", (), {"rate": property(lambda self: self._rate)})
+    one = kind()
+    one._rate = 2
+    return lambda: one.rate, [
+        lambda: setattr(one, "_rate", 3),
+        lambda: setattr(kind, "rate", property(lambda self: self._rate * 5)),
+        lambda: (delattr(kind, "rate"), setattr(one, "rate", 7)),
+    ]
+
+
+class Slots:
+    """Keeps slots instead of a dictionary."""
+
+    __slots__ = ("rate",)
+
+
+@dataclasses.dataclass
+class Record:
+    """An ordinary one."""
+
+    rate: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fixed:
+    """Defines itself what pickle writes."""
+
+    rate: float
+
+
+def slots_and_dataclasses():
+    slots, record, fixed = Slots(), Record(2), Fixed(3)
+    return lambda: getattr(slots, "rate", 1) * record.rate * fixed.rate, [
+        lambda: setattr(slots, "rate", 5),
+        lambda: delattr(slots, "rate"),
+        lambda: setattr(record, "rate", 7),
+        lambda: object.__setattr__(fixed, "rate", 11),
+        (lambda: setattr(slots, "rate", threading.Lock()), r"'Slots.rate' \(lock\)"),
+        lambda: setattr(slots, "rate", 2),
+    ]
+
+
+class Stateful:
+    """Leaves something behind when it is sent."""
+
+    def __init__(self):
+        self.rate, self.lock = 2, threading.Lock()
+
+    def __getstate__(self):
+        return {"rate": self.rate}
+
+    def __setstate__(self, state):
+        self.__init__()
+        self.rate = state["rate"]
+
+
+class Made:
+    """Is made anew by arguments."""
+
+    def __init__(self, rate):
+        self.rate, self.note = rate, None
+
+    def __reduce__(self):
+        return Made, (self.rate,)
+
+
+def objects_that_define_their_pickling():
+    stateful, made = Stateful(), Made(3)
+    holder = Plain()
+    holder.made = made
+    return lambda: stateful.rate * holder.made.rate, [
+        lambda: setattr(stateful, "rate", 5),
+        lambda: setattr(stateful, "lock", threading.Lock()),
+        lambda: setattr(made, "note", "not sent"),
+        (lambda: setattr(made, "rate", 7), "an object of Made that was changed.*assign a new object"),
+        lambda: setattr(holder, "made", Made(11)),
+    ]
+
+
+def containers():
+    values, named, chosen = [2, [3]], {"rate": 5, "inner": {"deep": 7}}, {11}
+    queue = collections.deque([2], maxlen=2)
+    order = collections.OrderedDict(a=2, b=3)
+
+    def use():
+        first = 10 * next(iter(order.values()))
+        return sum(values[:1]) + sum(values[1]) * named.get("rate", 1) + sum(chosen) + sum(queue) + first
+
+    return use, [
+        lambda: values.__setitem__(0, 13),
+        lambda: values[1].append(17),
+        lambda: values.__setitem__(1, [19]),
+        lambda: values[1].clear(),
+        lambda: named.update(rate=23),
+        lambda: named.pop("rate"),
+        lambda: chosen.add(29),
+        lambda: chosen.remove(11),
+        lambda: queue.extend([31, 37]),
+        lambda: order.move_to_end("a"),
+        (lambda: values.__setitem__(1, [threading.Lock()]), r"contents of a list' \(list\)"),
+        lambda: values.__setitem__(1, [1]),
+    ]
+
+
+def defaults_and_code():
+    def helper(rate=2, *, shift=3):
+        return rate * shift
+
+    def other(rate=2, *, shift=3):
+        return rate + 100 * shift
+
+    part = functools.partial(helper, rate=5)
+    held = [part]
+    return lambda: helper() * held[0]() * getattr(helper, "factor", 1), [
+        lambda: setattr(helper, "__defaults__", (7,)),
+        lambda: helper.__kwdefaults__.update(shift=11),
+        lambda: setattr(helper, "__kwdefaults__", {"shift": 13}),
+        lambda: part.keywords.update(rate=17),
+        lambda: held.__setitem__(0, functools.partial(helper, rate=19)),
+        lambda: setattr(helper, "factor", 23),
+        lambda: delattr(helper, "factor"),
+        lambda: setattr(helper, "__code__", other.__code__),
+        (lambda: setattr(helper, "factor", threading.Lock()), r"'helper.factor' \(lock\)"),
+        lambda: setattr(helper, "factor", 2),
+    ]
+
+
+def closures():
+    rate, helper = 2, lambda: 3
+
+    def change(value=None, other=None):
+        nonlocal rate, helper
+        rate, helper = value or rate, other or helper
+
+    return lambda: rate * helper(), [
+        lambda: change(5),
+        lambda: change(other=lambda: rate + 7),
+        lambda: change(-0.0),
+        (lambda: change(threading.Lock()), r"uses 'rate' \(lock\)"),
+        lambda: change(11),
+    ]
+
+
+def dispatchers():
+    @functools.singledispatch
+    def choose(value):
+        return 2
+
+    return lambda: choose(1.0), [
+        lambda: choose.register(float, lambda value: 3),
+        lambda: choose.register(float, lambda value: 5),
+    ]
+
+
+class Color(enum.Enum):
+    """Gets a method."""
+
+    RED = 2
+
+
+def enumerations():
+    kind = enum.Enum("Kind", {"RED": 2})
+    return lambda: kind.RED.value * getattr(kind.RED, "factor", lambda: 1)() * Color.RED.value, [
+        lambda: setattr(kind, "factor", lambda self: 3),
+    ]
+
+
+CASES = [
+    attributes,
+    classes,
+    imported_classes,
+    properties,
+    slots_and_dataclasses,
+    objects_that_define_their_pickling,
+    containers,
+    defaults_and_code,
+    closures,
+    dispatchers,
+    enumerations,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_changes_reach_workers_or_fail(pair, case):
+    use, steps = case()
+    x = functions.data(np.arange(1.0, 5.0))
+    f = functions.function(lambda x: x.sum() * use(), "sum")
+    g = functions.function(lambda x: -x.sum() * use(), "sum")
+    assert f(x) == 10 * use() and g(x) == -10 * use()
+    for number, step in enumerate(steps):
+        change, words = step if isinstance(step, tuple) else (step, None)
+        change()
+        if words is not None:
+            for _ in range(2):
+                with pytest.raises(TypeError, match=words):
+                    f(x)
+            continue
+        assert f(x) == f.alone(x.data) == 10 * use(), f"step {number}"
+        assert f(x) == 10 * use() and g(x) == -10 * use(), f"step {number}, once more"
+
+
+MODULE = """
+import threading
+
+scale = 2.0
+lock = threading.Lock()
+
+
+def helper(rate=3):
+    with lock:
+        return rate * scale
+
+
+def use():
+    return helper() * Model().go()
+
+
+def by_text():
+    return getattr(__import__("sys").modules[__name__], "scale")
+
+
+class Model:
+    lock = threading.Lock()
+
+    def go(self):
+        return 5
+"""
+
+
+def test_patched_modules(pair, tmp_path, monkeypatch):
+    """Before the first call and after it; what cannot be sent each worker has by its import."""
+    (tmp_path / "module_that_is_patched.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("module_that_is_patched")
+    functions.function(lambda path=str(tmp_path): sys.path.insert(0, path))()
+    module.helper.__defaults__ = (7,)
+    module.Model.go = lambda self: 11
+    x = functions.data(np.ones(4))
+    f = functions.function(lambda x: x.sum() * module.use(), "sum")
+    g = functions.function(lambda x: x.sum() * getattr(module, "scale"), "sum")  # noqa: B009
+    assert f(x) == 4 * 2 * 7 * 11 and g(x) == 8
+    module.scale = 3.0
+    assert f(x) == 4 * 3 * 7 * 11 and g(x) == 12
+    module.Model.go = lambda self: 13
+    assert f(x) == 4 * 3 * 7 * 13
+    module.helper = lambda: 17
+    assert f(x) == 4 * 17 * 13
+    module.Model = types.SimpleNamespace
+    module.use = lambda: 19
+    assert f(x) == 4 * 19
+
+
+class Counter:
+    """Changes itself in every way that code can."""
+
+    def __init__(self):
+        self.seen, self.history, self.by_rows, self.rate = 0, [], collections.OrderedDict(), 1
+
+    def __call__(self, x):
+        self.seen += len(x)
+        self.history.append(len(x))
+        self.by_rows[len(x)] = self.seen
+        self.by_rows.move_to_end(len(x))
+        return np.array([self.rate * self.seen, sum(self.history), sum(self.by_rows.values())])
+
+
+def test_what_calls_change_is_each_workers_own_until_the_master_changes_it(pair):
+    counter, x = Counter(), functions.data(np.ones(3))
+    f = functions.function(counter, "gather", name="f")
+    look = functions.function(lambda: np.array([counter.seen, len(counter.history)]), "gather")
+    assert f(x).tolist() == [1, 1, 1, 2, 2, 2] and f(x).tolist() == [2, 2, 2, 4, 4, 4]
+    assert look().tolist() == [2, 2, 4, 2]
+    counter.rate = 10
+    assert f(x).tolist() == [30, 3, 3, 60, 6, 6] and look().tolist() == [3, 3, 6, 3]
+    counter.seen = 0
+    assert f(x).tolist() == [10, 4, 1, 20, 8, 2]
+    counter.history.clear()
+    assert f(x).tolist() == [20, 1, 2, 40, 2, 4]
+    counter.seen = 5
+    f.alone(x.data)
+    assert f(x).tolist()[3] == 10 * (5 + 3 + 2), "a run in the master alone loses no change"
+
+
+def test_a_change_that_another_thread_makes_during_a_call_is_not_lost(pair):
+    options, inside, go_on = Plain(), threading.Event(), threading.Event()
+    options.rate, named, rank = 1, {"shift": 0}, functions.rank()
+
+    def slow(x):
+        if functions.rank() == rank and threading.current_thread() is not threading.main_thread():
+            sys.modules[__name__].EVENTS[0].set()
+            assert sys.modules[__name__].EVENTS[1].wait(60)
+        return x.sum() * options.rate + named["shift"]
+
+    EVENTS[:] = [inside, go_on]
+    x, f = functions.data(np.ones(4)), functions.function(slow, "sum")
+    assert f(x) == 4
+    thread = threading.Thread(target=f, args=(x,), daemon=True)
+    thread.start()
+    assert inside.wait(60)
+    options.rate, named["shift"] = 5, 1
+    go_on.set()
+    thread.join(60)
+    assert f(x) == 22
+
+
+EVENTS = []
+
+
+def test_objects_that_no_function_uses_any_more_are_dropped(pair):
+    x, held = functions.data(np.ones(2)), [0]
+    f = functions.function(lambda x: x.sum() * held[0], "sum")
+    count = functions.function(lambda: np.array([_objects()]), "gather")
+    before = count()
+    for number in range(1500):
+        held = [number]
+        assert f(x) == 2 * number
+    assert max(count() - before) < 1300
+    held[0] = 7
+    assert f(x) == 14
+
+
+def _objects():
+    """How many objects this process keeps, those of pools that other tests have closed included."""
+    import gc
+
+    from unisono.functions.variables import Registry
+
+    gc.collect()
+    return sum(len(one.objects) for one in gc.get_objects() if type(one) is Registry)

@@ -1,0 +1,187 @@
+//! How the two sides of a long message agree on who touches the sender's memory, and until when. Nothing here knows a device.
+//!
+//! ```text
+//! sender                         receiver
+//! offer           ────────────►
+//!                 ◄────────────  COPY or SEND_THEM
+//! GRANTED         ────────────►
+//!                                copies
+//!                 ◄────────────  COPIED or FAILED
+//! ```
+//!
+//! Up to GRANTED both sides keep their deadlines: a sender that gives up posts WITHDRAWN instead, and the receiver looks for the
+//! next offer; a receiver that gives up posts FAILED. A sender that has granted a copy waits for its end, beyond its deadline
+//! if it must: the receiver waits for its own device alone, and a receiver whose process ends is noticed.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Lost, Result};
+use crate::transport::{Call, Incoming, Outgoing, Slot};
+use crate::world::Group;
+
+/// What the receiver asks for: to copy the bytes itself, or to get them through the host.
+pub(super) const COPY: u8 = 1;
+pub(super) const SEND_THEM: u8 = 2;
+
+/// What the sender answers.
+const GRANTED: u8 = 3;
+const WITHDRAWN: u8 = 4;
+
+/// How the receiver's copy ended; it does not touch the sender's memory any more.
+const COPIED: u8 = 5;
+const FAILED: u8 = 6;
+
+/// Longer than any job.
+const FOREVER: Duration = Duration::from_secs(1_000_000_000);
+
+/// One message under way between this rank and another.
+#[derive(Clone, Copy)]
+pub(super) struct Talk<'a> {
+    pub group: &'a Group,
+    pub call: &'a Call<'a>,
+    pub peer: usize,
+}
+
+impl Talk<'_> {
+    /// The sender's side: offers, and grants what the receiver asks for, which it returns. After an error the receiver does
+    /// not follow the offer.
+    pub fn offer(&self, slot: &Slot, answers: &Slot, offer: &[u8]) -> Result<u8> {
+        let asked = self.send(slot, offer).and_then(|()| self.receive_byte(answers));
+        let asked = asked.inspect_err(|_| {
+            // The offer may be on its way. If this fails too, the receiver is gone.
+            let _ = self.post(answers, WITHDRAWN);
+        })?;
+        self.post(answers, GRANTED)?;
+        Ok(asked)
+    }
+
+    /// The sender's side, after [`COPY`]: waits until the receiver touches the memory no more.
+    pub fn wait_for_copy(&self, answers: &Slot) -> Result<()> {
+        let call = Call { deadline: Instant::now() + FOREVER, interrupt: None, ..*self.call };
+        let patient = Talk { call: &call, ..*self };
+        loop {
+            match patient.receive_byte(answers)? {
+                COPIED => return Ok(()),
+                FAILED => {
+                    let how = "it gave up on this message after an error".into();
+                    let rank = self.group.members()[self.peer];
+                    return Err(self.call.lost(vec![Lost { rank, pid: None, how }]));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The receiver's side: asks for what was offered; false if the sender has withdrawn it.
+    pub fn ask(&self, answers: &Slot, wish: u8) -> Result<bool> {
+        self.post(answers, wish)?;
+        let granted = self.receive_byte(answers);
+        let granted = granted.inspect_err(|_| drop(self.post(answers, FAILED)))?;
+        Ok(granted != WITHDRAWN)
+    }
+
+    /// The receiver's side, after a copy that was granted: nothing touches the sender's memory any more.
+    pub fn end_copy(&self, answers: &Slot, outcome: Result<()>) -> Result<()> {
+        let posted = self.post(answers, if outcome.is_ok() { COPIED } else { FAILED });
+        outcome.and(posted)
+    }
+
+    pub fn send(&self, slot: &Slot, bytes: &[u8]) -> Result<()> {
+        self.group.exchange(self.call, slot, vec![Outgoing { to: self.peer, bytes }], Vec::new())
+    }
+
+    pub fn receive(&self, slot: &Slot, bytes: &mut [u8]) -> Result<()> {
+        self.group.exchange(self.call, slot, Vec::new(), vec![Incoming { from: self.peer, bytes }])
+    }
+
+    /// Sends one byte without waiting, in order with the slot's other messages.
+    fn post(&self, slot: &Slot, byte: u8) -> Result<()> {
+        let to = self.group.members()[self.peer];
+        self.group.core.common.transport.post(self.call, to, slot, vec![byte])
+    }
+
+    fn receive_byte(&self, slot: &Slot) -> Result<u8> {
+        let mut byte = [0];
+        self.receive(slot, &mut byte).map(|()| byte[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::testing::spawn;
+    use crate::transport::{Signature, Verb};
+
+    fn offers() -> Slot {
+        Slot { context: 0, tag: 1, signature: Signature::new(Verb::Send, 0) }
+    }
+
+    fn answers(number: u8) -> Slot {
+        Slot { tag: Slot::TAGS | u32::from(number) << 1, ..offers() }
+    }
+
+    fn talk<R>(group: &Group, limit: Duration, work: impl FnOnce(Talk) -> Result<R>) -> Result<R> {
+        let group = group.with_timeout(limit);
+        group.message_call(Verb::Send, |call| work(Talk { group: &group, call, peer: 1 - group.rank() }))
+    }
+
+    const SHORT: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn a_receiver_passes_over_offers_that_were_withdrawn() {
+        spawn(2, |group| {
+            if group.rank() == 0 {
+                let late = talk(&group, SHORT, |talk| talk.offer(&offers(), &answers(1), &[1]));
+                assert_eq!(late.unwrap_err().kind(), Kind::Timeout);
+                group.barrier().unwrap();
+                talk(&group, LONG, |talk| {
+                    assert_eq!(talk.offer(&offers(), &answers(2), &[2])?, COPY);
+                    talk.wait_for_copy(&answers(2))
+                })
+                .unwrap();
+                return;
+            }
+            group.barrier().unwrap();
+            talk(&group, LONG, |talk| {
+                let mut offer = [0];
+                loop {
+                    talk.receive(&offers(), &mut offer)?;
+                    if talk.ask(&answers(offer[0]), COPY)? {
+                        break;
+                    }
+                }
+                assert_eq!(offer, [2], "the first one was withdrawn");
+                talk.end_copy(&answers(2), Ok(()))
+            })
+            .unwrap();
+        });
+    }
+
+    #[test]
+    fn a_sender_that_has_granted_a_copy_outlasts_it_and_learns_how_it_ended() {
+        spawn(2, |group| {
+            for (number, fails) in [(1, false), (2, true)] {
+                if group.rank() == 0 {
+                    let granted = Instant::now();
+                    let sent = talk(&group, 20 * SHORT, |talk| {
+                        assert_eq!(talk.offer(&offers(), &answers(number), &[0])?, COPY);
+                        talk.wait_for_copy(&answers(number))
+                    });
+                    assert!(granted.elapsed() > 25 * SHORT, "it returned while its memory was read");
+                    assert_eq!(sent.err().map(|error| error.kind()), fails.then_some(Kind::PeerLost));
+                    continue;
+                }
+                let received = talk(&group, LONG, |talk| {
+                    talk.receive(&offers(), &mut [0])?;
+                    assert!(talk.ask(&answers(number), COPY)?);
+                    std::thread::sleep(30 * SHORT);
+                    let broken = || Err(talk.call.timeout(Vec::new()));
+                    talk.end_copy(&answers(number), if fails { broken() } else { Ok(()) })
+                });
+                assert_eq!(received.is_err(), fails);
+            }
+        });
+    }
+}

@@ -1,0 +1,94 @@
+//! Damaged checkpoints: never a panic, and never a checkpoint that differs from the one that was saved.
+
+use super::super::{checksum, header};
+use super::*;
+use crate::testing::{fuzz, mutate};
+
+/// What a manifest says, as text that two equal manifests share.
+fn said(content: &Content) -> String {
+    serde_json::to_string(content).unwrap()
+}
+
+#[test]
+fn damaged_manifests() {
+    let place = Place::memory();
+    place.save(1);
+    let good = [place.read(MANIFEST)];
+    let saved = said(&place.content());
+    fuzz!(|script: &[u8]| {
+        // A change that the checksum does not see is one of spaces outside of what it covers.
+        if let Ok(content) = manifest::decode("load", "here", &mutate(&good, script)) {
+            assert_eq!(said(&content), saved);
+        }
+    });
+}
+
+/// The same with a checksum that is right, so that what lies behind it is reached.
+#[test]
+fn forged_manifests() {
+    let place = Place::memory();
+    place.save(1);
+    let good = [serde_json::to_vec(&place.content()).unwrap()];
+    fuzz!(|script: &[u8]| {
+        let Ok(text) = String::from_utf8(mutate(&good, script)) else { return };
+        let sum = checksum::of(text.as_bytes());
+        let whole = format!(
+            "{{\"format\": \"{}\", \"version\": 1, \"checksum\": \"{sum}\", \"content\": {text}}}",
+            manifest::FORMAT
+        );
+        if let Ok(content) = manifest::decode("load", "here", whole.as_bytes()) {
+            assert_eq!(manifest::check(&content), Ok(()));
+            for stored in &content.tensors {
+                let tensor = stored.tensor().expect("a known type");
+                let rows: usize = stored.pieces.iter().map(|piece| piece.rows).sum();
+                assert_eq!(rows, tensor.rows(), "each row once");
+            }
+        }
+    });
+}
+
+#[test]
+fn damaged_headers() {
+    let place = Place::memory();
+    place.save(1);
+    let content = place.content();
+    let files: Vec<Vec<u8>> = content.files.iter().map(|file| place.read(&file.name)).collect();
+    let headers: Vec<&[u8]> = files
+        .iter()
+        .map(|file| {
+            let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+            &file[header::PREFIX..header::PREFIX + length]
+        })
+        .collect();
+    let data = |file: &[u8], header: &[u8]| (file.len() - header::PREFIX - header.len()) as u64;
+    fuzz!(|script: &[u8]| {
+        let bytes = mutate(&headers, script);
+        for (file, header) in files.iter().zip(&headers) {
+            if let Ok(entries) = header::decode(&bytes, data(file, header)) {
+                // The tensors cover the data without gaps.
+                let ends = entries.iter().map(|entry| entry.end);
+                assert_eq!(ends.max().unwrap_or(0), data(file, header));
+            }
+        }
+    });
+}
+
+#[test]
+fn damaged_data_files() {
+    let place = Place::memory();
+    let tensors = place.save(1);
+    let names: Vec<String> = place.content().files.iter().map(|file| file.name.clone()).collect();
+    let good: Vec<Vec<u8>> = names.iter().map(|name| place.read(name)).collect();
+    fuzz!(|script: &[u8]| {
+        let choice = usize::from(script.first().copied().unwrap_or(0)) % names.len();
+        let bytes = mutate(&good, script);
+        let damaged = bytes != good[choice];
+        place.write(&names[choice], &bytes);
+        match place.open() {
+            Ok(_) => assert!(!damaged, "a damaged file was opened"),
+            Err(_) => assert!(damaged, "a good file was rejected"),
+        }
+        place.write(&names[choice], &good[choice]);
+    });
+    place.holds(&tensors);
+}

@@ -1,0 +1,259 @@
+//! Rounds as one step of the updater: the adds of a `bsp` round are kept until the round is complete, summed in the order of the
+//! workers, and applied as one add.
+//!
+//! Updaters whose adds can be applied one by one (`is_linear`: `add`, `sgd`) need none of this, unless the round's mean is
+//! asked for.
+//!
+//! | state | written by | guarded by |
+//! |---|---|---|
+//! | `Counters::pending[r % AHEAD]`: where the add of round r is | the worker's add, or the rank that serves it | `Round::lock` |
+//! | `Counters::adds`: counts the add, after it was kept | the same | `Round::lock` |
+//! | `Round::applied`: the rounds that are applied | the rank that applies | `Round::applying` |
+//! | `Round::progress`: which stripes or parts have had the round's step | the same, under each one's lock | `Round::applying` |
+//!
+//! A round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that died or gave up
+//! in between leaves it to that one, which continues at the stripe after the last one begun. An add that was kept and not
+//! counted belongs to a worker that died; it is never applied.
+
+mod pending;
+mod rows;
+mod sum;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) use sum::Sum;
+
+use super::base::{Base, not_applied};
+use super::clock::Verdict;
+use super::remote::Request;
+use super::{AddOptions, Consistency};
+use crate::error::Result;
+use crate::transport::{Call, Verb};
+use pending::Kept;
+
+/// How many rounds the adds of a worker may be ahead of the slowest worker's.
+pub(super) const AHEAD: usize = 16;
+
+/// Whether the adds of a round are summed before they are applied.
+pub(super) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
+    matches!(consistency, Consistency::Bsp { mean, .. } if mean || !is_linear)
+}
+
+/// How far a round is applied: the stripes or parts that have had its step.
+pub(super) struct Progress<'a> {
+    word: &'a AtomicU64,
+    round: u64,
+}
+
+impl Progress<'_> {
+    /// The first unit that has not had the step.
+    pub fn next(&self) -> usize {
+        let word = self.word.load(Ordering::Acquire);
+        if (word >> 32) as u32 == self.round as u32 { word as u32 as usize } else { 0 }
+    }
+
+    /// A unit, whose lock is held, gets the step now.
+    pub fn begin(&self, unit: usize) {
+        self.word.store(u64::from(self.round as u32) << 32 | (unit as u64 + 1), Ordering::Release);
+    }
+}
+
+/// The adds of a round, in the order of the workers; there is at least one.
+pub(super) struct RoundAdds<'a> {
+    base: &'a Base,
+    places: Vec<usize>,
+}
+
+impl RoundAdds<'_> {
+    pub fn iter(&self) -> impl Iterator<Item = Result<Request>> + '_ {
+        self.places.iter().map(|&place| pending::read(&self.base.inner.seat, place))
+    }
+
+    /// By what the sum is divided.
+    pub fn divisor(&self) -> usize {
+        match self.base.description.consistency {
+            Consistency::Bsp { mean: true, .. } => self.places.len(),
+            _ => 1,
+        }
+    }
+
+    /// The options of the step: those of the first worker's add.
+    pub fn options(&self) -> Result<AddOptions> {
+        let first = self.iter().next().map_or(Ok(Vec::new()), |add| Ok(add?.options))?;
+        match first.is_empty() {
+            true => Ok(self.base.add),
+            false => Ok(AddOptions::from_bytes(&first)?.or(&self.base.add)),
+        }
+    }
+}
+
+/// Applies a round's adds as one step.
+pub(super) type Step<'a> = dyn Fn(&RoundAdds, &Progress) -> Result<()> + 'a;
+
+impl Base {
+    /// Puts an add into its round; the round is applied when this was the last one that it needs.
+    pub(super) fn add_to_round(
+        &self,
+        call: &Call,
+        worker: usize,
+        request: Request,
+        step: &Step,
+    ) -> Result<()> {
+        self.clock.is_back(worker);
+        let kept = Kept::new(self, request, self.clock.adds(worker))?;
+        let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
+        // The place in the list that this add takes may still hold one of a complete round.
+        let entered =
+            turn.and_then(|()| self.apply_rounds(call, step)).and_then(|()| self.enter_round(call, worker));
+        let (verdict, guard) = entered.map_err(not_applied)?;
+        if verdict == Verdict::Apply {
+            kept.hand_over(self.clock.pending(worker, self.clock.adds(worker)));
+        }
+        self.clock.added(worker);
+        drop(guard);
+        // The add is counted. What keeps the round from being applied now is reported to the next get, which applies it.
+        if let Err(error) = self.apply_rounds(call, step) {
+            tracing::warn!(%error, "a complete round could not be applied yet");
+        }
+        Ok(())
+    }
+
+    /// Applies the rounds that are complete and not applied.
+    pub(super) fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
+        let round = self.clock.round();
+        if self.clock.is_complete() {
+            let _guard = self.hold(call, &round.lock)?;
+            self.clock.settle();
+        }
+        if round.applied.load(Ordering::Acquire) >= self.clock.complete_rounds() {
+            return Ok(());
+        }
+        let _guard = self.hold(call, &round.applying)?;
+        loop {
+            let number = round.applied.load(Ordering::Acquire);
+            if number >= self.clock.complete_rounds() {
+                return Ok(());
+            }
+            let adds = RoundAdds { base: self, places: self.kept_for(number) };
+            if !adds.places.is_empty() {
+                step(&adds, &Progress { word: &round.progress, round: number })?;
+            }
+            round.applied.store(number + 1, Ordering::Release);
+            for worker in 0..self.clock.workers() {
+                let place = self.clock.pending(worker, number);
+                if adds.places.contains(&(place.load(Ordering::Acquire) as usize)) {
+                    pending::free(self, place.swap(0, Ordering::AcqRel) as usize);
+                }
+            }
+        }
+    }
+
+    /// Where the adds of a round are, in the order of the workers.
+    fn kept_for(&self, round: u64) -> Vec<usize> {
+        let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
+        let places = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
+        places.filter(|&place| place != 0 && pending::round(&self.inner.seat, place) == round).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Kept, Verdict};
+    use crate::error::Kind;
+    use crate::tables::{
+        AddOptions, Consistency, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice,
+    };
+    use crate::testing::spawn_worlds;
+
+    const ROWS: usize = 4;
+    const COLS: usize = 40_000; // a stripe has one row
+
+    fn options(backup: usize) -> TableOptions {
+        TableOptions {
+            updater: UpdaterChoice::named("nesterov").unwrap(),
+            consistency: Consistency::Bsp { backup, mean: false },
+            ..TableOptions::default()
+        }
+    }
+
+    /// What a process leaves that is killed between keeping an add and counting it, and one that is killed after that.
+    #[test]
+    fn the_adds_of_the_dead_count_if_they_had_counted_them() {
+        for counted in [false, true] {
+            spawn_worlds(3, |world| {
+                let tables = Tables::join(world, Role::Both).unwrap();
+                let table = MatrixTable::<f32>::create(&tables, (2, 1), None, options(1)).unwrap();
+                let core = &table.table().core;
+                if world.rank() == 2 && counted {
+                    table.add(&[10.0; 2]).unwrap();
+                } else if world.rank() == 2 {
+                    let delta = [10f32; 2];
+                    let delta = bytemuck::cast_slice(&delta);
+                    let request = core.request_here(2, Rows::All, delta, &AddOptions::default());
+                    Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(2, 0));
+                }
+                if world.rank() == 2 {
+                    core.clock.bury(2);
+                }
+                world.group().barrier().unwrap();
+                // With the dead worker's, one more add completes the round.
+                if world.rank() == 0 || (world.rank() == 1 && !counted) {
+                    let mut values = [0.0; 2];
+                    table.add(&[1.0; 2]).unwrap();
+                    table.get(&mut values).unwrap();
+                    let wanted = -1.9 * if counted { 11.0 } else { 2.0 };
+                    assert!(values.iter().all(|value: &f32| (value - wanted).abs() < 1e-4), "{values:?}");
+                }
+                world.group().barrier().unwrap();
+            });
+        }
+    }
+
+    /// The last add of a round is counted, and the round is not closed yet: a get does not miss the round.
+    #[test]
+    fn a_get_between_counting_and_closing_sees_the_round() {
+        spawn_worlds(3, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let table = MatrixTable::<f32>::create(&tables, (2, 1), None, options(1)).unwrap();
+            let core = &table.table().core;
+            if world.rank() == 0 {
+                core.clock.bury(2);
+                table.add(&[1.0; 2]).unwrap();
+                let delta = [10f32; 2];
+                let delta = bytemuck::cast_slice(&delta);
+                let request = core.request_here(1, Rows::All, delta, &AddOptions::default());
+                assert_eq!(core.clock.enter(1), Verdict::Apply);
+                Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(1, 0));
+                core.clock.count_without_closing(1);
+                let mut values = [0f32; 2];
+                table.get(&mut values).unwrap();
+                assert!(values.iter().all(|value| (value + 1.9 * 11.0).abs() < 1e-4), "{values:?}");
+            }
+            world.group().barrier().unwrap();
+        });
+    }
+
+    /// A rank that cannot apply a round to its end leaves the rest to the next one; nothing is applied twice, and the add counts.
+    #[test]
+    fn a_round_is_continued_where_it_stopped() {
+        spawn_worlds(1, |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let table = MatrixTable::<f32>::create(&tables, (ROWS, COLS), None, options(0)).unwrap();
+            let core = &table.table().core;
+            let call = core.call(&tables.group, "add");
+            let held = core.storage.lock(&call, 2).unwrap();
+            let hasty = table.table().with_timeout(Duration::from_millis(150));
+            let mut values = vec![0f32; ROWS * COLS];
+            let ones = vec![1f32; ROWS * COLS];
+            hasty.add(Rows::All, bytemuck::cast_slice(&ones), &AddOptions::default()).unwrap();
+            let error = hasty.get(Rows::All, bytemuck::cast_slice_mut(&mut values)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Timeout, "{error}");
+            drop(held);
+            table.get(&mut values).unwrap();
+            assert!(values.iter().all(|value| *value == -1.9), "one step everywhere");
+            assert!(core.inner.seat.find_common(core.pieces).is_empty(), "no add is left");
+        });
+    }
+}

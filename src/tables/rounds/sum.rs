@@ -1,0 +1,78 @@
+//! The sum of a round's adds: one row for each row that an add names, in the precision that updaters compute in.
+
+use std::sync::Arc;
+
+use crate::memory::DType;
+use crate::tables::updater::Rule;
+
+/// Rows of sums.
+pub(in crate::tables) struct Sum {
+    rule: Arc<dyn Rule>,
+    /// Elements of a row.
+    cols: usize,
+    /// Bytes of sums, in words so that they are aligned for every type.
+    words: Vec<u64>,
+    rows: usize,
+}
+
+impl Sum {
+    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> Sum {
+        let mut sum = Sum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
+        sum.grow(rows);
+        sum
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Appends rows of zeroes.
+    pub fn grow(&mut self, rows: usize) {
+        self.rows += rows;
+        self.words.resize((self.rows * self.row_bytes()).div_ceil(size_of::<u64>()), 0);
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.cols * self.rule.state_dtype().size()
+    }
+
+    /// Adds rows of a delta, from this row on.
+    pub fn add(&mut self, first: usize, delta: &[u8]) {
+        let bytes = self.row_bytes();
+        let rows = delta.len() / (self.cols * self.rule.dtype().size());
+        let sums: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        self.rule.accumulate(&mut sums[first * bytes..(first + rows) * bytes], delta);
+    }
+
+    /// Adds a row of other sums.
+    pub fn add_row(&mut self, row: usize, other: &Sum, from: usize) {
+        let bytes = self.row_bytes();
+        let sums: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        let others: &[u8] = bytemuck::cast_slice(&other.words);
+        // Nothing was added to this row before.
+        sums[row * bytes..][..bytes].copy_from_slice(&others[from * bytes..][..bytes]);
+    }
+
+    /// The sums of these rows, divided and rounded to the table's type.
+    pub fn finish(mut self, divisor: usize, order: impl Iterator<Item = usize>) -> Vec<u8> {
+        let bytes = self.row_bytes();
+        if divisor > 1 {
+            match self.rule.state_dtype() {
+                DType::F32 => {
+                    let sums: &mut [f32] = bytemuck::cast_slice_mut(&mut self.words);
+                    sums.iter_mut().for_each(|sum| *sum /= divisor as f32);
+                }
+                DType::F64 => {
+                    let sums: &mut [f64] = bytemuck::cast_slice_mut(&mut self.words);
+                    sums.iter_mut().for_each(|sum| *sum /= divisor as f64);
+                }
+                // Tables of integers have no mean: they are not made.
+                _ => {}
+            }
+        }
+        let sums: &[u8] = bytemuck::cast_slice(&self.words);
+        let mut delta = Vec::with_capacity(self.rows * self.cols * self.rule.dtype().size());
+        order.for_each(|row| self.rule.narrow(&sums[row * bytes..][..bytes], &mut delta));
+        delta
+    }
+}

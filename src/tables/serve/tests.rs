@@ -1,0 +1,258 @@
+//! Requests from other hosts that are forged: an error reply, never a panic, and tables as they were.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::memory::DType;
+use crate::tables::remote::compress::{Compression, Packer, Units};
+use crate::tables::{
+    ArrayTable, Consistency, CustomTable, KeyType, KeyValueTable, MatrixTable, Requests, Role, ServerHalf,
+    SparseMatrixTable, TableOptions, Tables, UpdaterChoice, WorkerHalf,
+};
+use crate::testing::{call, fuzz, mutate, spawn_placed};
+use crate::transport::{Signature, Slot, Transport};
+
+/// Counts the bytes of its adds.
+struct Counter;
+
+impl ServerHalf for Counter {
+    fn name(&self) -> &str {
+        "counter"
+    }
+
+    fn bytes(&self, _server: usize, _servers: usize) -> usize {
+        8
+    }
+
+    fn add(&self, memory: &mut [u8], _worker: usize, request: &[u8]) -> Result<()> {
+        memory[0] = memory[0].wrapping_add(request.len() as u8);
+        Ok(())
+    }
+
+    fn get(&self, memory: &mut [u8], _worker: usize, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        reply.extend_from_slice(&memory[..request.len().min(8)]);
+        Ok(())
+    }
+}
+
+/// Its requests are bytes.
+struct Bytes;
+
+impl WorkerHalf for Bytes {
+    type Delta = [u8];
+    type Query = [u8];
+    type Answer = Requests;
+
+    fn split_add(&self, delta: &[u8], servers: usize) -> Result<Requests> {
+        Ok((0..servers).map(|server| (server, delta.to_vec())).collect())
+    }
+
+    fn split_get(&self, query: &[u8], servers: usize) -> Result<Requests> {
+        self.split_add(query, servers)
+    }
+
+    fn merge(&self, _query: &[u8], replies: Requests) -> Result<Requests> {
+        Ok(replies)
+    }
+}
+
+const ROWS: usize = 6;
+const COLS: usize = 4;
+
+/// What a rank sends to the test.
+struct Rank {
+    rank: usize,
+    list: Arc<List>,
+    transport: Arc<dyn Transport>,
+    context: u32,
+    honest: ArrayTable<f32>,
+}
+
+/// Three ranks on three hosts, all of them workers and servers, which live until the second part is dropped.
+struct Scene {
+    ranks: Vec<Rank>,
+    threads: JoinHandle<()>,
+    _end: Sender<()>,
+}
+
+fn start() -> Scene {
+    let (out, came) = channel();
+    let (end, ended) = channel::<()>();
+    let ended: Mutex<Receiver<()>> = Mutex::new(ended);
+    let threads = std::thread::spawn(move || {
+        spawn_placed(&[0, 1, 2], |world| {
+            let tables = Tables::join(world, Role::Both).unwrap();
+            let options = |consistency| TableOptions { consistency, ..TableOptions::default() };
+            let free = || options(Consistency::Async);
+            let rounds = TableOptions {
+                updater: UpdaterChoice::named("adam").unwrap(),
+                ..options(Consistency::Bsp { backup: 0, mean: true })
+            };
+            let honest = ArrayTable::create(&tables, 30, Some(&[1.0; 30]), free()).unwrap();
+            let made = (
+                MatrixTable::<f32>::create(&tables, (3 * ROWS, COLS), None, free()).unwrap(),
+                SparseMatrixTable::<f32>::create(&tables, (3 * ROWS, COLS), None, true, free()).unwrap(),
+                MatrixTable::<f32>::create(&tables, (3 * ROWS, COLS), None, rounds).unwrap(),
+                MatrixTable::<i32>::create(
+                    &tables,
+                    (3 * ROWS, COLS),
+                    None,
+                    options(Consistency::Ssp { bound: 2 }),
+                )
+                .unwrap(),
+                KeyValueTable::create(&tables, KeyType::Int, COLS, DType::F32, free()).unwrap(),
+                KeyValueTable::create(&tables, KeyType::Bytes, COLS, DType::F32, free()).unwrap(),
+                CustomTable::create(&tables, "counter", Counter, Bytes, Consistency::Async).unwrap(),
+            );
+            let common = &world.group().core.common;
+            let rank = Rank {
+                rank: world.rank(),
+                list: tables.inner.list.clone(),
+                transport: common.transport.clone(),
+                context: world.group().core.context,
+                honest,
+            };
+            out.send(rank).unwrap();
+            // Ends when the test has.
+            let _ = ended.lock().map(|ended| ended.recv());
+            drop(made);
+        });
+    });
+    let mut ranks: Vec<Rank> = (0..3).map(|_| came.recv().unwrap()).collect();
+    ranks.sort_by_key(|rank| rank.rank);
+    Scene { ranks, threads, _end: end }
+}
+
+impl Scene {
+    fn end(self) {
+        let Scene { ranks, threads, _end } = self;
+        drop((ranks, _end));
+        threads.join().unwrap();
+    }
+}
+
+/// Requests that rank 1 may send to rank 0, one of each kind for each table.
+fn requests(list: &List) -> Vec<Vec<u8>> {
+    let delta = |count: usize| vec![1_u8; 4 * count];
+    let mut all = Vec::new();
+    for table in list.open() {
+        let mut push = |verb, rows: RowList, payload: Vec<u8>, packed: bool| {
+            let mut request = Request::new(table.number, 1, verb);
+            (request.rows, request.payload, request.packed) = (rows, payload, packed);
+            request.options = AddOptions::default().to_bytes().to_vec();
+            all.push(request.encode(all.len() as u64));
+        };
+        let rows = || RowList::List(vec![0, 2]);
+        let packed =
+            |count| Packer::new(DType::F32, COLS, Compression::F16).pack(Units::From(0), &delta(count)).0;
+        match &table {
+            Open::Table(core) => {
+                let here = core.placement.rows_on(0) * core.description.row_bytes() / 4;
+                push(Verb::Get, RowList::All, Vec::new(), false);
+                push(Verb::Get, rows(), Vec::new(), false);
+                push(Verb::Add, RowList::All, delta(here), false);
+                push(Verb::Add, rows(), delta(2 * COLS), false);
+                push(Verb::Add, rows(), packed(2 * COLS), true);
+                push(Verb::GetChanged { buffer: 1 }, rows(), vec![0; 16], false);
+            }
+            Open::KeyValue(_) => {
+                let one_key = |keys: RowList| {
+                    let mut request = Request::new(table.number, 1, Verb::KeyContains);
+                    request.rows = keys;
+                    list.run(&request).is_ok()
+                };
+                let texts = (b'a'..=b'z').map(|letter| vec![letter]);
+                let texts: Vec<Vec<u8>> =
+                    texts.filter(|key| one_key(RowList::Keys(vec![key.clone()]))).take(2).collect();
+                let keys = if texts.is_empty() { RowList::List(vec![0, 3]) } else { RowList::Keys(texts) };
+                assert!(one_key(keys.clone()));
+                push(Verb::KeyGet, keys.clone(), Vec::new(), false);
+                push(Verb::KeyAdd, keys.clone(), delta(2 * COLS), false);
+                push(Verb::KeyContains, keys, Vec::new(), false);
+                push(Verb::KeyLength, RowList::All, Vec::new(), false);
+                push(Verb::KeyItems, RowList::All, Vec::new(), false);
+            }
+            Open::Custom(_) => {
+                push(custom::GET, RowList::List(vec![0, 4]), vec![1; 4], false);
+                push(custom::ADD, RowList::List(vec![0, 4]), vec![1; 4], false);
+            }
+        }
+        for verb in [Verb::Tick, Verb::EnterCall] {
+            push(verb, RowList::All, 1_u64.to_ne_bytes().to_vec(), false);
+        }
+        for verb in [Verb::LeaveCall, Verb::Steps, Verb::Got, Verb::Finish] {
+            push(verb, RowList::All, Vec::new(), false);
+        }
+    }
+    all
+}
+
+/// What the tables hold that any worker may read at any time.
+fn contents(list: &List) -> Vec<Vec<u8>> {
+    let free = |table: &Open| table.description.consistency == Consistency::Async;
+    let read = |table: Open| {
+        let verb = match table {
+            Open::Table(_) => Verb::Get,
+            Open::KeyValue(_) => Verb::KeyItems,
+            Open::Custom(_) => Verb::Steps,
+        };
+        list.run(&Request::new(table.number, 0, verb)).unwrap()
+    };
+    list.open().into_iter().filter(free).map(read).collect()
+}
+
+/// Requests that are well-formed and wrong: an error, after which the tables hold what they held.
+#[test]
+fn forged_requests() {
+    let scene = start();
+    let list = &scene.ranks[0].list;
+    let good = requests(list);
+    let open_to_all = |verb| matches!(verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
+    for bytes in &good {
+        let (_, request) = Request::decode(bytes.clone()).unwrap();
+        list.admit(1, &request).unwrap();
+        assert_eq!(list.admit(2, &request).is_ok(), open_to_all(request.verb), "{request:?}");
+        assert!(list.ready(&request).unwrap(), "{request:?}");
+    }
+    let tables = Mutex::new((list.clone(), contents(list)));
+    fuzz!(|script: &[u8]| {
+        let Ok((_, request)) = Request::decode(mutate(&good, script)) else { return };
+        let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let (list, held) = &mut *tables;
+        let outcome = list.admit(1, &request).and_then(|()| match list.ready(&request)? {
+            true => list.run(&request),
+            false => list.check(&request).map(|()| Vec::new()),
+        });
+        let now = contents(list);
+        if let Err(error) = outcome {
+            assert!(*held == now, "{error}\n{request:?}");
+        }
+        *held = now;
+    });
+    drop(tables);
+    scene.end();
+}
+
+/// Bytes that a rank sends to a server, whose thread must survive them and serve the others.
+#[test]
+fn forged_messages_to_a_server() {
+    let scene = start();
+    let mut good = requests(&scene.ranks[0].list);
+    // A farewell, a withdrawal and a confirmation.
+    good.extend([vec![1], [vec![2], vec![0; 8]].concat(), [vec![3], vec![0; 16]].concat()]);
+    let scene = Mutex::new(scene);
+    fuzz!(|script: &[u8]| {
+        let scene = scene.lock().unwrap_or_else(PoisonError::into_inner);
+        let [_, forger, honest] = &scene.ranks[..] else { unreachable!("there are three") };
+        let signature = Signature::new(crate::transport::Verb::Send, 0);
+        let slot = Slot { context: forger.context, tag: Slot::REQUEST, signature };
+        let call = call(1, "forge");
+        forger.transport.post(&call, 0, &slot, mutate(&good, script)).unwrap();
+        // It gives up what the server keeps for it.
+        forger.transport.post(&call, 0, &slot, vec![1]).unwrap();
+        honest.honest.get(&mut [0.0; 30]).unwrap();
+    });
+    scene.into_inner().unwrap().end();
+}

@@ -1,0 +1,103 @@
+//! Shared memory that another process has damaged: an error or an answer, never a panic, a hang or an access outside of it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use memmap2::MmapMut;
+
+use super::board::Place;
+use super::{Arena, Header, MAGIC, ring};
+use crate::testing::{call, fuzz, mutate};
+use crate::transport::{Envelope, Incoming, Progress, Signature, Slot, Transport, Verb, local};
+
+#[test]
+fn damaged_headers() {
+    let good = {
+        let map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
+        let arena = Arena::format(map.into(), 2, 1 << 16);
+        // SAFETY: the arena begins with its header, of which nothing changes now.
+        let header = unsafe { std::slice::from_raw_parts(arena.at(0), size_of::<Header>()) };
+        [header.to_vec()]
+    };
+    fuzz!(|script: &[u8]| {
+        let mut header = mutate(&good, script);
+        header.resize(size_of::<Header>(), 0);
+        let mut map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
+        map[..header.len()].copy_from_slice(&header);
+        let length = map.len();
+        if let Ok(arena) = Arena::open(map.into()) {
+            assert_eq!(arena.header().magic.load(Ordering::Relaxed), MAGIC);
+            assert!(arena.layout.total() <= length, "{:?}", arena.layout);
+            // The last byte of everything that the layout promises.
+            arena.place(arena.seats() - 1).activity();
+            let (start, end) = arena.layout.commons_memory();
+            arena.range(start, end - start);
+        }
+    });
+}
+
+#[test]
+fn damaged_process_records() {
+    fuzz!(|script: &[u8]| {
+        let mut bytes = mutate(&[vec![0; size_of::<Place>()]], script);
+        bytes.resize(size_of::<Place>(), 0);
+        let mut memory: Box<std::mem::MaybeUninit<Place>> = Box::new_uninit();
+        // SAFETY: a place has this many bytes, and any bytes are one: all its fields are atomic numbers.
+        let place = unsafe {
+            memory.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            memory.assume_init()
+        };
+        let _ = (place.pid(), place.is_dead(), place.incarnation(), place.process_ended());
+        let _ = (place.stay.fate(), place.stay.obstacle(), place.stay.heap_used(), place.activity());
+        assert!(!place.in_words().is_empty());
+        let _ = place.ask_location(Duration::ZERO);
+    });
+}
+
+#[test]
+fn forged_rings() {
+    let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::Recv, 40) };
+    let later = Slot { tag: 2, ..slot };
+    let message = |slot: &Slot, bytes: usize| {
+        [bytemuck::bytes_of(&Envelope::new(slot, bytes)), &vec![7; bytes]].concat()
+    };
+    // What is added to the two counters, then the stream.
+    let stream = |messages: &[Vec<u8>]| [vec![0; 16], messages.concat()].concat();
+    let good = [
+        stream(&[message(&slot, 40), message(&later, 500)]),
+        stream(&[message(&later, 500), message(&slot, 40)]),
+        stream(&[message(&later, 3), message(&slot, 39), message(&slot, 40)]),
+    ];
+    fuzz!(|script: &[u8]| {
+        let mut bytes = mutate(&good, script);
+        bytes.resize(bytes.len().max(16), 0);
+        let (counters, stream) = bytes.split_at(16);
+        let [written, read] =
+            [0, 8].map(|at| u64::from_le_bytes(counters[at..at + 8].try_into().expect("eight bytes")));
+        let transports = local::create(2).unwrap();
+        let transport = &transports[0];
+        let call = call(0, "recv");
+        let mut memory = [0; 120];
+        let (_, rest) = memory.split_at_mut(40);
+        // SAFETY: the ticket is cancelled before the buffer is gone.
+        let ticket =
+            unsafe { transport.begin(&slot, &[], &mut [Incoming { from: 1, bytes: &mut rest[..40] }]) };
+        let ring = transport.seat.arena.ring(1, 0);
+        ring.write(stream);
+        ring.forge(written, read);
+        let outcome = transport.poll(&call, &ticket);
+        let taken = transport.receive_next(&call, later.context, later.tag, Duration::ZERO);
+        // To the same rank: its ring's counters may be forged as well.
+        transport.seat.arena.ring(0, 1).forge(read, written);
+        let _ = transport.post(&call, 1, &later, vec![1; 50]);
+        transport.cancel(ticket);
+        if let (Ok(true), Ok(_)) = (outcome, taken) {
+            let waiting = (stream.len() as u64).wrapping_add(written).wrapping_sub(read);
+            assert!(waiting <= ring::CAPACITY as u64, "counters that cannot be right were accepted");
+        }
+        assert!(
+            memory[..40].iter().chain(&memory[80..]).all(|&byte| byte == 0),
+            "memory of others was written"
+        );
+    });
+}

@@ -1,0 +1,158 @@
+//! Which ranks share memory, found out by trying: containers on one machine have one kernel, and may neither reach nor see each
+//! other. What is not proven goes over MPI.
+
+use std::time::Instant;
+
+use super::log;
+use crate::error::Result;
+use crate::transport::Transport;
+use crate::transport::mpi::MpiTransport;
+use crate::transport::{process, shm};
+
+/// Bytes that only the first of the candidates can have written.
+const TOKEN: usize = 32;
+
+/// For each rank, the first of the ranks that it shares memory with, itself if there is no other. Collective: the first
+/// candidate offers memory, the others try to map it, and each rank reports whether that worked and which processes it sees.
+pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec<usize>> {
+    let (rank, size) = (mpi.rank(), mpi.size());
+    let candidates = mpi.peers.candidates();
+    tell_namespaces(mpi);
+    if (0..size).all(|other| candidates[other] == other) {
+        return Ok(candidates);
+    }
+    let first = candidates[rank];
+    let name = format!("{}-probe", mpi.peers.host_key(first));
+    let mut token = [0; TOKEN];
+    let mut offered = None;
+    if first == rank && candidates[rank + 1..].contains(&rank) {
+        token = fresh_token();
+        offered = shm::offer(&name, &token)
+            .inspect_err(|error| log::tell(format_args!("rank {rank} cannot offer shared memory: {error}")))
+            .ok();
+    }
+    let tokens = mpi.all_gather(&token, deadline)?;
+    let mapped = first == rank || {
+        let token = &tokens[first * TOKEN..][..TOKEN];
+        let outcome = shm::probe(&name, token, deadline);
+        if let Err(error) = &outcome {
+            log::tell(format_args!("rank {rank} cannot map memory of rank {first}: {error}"));
+        }
+        outcome.is_ok()
+    };
+    let mut report = Report::new(size);
+    report.set(size, mapped);
+    (0..size).for_each(|other| report.set(other, mpi.peers.is_visible(other)));
+    let reports = mpi.all_gather(&report.0, deadline)?;
+    drop(offered);
+    let reports: Vec<Report> =
+        reports.chunks_exact(report.0.len()).map(|bytes| Report(bytes.to_vec())).collect();
+    let hosts = group(&candidates, &reports);
+    let neighbours: Vec<usize> = (0..size).filter(|&other| hosts[other] == hosts[rank]).collect();
+    log::tell(format_args!(
+        "rank {rank} shares memory with the ranks {neighbours:?}; the others are reached by MPI"
+    ));
+    Ok(hosts)
+}
+
+/// For people who wonder why ranks of one machine use MPI.
+fn tell_namespaces(mpi: &MpiTransport) {
+    let rank = mpi.rank();
+    for other in 0..mpi.size() {
+        if let Some(why) = mpi.peers.apart(other).filter(|_| other != rank) {
+            log::tell(format_args!(
+                "rank {rank} does not share memory with rank {other} of this machine: {why}"
+            ));
+        }
+    }
+}
+
+fn fresh_token() -> [u8; TOKEN] {
+    let time =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let own = process::own();
+    let mut token = [0; TOKEN];
+    token[..16].copy_from_slice(&time.to_ne_bytes());
+    token[16..20].copy_from_slice(&own.to_ne_bytes());
+    token[20..28].copy_from_slice(&process::start_time(own).unwrap_or(0).to_ne_bytes());
+    token
+}
+
+/// What a rank found: a bit for each rank whose process it sees, and one more if it mapped the memory.
+struct Report(Vec<u8>);
+
+impl Report {
+    fn new(size: usize) -> Report {
+        Report(vec![0; size / 8 + 1])
+    }
+
+    fn set(&mut self, bit: usize, value: bool) {
+        self.0[bit / 8] |= u8::from(value) << (bit % 8);
+    }
+
+    fn has(&self, bit: usize) -> bool {
+        self.0[bit / 8] >> (bit % 8) & 1 == 1
+    }
+}
+
+/// For each rank, the first of its host: a rank joins its first candidate if it mapped that one's memory, and it and all that
+/// have joined before see each other. The same on all ranks.
+fn group(candidates: &[usize], reports: &[Report]) -> Vec<usize> {
+    let size = candidates.len();
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); size];
+    let mut hosts: Vec<usize> = (0..size).collect();
+    for rank in 0..size {
+        let first = candidates[rank];
+        let sees = |one: usize, other: usize| reports[one].has(other);
+        let mutual = |&other: &usize| sees(rank, other) && sees(other, rank);
+        if rank == first || reports[rank].has(size) && members[first].iter().all(mutual) {
+            hosts[rank] = first;
+            members[first].push(rank);
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports of ranks that map and see everything, except for these.
+    fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<Report> {
+        let report = |rank: usize| {
+            let mut report = Report::new(size);
+            report.set(size, !unmapped.contains(&rank));
+            (0..size).for_each(|other| report.set(other, !unseen.contains(&(rank, other))));
+            report
+        };
+        (0..size).map(report).collect()
+    }
+
+    #[test]
+    fn only_ranks_that_map_and_see_each_other_share_a_host() {
+        let one = [0; 4];
+        assert_eq!(group(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
+        assert_eq!(group(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
+        assert_eq!(group(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
+        assert_eq!(group(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
+        assert_eq!(group(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
+        assert_eq!(group(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
+        for size in [7, 8, 9, 16] {
+            assert_eq!(group(&vec![0; size], &reports(size, &[], &[])), vec![0; size]);
+        }
+    }
+
+    #[test]
+    fn memory_that_is_offered_can_be_mapped_and_other_memory_is_told_apart() {
+        let name = format!("probe-test-{}", process::own());
+        let deadline = Instant::now() + std::time::Duration::from_secs(60);
+        assert!(
+            shm::probe(&name, &[7; TOKEN], deadline).is_err(),
+            "there is none yet, which is known at once"
+        );
+        let offered = shm::offer(&name, &[7; TOKEN]).unwrap();
+        shm::probe(&name, &[7; TOKEN], deadline).unwrap();
+        assert!(shm::probe(&name, &[8; TOKEN], deadline).is_err());
+        drop(offered);
+    }
+}
