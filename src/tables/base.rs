@@ -264,12 +264,12 @@ impl Base {
         }
     }
 
-    /// This worker has all that its get asked for, of this host if it takes part, and of these others: with rounds, it counts now.
+    /// Counts a get in rounds, when this worker has all that it asked for: of this host if it takes part, and of these others.
     pub(super) fn count_get(
         &self,
         call: &Call,
         worker: usize,
-        takes_part: bool,
+        takes_part: impl FnOnce() -> bool,
         mut others: impl Iterator<Item = usize>,
     ) -> Result<()> {
         if !self.tells_everybody() {
@@ -281,7 +281,7 @@ impl Base {
                 remote.post_now(call, self.server_of(host)?, request)
             })?;
         }
-        if takes_part {
+        if takes_part() {
             self.clock.got(worker);
         }
         Ok(())

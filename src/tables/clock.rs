@@ -22,9 +22,10 @@ struct Counters {
     /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
     /// its adds are as many, that add is not applied yet.
     accepted: AtomicU64,
+    /// Before the rest: calls without rounds then need the first cache line alone.
+    state: AtomicU32,
     /// Where its adds are that were not applied when they came, by the number of their round (`rounds/mod.rs`).
     pending: [AtomicU64; AHEAD],
-    state: AtomicU32,
 }
 
 /// The worker makes calls.

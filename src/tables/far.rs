@@ -180,6 +180,14 @@ impl Core {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
+        let local = || match (self.takes_part(), self.accumulates()) {
+            (false, _) => Ok(()),
+            (true, true) => self.join_round(call, worker, self.request_here(worker, rows, delta, options)),
+            (true, false) => self.add_here(call, worker, || self.write(call, worker, rows, delta, options)),
+        };
+        if self.inner.remote().is_none() {
+            return local();
+        }
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         for host in self.other_hosts() {
             let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
@@ -188,11 +196,6 @@ impl Core {
             taken.push((host, self.pack(host, rows, &picks, delta, &mut request)));
             requests.push((server, request));
         }
-        let local = || match (self.takes_part(), self.accumulates()) {
-            (false, _) => Ok(()),
-            (true, true) => self.join_round(call, worker, self.request_here(worker, rows, delta, options)),
-            (true, false) => self.add_here(call, worker, || self.write(call, worker, rows, delta, options)),
-        };
         self.add_everywhere(call, requests, wait, local, || {
             let mut packers = self.packers.lock().unwrap_or_else(PoisonError::into_inner);
             for (host, before) in taken {
@@ -203,7 +206,7 @@ impl Core {
 
     /// This worker has all that its get asked for: with rounds, the get counts now.
     pub(super) fn count_get(&self, call: &Call, worker: usize) -> Result<()> {
-        self.base.count_get(call, worker, self.takes_part(), self.other_hosts())
+        self.base.count_get(call, worker, || self.takes_part(), self.other_hosts())
     }
 
     /// Forgets what adds have lost: the table becomes another one.

@@ -188,7 +188,7 @@ impl Surprise {
     /// The error that it means for a call.
     pub fn error(&self, call: &Call) -> Error {
         if self.received.signature.is(Verb::GaveUp) {
-            let how = "it gave up on this group after an error".into();
+            let how = super::GAVE_UP.into();
             return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
         }
         // A sender learns of it where its receiver has rejected the message.

@@ -31,6 +31,9 @@ use std::time::Duration;
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
+/// Why a member that does not take part in its group any more is lost to the others.
+pub(crate) const GAVE_UP: &str = "it revoked this group, or gave up on it after an error";
+
 /// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
 pub(crate) trait Transport: Progress + Send + Sync {
     /// The name that users see: "alone", "local", "shm", "mpi", "shm+mpi".

@@ -15,8 +15,8 @@ pub(crate) struct Hierarchy {
 }
 
 impl Group {
-    /// The two floors of this group, or `None` when all members share a host or no two do. Made at the first call that
-    /// needs it, by all members together.
+    /// The two levels of this group, or `None` when all members share a host or no two do. Created by all members together: when
+    /// the group is, so that a member that gives up can notify the others on each level, or else by the first call that needs it.
     pub(crate) fn hierarchy(&self, call: &Call) -> Result<Option<&Hierarchy>> {
         if let Some(known) = self.core.hierarchy.get() {
             return Ok(known.as_ref());
@@ -39,5 +39,32 @@ impl Group {
             Some(Hierarchy { local, leaders: above, host_of })
         };
         Ok(self.core.hierarchy.get_or_init(|| made).as_ref())
+    }
+}
+
+#[cfg(all(test, not(unisono_loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::error::Kind;
+    use crate::memory::ReduceOp;
+    use crate::testing;
+
+    /// The first call of a group over several hosts does not wait for a member that has given up before it.
+    #[test]
+    fn members_of_other_hosts_notice_a_group_that_was_revoked_before_its_first_call() {
+        testing::spawn_on_hosts(4, 2, |world| {
+            let group = world.group().subgroup(&[0, 1, 2, 3]).unwrap().unwrap();
+            if group.rank() == 3 {
+                group.revoke();
+                assert_eq!(group.barrier().unwrap_err().kind(), Kind::Usage);
+            } else {
+                let (started, limit) = (Instant::now(), Duration::from_secs(60));
+                let error = group.with_timeout(limit).all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err();
+                assert_eq!(error.kind(), Kind::PeerLost, "{error}");
+                assert!(started.elapsed() < limit / 2, "{error}");
+            }
+            world.group().barrier().unwrap();
+        });
     }
 }

@@ -13,7 +13,7 @@ use super::{Common, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
-use crate::transport::{Interrupt, local};
+use crate::transport::{Interrupt, Verb, local};
 
 /// How to join.
 #[derive(Clone, Default)]
@@ -109,7 +109,9 @@ impl World {
         if let Some(stay) = stay {
             stay.enter();
         }
-        self.group.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now())).barrier()?;
+        let group = self.group.uncounted().with_timeout(deadline.saturating_duration_since(Instant::now()));
+        group.barrier()?;
+        group.message_call(Verb::Group, |call| group.hierarchy(call).map(drop))?;
         if let Some(stay) = stay {
             stay.leave(0);
         }

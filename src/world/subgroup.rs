@@ -34,7 +34,11 @@ impl Group {
         if !members.contains(&self.rank()) {
             return Ok(None);
         }
-        self.message_call(Verb::Group, |call| self.found(call, members, Slot::FOUNDING)).map(Some)
+        self.message_call(Verb::Group, |call| {
+            let group = self.found(call, members, Slot::FOUNDING)?;
+            group.hierarchy(call)?;
+            Ok(Some(group))
+        })
     }
 
     /// One group for each `color`, its members ordered by `key` and then by rank. Every member of this group calls it;

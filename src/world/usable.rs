@@ -11,6 +11,28 @@ use crate::transport::{Outgoing, Signature, Slot, Verb};
 const FAREWELL: Duration = Duration::from_millis(500);
 
 impl Group {
+    /// Ends the use of this group on all its members, as `MPIX_Comm_revoke` does: their calls on it, also those that wait, fail with
+    /// [`Error::PeerLost`], and this rank's later ones with a usage error. A single member calls it, when it cannot make a call that the others wait in. Groups made
+    /// before remain usable.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use unisono::{Kind, testing};
+    /// testing::spawn(3, |world| {
+    ///     let group = world.subgroup(&[0, 1, 2]).unwrap().unwrap();
+    ///     match group.rank() {
+    ///         0 => group.revoke(),
+    ///         _ => assert_eq!(group.barrier().unwrap_err().kind(), Kind::PeerLost),
+    ///     }
+    ///     world.barrier().unwrap();
+    /// });
+    /// ```
+    pub fn revoke(&self) {
+        let received = format!("{}, which this rank has revoked", self.name());
+        let error = Error::usage("revoke", "a group in use", received, "make another group");
+        self.give_up(&error.at_rank(self.core.common.transport.rank()));
+    }
+
     /// Breaks the group, and tells the other members so that they need not wait for this one.
     pub(crate) fn give_up(&self, error: &Error) {
         if !self.break_with(error) {

@@ -117,6 +117,10 @@ impl Group {
         self.group.name()
     }
 
+    fn revoke(&self, py: Python<'_>) {
+        py.detach(|| self.group.revoke());
+    }
+
     /// Counts a call that the Python above refused before it was made.
     fn skip_call(&self) {
         self.group.skip_call();

@@ -169,7 +169,7 @@ impl<W: WorkerHalf> CustomTable<W> {
         let here = replies.iter_mut().filter(|(server, _)| core.shards.is_here(*server));
         here.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
         far?;
-        core.count_get(&call, worker, core.has_servers(), core.other_server_hosts())?;
+        core.count_get(&call, worker, || core.has_servers(), core.other_server_hosts())?;
         self.worker.merge(query, replies)
     }
 

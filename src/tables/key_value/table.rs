@@ -107,7 +107,7 @@ impl KeyValueTable {
             self.core.staleness.count(staleness);
         }
         self.core.get_far(call, worker, keys, out)?;
-        self.core.count_get(call, worker, self.core.has_servers(), self.core.other_server_hosts())
+        self.core.count_get(call, worker, || self.core.has_servers(), self.core.other_server_hosts())
     }
 
     /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied everywhere. A key that

@@ -74,9 +74,11 @@ impl DerefMut for ArenaBuffer {
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let bytes = (self.shift + self.bytes).next_multiple_of(4096);
-        // Of detached pages another rank may still touch those in the arena.
-        let detached = self.seat.arena.free_detached(&(self.start..self.start + bytes));
-        if self.returns_pages.load(Ordering::Relaxed) && !detached {
+        // Another rank may still touch the arena's own copy of detached pages, so their range is never used again.
+        if self.seat.arena.free_detached(&(self.start..self.start + bytes)) {
+            return;
+        }
+        if self.returns_pages.load(Ordering::Relaxed) {
             self.seat.arena.clear(self.start, bytes);
         }
         self.seat.give_back(self.start, self.bytes);

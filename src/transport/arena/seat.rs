@@ -29,8 +29,6 @@ struct Book {
     retired: Vec<(usize, usize)>,
     /// Lanes that this seat gave up while their receivers had not taken everything.
     lingering: Vec<Lingering>,
-    /// After a failed call nothing is used again: another rank may still be about to touch it.
-    kept: bool,
 }
 
 /// Memory of lanes: where, how many bytes, and which lanes are to be taken up to which number first.
@@ -88,7 +86,7 @@ impl Seat {
         let (start, used) = (arena.layout.heap(index), place.stay.heap_used().min(arena.layout.heap_bytes));
         let heap = Heap::new(start + used, arena.layout.heap_bytes - used);
         let patience = Patience::for_ranks(arena.seats());
-        let book = Mutex::new(Book { heap, retired: Vec::new(), lingering: Vec::new(), kept: false });
+        let book = Mutex::new(Book { heap, retired: Vec::new(), lingering: Vec::new() });
         Ok(Seat { arena, index, ranks, patience, book })
     }
 
@@ -187,17 +185,17 @@ impl Seat {
     /// Takes whole pages from this seat's heap.
     pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
         let mut book = self.book();
-        let Book { heap, retired, lingering, kept } = &mut *book;
+        let Book { heap, retired, lingering } = &mut *book;
         retired.retain(|&(base, members)| {
             let deserted = channel::is_deserted(&self.arena, base, members);
-            if deserted && !*kept {
+            if deserted {
                 heap.give_back(base, channel::bytes(members));
             }
             !deserted
         });
         lingering.retain(|Lingering { start, bytes, lanes }| {
             let over = lanes.iter().all(|&(lane, number)| lanes::is_taken(&self.arena, lane, number));
-            if over && !*kept {
+            if over {
                 heap.give_back(*start, *bytes);
             }
             !over
@@ -215,15 +213,7 @@ impl Seat {
         Ok(taken)
     }
 
-    /// From now on memory that is given back is not used again.
-    pub(super) fn keep_memory(&self) {
-        self.book().kept = true;
-    }
-
     pub(super) fn give_back(&self, start: usize, bytes: usize) {
-        if self.book().kept {
-            return;
-        }
         self.book().heap.give_back(start, bytes.saturating_add(4096));
     }
 

@@ -81,6 +81,23 @@ class Group:
         native = self._native.split(color, key, timeout)
         return None if native is None else Group(native)
 
+    def revoke(self) -> None:
+        """Ends the use of this group on all its ranks, as `MPIX_Comm_revoke` does; one rank alone calls it.
+
+        For a rank that cannot make a call in which the others wait for it: their calls on this group, also
+        those that wait, raise `PeerLost`. Groups made before remain usable.
+
+        Example:
+            >>> import unisono as uni
+            >>> group = uni.init().group([0])
+            >>> group.revoke()
+            >>> group.barrier()
+            Traceback (most recent call last):
+            ...
+            unisono.errors.UsageError: revoke on rank 0: expected a group in use, received group [0], ...
+        """
+        self._native.revoke()
+
     def cuda_path(self, device: int | None = None, *, timeout: float | None = None) -> str:
         """How arrays in CUDA memory travel between the ranks. Every rank calls it.
 

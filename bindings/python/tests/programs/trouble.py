@@ -117,6 +117,15 @@ elif trouble == "stopped":
         observe(lambda: uni.all_reduce(x, timeout=1.0))
         os.kill(int(pids[1]), signal.SIGCONT)
 
+elif trouble == "revoked":
+    group = world.group(range(world.size))
+    if world.rank == 0:
+        group.revoke()
+        observe(group.barrier)
+    else:
+        observe(lambda: group.all_reduce(x, timeout=60.0))
+    uni.barrier()
+
 elif trouble == "mismatched":
     if world.rank == 0:
         observe(lambda: uni.all_reduce(np.ones(10, dtype="float32")))

@@ -20,7 +20,7 @@ use super::flag::Flag;
 use super::{Arena, Seat};
 use crate::error::{Error, Kind, Lost, Missing, Result};
 use crate::transport::wait::Awaited;
-use crate::transport::{Call, Signature, process};
+use crate::transport::{Call, GAVE_UP, Signature, process};
 
 /// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
 /// the cache until it is read.
@@ -330,8 +330,6 @@ impl Channel {
     }
 
     fn give_up_with(&self, cause: u32) {
-        // Somebody may still be about to read or write memory that this rank showed: it is not used for anything else.
-        self.seat.keep_memory();
         if self.of_all {
             self.seat.place().stay.break_off();
         }
@@ -418,12 +416,27 @@ fn cause(gave_up: u32) -> &'static str {
 const LEFT_GROUP: &str = "it has dropped this group";
 const REPEATED: &str = "it was started again and would have repeated collectives that its earlier process had completed; \
     it must restore its state and call world.resume() before its first collective";
-const GAVE_UP: &str = "it gave up on this group after an error";
 
 #[cfg(all(test, not(unisono_loom)))]
 mod tests {
     use super::*;
     use crate::transport::local;
+
+    #[test]
+    fn memory_of_failed_groups_is_used_again() {
+        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let round = || {
+            let first = Channel::found(&seats[0], vec![0, 1]).unwrap();
+            let second = Channel::join(&seats[1], first.offset(), vec![0, 1]);
+            let buffer = seats[0].allocate(1 << 20).unwrap();
+            first.give_up(&Error::internal("barrier", "failed"));
+            second.give_up(&Error::internal("barrier", "failed"));
+            (first.offset(), buffer.offset())
+        };
+        let places = round();
+        assert_eq!(round(), places);
+        assert_eq!(round(), places);
+    }
 
     /// Ranks that are threads cannot detach memory: a failed call returns when the others have stopped touching it.
     #[test]

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from unisono.errors import Error
 from unisono.group import Group
 from unisono.halo import GlobalArray, Grid, Window
 from unisono.halo.grid import MOST_EXCHANGES
@@ -20,9 +18,6 @@ from unisono.torch.space.recent import Recent
 
 MOST_LAYOUTS = 1024
 """How many layouts a grid keeps: more than a large network has."""
-
-_AT_ONCE = 1e-3
-"""Seconds: a barrier that no other rank comes to ends after this time, and its group with it."""
 
 
 class ExchangeGrid(Grid):
@@ -95,8 +90,7 @@ class ExchangeGrid(Grid):
         self.is_revoked = True
         groups = {id(one): one for one in (self._group, *self._planes.values()) if one is not None}
         for group in groups.values():
-            with suppress(Error):
-                group.barrier(timeout=_AT_ONCE)
+            group.revoke()
         for owner in self._owners:
             if isinstance(owner, Window):
                 owner._cancel_exchanges()
