@@ -4,7 +4,7 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 
 /// This process's id.
-pub(crate) fn own() -> u32 {
+pub(crate) fn own_pid() -> u32 {
     std::process::id()
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 /// The PID namespace that this process's ids are numbers of; zero where /proc does not show it, or shows another one.
 pub(crate) fn pid_namespace() -> u64 {
     let shown = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
-    if shown == Some(own()) { namespace("self", "pid") } else { 0 }
+    if shown == Some(own_pid()) { namespace("self", "pid") } else { 0 }
 }
 
 /// The network namespace of a process, in which sockets without a place in the file system have their names; zero where it
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_the_living_from_the_dead() {
+    fn tells_live_processes_from_dead_ones() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = start_time(child.id()).unwrap();
         assert_eq!(liveness(child.id(), started), Liveness::Alive);

@@ -146,7 +146,7 @@ impl Call<'_> {
     }
 
     /// The same for a wait in which no other rank is missed.
-    pub fn check_alone(&self) -> Result<()> {
+    pub fn check_without_peers(&self) -> Result<()> {
         self.check_interrupt()?;
         if self.remaining().is_zero() { Err(self.timeout(Vec::new())) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::seat::Seat;
+use super::local_endpoint::LocalEndpoint;
 
 /// Bytes in the shared arena, aligned to 64 bytes, given back when dropped. What they hold at first is not defined.
 ///
@@ -17,7 +17,7 @@ use super::seat::Seat;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct ArenaBuffer {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
     start: usize,
     bytes: usize,
     shift: usize,
@@ -25,11 +25,11 @@ pub struct ArenaBuffer {
 }
 
 impl ArenaBuffer {
-    pub(super) fn new(seat: Arc<Seat>, start: usize, bytes: usize) -> ArenaBuffer {
+    pub(super) fn new(endpoint: Arc<LocalEndpoint>, start: usize, bytes: usize) -> ArenaBuffer {
         // Buffers of different ranks that begin at the same place within a page cost two to four times as much to
         // combine, because the processor mistakes their loads and stores for each other: begin at different places.
-        let shift = seat.index * 4096 / seat.arena.seats() / 64 * 64;
-        ArenaBuffer { seat, start, bytes, shift, returns_pages: AtomicBool::new(false) }
+        let shift = endpoint.local_rank * 4096 / endpoint.arena.local_size() / 64 * 64;
+        ArenaBuffer { endpoint, start, bytes, shift, returns_pages: AtomicBool::new(false) }
     }
 
     /// Lets the operating system have the memory when the buffer is dropped. Without this the arena keeps it for the next
@@ -45,12 +45,12 @@ impl ArenaBuffer {
 
     /// The first byte.
     pub fn as_ptr(&self) -> *const u8 {
-        self.seat.arena.at(self.offset())
+        self.endpoint.arena.at(self.offset())
     }
 
     /// The first byte, for writing.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.seat.arena.at(self.offset())
+        self.endpoint.arena.at(self.offset())
     }
 }
 
@@ -75,12 +75,12 @@ impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let bytes = (self.shift + self.bytes).next_multiple_of(4096);
         // Another rank may still touch the arena's own copy of detached pages, so their range is never used again.
-        if self.seat.arena.free_detached(&(self.start..self.start + bytes)) {
+        if self.endpoint.arena.free_detached(&(self.start..self.start + bytes)) {
             return;
         }
         if self.returns_pages.load(Ordering::Relaxed) {
-            self.seat.arena.clear(self.start, bytes);
+            self.endpoint.arena.clear(self.start, bytes);
         }
-        self.seat.give_back(self.start, self.bytes);
+        self.endpoint.release(self.start, self.bytes);
     }
 }

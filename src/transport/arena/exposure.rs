@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::Arena;
-use super::channel::Piece;
+use super::channel::RawSlice;
 
 /// Detaching works on whole pages; allocations of the arena never share one.
 const PAGE: usize = 4096;
@@ -54,7 +54,7 @@ impl Arena {
     /// Exposes memory in the arena; `None` for other memory, which goes through the slots. That includes detached
     /// pages, and pages that another call exposes now: were they detached for one call, the other would lose what its peers
     /// write.
-    pub(super) fn expose(&self, piece: Piece) -> Option<Exposed<'_>> {
+    pub(super) fn expose(&self, piece: RawSlice) -> Option<Exposed<'_>> {
         let offset = self.offset_of(piece)?;
         let pages = offset / PAGE * PAGE..(offset + piece.bytes.max(1)).next_multiple_of(PAGE);
         let mut ranges = self.exposure.ranges();
@@ -127,8 +127,8 @@ impl Drop for Exposed<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Seat;
-    use crate::transport::arena::channel::Piece;
+    use super::super::LocalEndpoint;
+    use crate::transport::arena::channel::RawSlice;
     use crate::transport::{local, shm};
 
     /// Two views of one arena stand for two processes.
@@ -136,8 +136,8 @@ mod tests {
     fn detached_pages_keep_address_and_content_and_are_private() {
         let (ours, file) = shm::create(1).unwrap();
         let theirs = shm::open(file).unwrap();
-        let seat = Arc::new(Seat::take(ours.clone(), 0, vec![0]).unwrap());
-        let mut buffer = seat.allocate(5 * 4096).unwrap();
+        let endpoint = Arc::new(LocalEndpoint::attach(ours.clone(), 0, vec![0]).unwrap());
+        let mut buffer = endpoint.allocate(5 * 4096).unwrap();
         buffer.fill(1);
         let offset = buffer.offset();
         // SAFETY: the range is the buffer's.
@@ -145,30 +145,30 @@ mod tests {
         late(2);
         assert!(buffer.iter().all(|&byte| byte == 2), "both see the same pages");
 
-        let part = Piece::of(&buffer[4096..3 * 4096]);
+        let part = RawSlice::of(&buffer[4096..3 * 4096]);
         let exposed = ours.expose(part).unwrap();
-        assert!(ours.expose(Piece::of(&buffer)).is_none(), "no two calls expose a page");
+        assert!(ours.expose(RawSlice::of(&buffer)).is_none(), "no two calls expose a page");
         assert!(exposed.detach());
         drop(exposed);
-        assert!(ours.expose(part).is_none() && ours.expose(Piece::of(&buffer)).is_none(), "never again");
+        assert!(ours.expose(part).is_none() && ours.expose(RawSlice::of(&buffer)).is_none(), "never again");
         assert!(buffer.iter().all(|&byte| byte == 2), "the content is the same");
         late(3);
         assert!(buffer[4096..3 * 4096].iter().all(|&byte| byte == 2), "late writes do not arrive");
         buffer[4096..3 * 4096].fill(4);
         // SAFETY: the range is the buffer's.
         assert_eq!(unsafe { *theirs.at(offset + 4096) }, 3, "nor is anything told to others");
-        let apart = Piece::of(&buffer[4 * 4096..]);
+        let apart = RawSlice::of(&buffer[4 * 4096..]);
         assert!(ours.expose(apart).is_some_and(|exposed| exposed.offset == offset + 4 * 4096));
         buffer.return_pages();
     }
 
     #[test]
     fn pages_of_threads_cannot_be_detached() {
-        let seat = local::create(1).unwrap().remove(0).seat;
-        let buffer = seat.allocate(4096).unwrap();
-        assert!(!seat.arena.expose(Piece::of(&buffer)).unwrap().detach());
-        let exposed = seat.arena.expose(Piece::of(&buffer));
+        let endpoint = local::create(1).unwrap().remove(0).endpoint;
+        let buffer = endpoint.allocate(4096).unwrap();
+        assert!(!endpoint.arena.expose(RawSlice::of(&buffer)).unwrap().detach());
+        let exposed = endpoint.arena.expose(RawSlice::of(&buffer));
         assert!(exposed.is_some(), "exposed again after the first call has ended");
-        assert!(seat.arena.expose(Piece::of(&[0; 9])).is_none(), "memory of its own");
+        assert!(endpoint.arena.expose(RawSlice::of(&[0; 9])).is_none(), "memory of its own");
     }
 }

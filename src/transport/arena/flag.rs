@@ -138,10 +138,10 @@ mod tests {
     fn a_change_after_the_poll_ends_the_sleep() {
         loom::model(|| {
             let (flag, changed) = (flag(), Arc::new(AtomicU32::new(0)));
-            let (bell, change) = (flag.clone(), changed.clone());
+            let (doorbell, change) = (flag.clone(), changed.clone());
             let thread = loom::thread::spawn(move || {
                 change.store(1, Ordering::Release);
-                bell.ring();
+                doorbell.ring();
             });
             let poll = || Ok((changed.load(Ordering::Acquire) == 1).then_some(()));
             wait(no_deadline(), &*flag, poll, || Ok(None)).unwrap();

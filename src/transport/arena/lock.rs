@@ -18,7 +18,7 @@ pub(crate) struct Lock {
 }
 
 /// Set while somebody may sleep.
-const SLEEPERS: u32 = 1 << 31;
+const WAITERS: u32 = 1 << 31;
 
 /// Looks at the word before sleeping.
 #[cfg(not(unisono_loom))]
@@ -28,10 +28,10 @@ const SPINS: u32 = 0;
 
 /// How the lock was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Free,
+pub(crate) enum Acquired {
+    Clean,
     /// Its holder had died with it: what it guards may be half changed.
-    FromTheDead(u32),
+    OwnerDied(u32),
 }
 
 /// A thread that waits for the lock with this word. It sleeps only while the word has the sleepers' bit.
@@ -39,7 +39,7 @@ struct Waiter<'a>(&'a AtomicU32);
 
 impl Park for Waiter<'_> {
     fn seen(&self) -> u32 {
-        self.0.load(Ordering::Relaxed) | SLEEPERS
+        self.0.load(Ordering::Relaxed) | WAITERS
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
@@ -54,43 +54,43 @@ impl Lock {
     /// Takes the lock, or takes it over if its holder is dead. `token` is not zero, below 2^31, and names this process; threads of
     /// one process may share it. The deadline and the interrupt hook of `call` end the wait; without a call only the lock does.
     #[inline]
-    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Taken> {
+    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Taken::Free),
-            Err(_) => self.acquire_slowly(token, call, is_dead),
+            Ok(_) => Ok(Acquired::Clean),
+            Err(_) => self.acquire_slow_path(token, call, is_dead),
         }
     }
 
     #[cold]
-    fn acquire_slowly(
+    fn acquire_slow_path(
         &self,
         token: u32,
         call: Option<&Call>,
         is_dead: impl Fn(u32) -> bool,
-    ) -> Result<Taken> {
+    ) -> Result<Acquired> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             if self.word.load(Ordering::Relaxed) == 0 && self.exchange(0, token) {
-                return Ok(Taken::Free);
+                return Ok(Acquired::Clean);
             }
         }
         let poll = || loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word == 0 && self.exchange(0, token | SLEEPERS) {
-                return Ok(Some(Taken::Free));
+            if word == 0 && self.exchange(0, token | WAITERS) {
+                return Ok(Some(Acquired::Clean));
             }
-            if word != 0 && (word & SLEEPERS != 0 || self.exchange(word, word | SLEEPERS)) {
+            if word != 0 && (word & WAITERS != 0 || self.exchange(word, word | WAITERS)) {
                 return Ok(None);
             }
         };
         let check = || {
             let word = self.word.load(Ordering::Relaxed);
-            let holder = word & !SLEEPERS;
-            if word != 0 && is_dead(holder) && self.exchange(word, token | SLEEPERS) {
-                return Ok(Some(Taken::FromTheDead(holder)));
+            let holder = word & !WAITERS;
+            if word != 0 && is_dead(holder) && self.exchange(word, token | WAITERS) {
+                return Ok(Some(Acquired::OwnerDied(holder)));
             }
             match (call, poll()?) {
-                (Some(call), None) => call.check_alone().map(|()| None),
+                (Some(call), None) => call.check_without_peers().map(|()| None),
                 (_, taken) => Ok(taken),
             }
         };
@@ -105,7 +105,7 @@ impl Lock {
     /// Gives the lock back. Only its holder may.
     #[inline]
     pub fn release(&self) {
-        if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
+        if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
             futex::wake_one(&self.word);
         }
     }
@@ -141,7 +141,7 @@ mod tests {
 
     /// A lost wake-up would leave a thread asleep for ever; loom reports that as a deadlock.
     #[test]
-    fn one_at_a_time_and_nobody_sleeps_for_ever() {
+    fn the_lock_is_exclusive_and_no_wake_up_is_lost() {
         check(2);
         check(3);
     }
@@ -154,7 +154,7 @@ mod tests {
     use crate::transport::Interrupt;
 
     #[test]
-    fn a_dead_holder_is_succeeded_and_a_living_one_waited_for() {
+    fn a_dead_holders_lock_is_taken_over_and_a_living_ones_is_awaited() {
         let lock = Lock { word: AtomicU32::new(0) };
         let started = Instant::now();
         let (operation, group, members) = ("add", "table", &[][..]);
@@ -162,11 +162,11 @@ mod tests {
             let call = Call { rank: 0, operation, number: 1, group, members, started, deadline, interrupt };
             lock.acquire(8, Some(&call), |_| false).unwrap_err().kind()
         };
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
         assert_eq!(call(started, None), Kind::Timeout, "the holder lives");
         assert_eq!(call(no_deadline(), Some(&|| true)), Kind::Interrupted);
-        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Taken::FromTheDead(7));
+        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Acquired::OwnerDied(7));
         lock.release();
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
     }
 }

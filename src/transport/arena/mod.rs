@@ -4,23 +4,23 @@
 //! The arena holds a notice board, a ring from every seat to every other, a channel for the group of all, and a heap for
 //! each seat. A rank on this host has a seat; seats are numbered from 0.
 
-mod board;
+mod peer_slot;
 mod buffer;
 pub(crate) mod channel;
-mod commons;
-mod endpoint;
+mod shared_heap;
+mod arena_transport;
 mod exposure;
 pub(crate) mod flag;
 mod futex;
-mod heap;
-pub(crate) mod lanes;
+mod free_list;
+pub(crate) mod spsc;
 mod layout;
 pub(crate) mod lock;
-pub(crate) mod patience;
+pub(crate) mod backoff;
 mod posts;
 mod ring;
-mod seat;
-mod stay;
+mod local_endpoint;
+mod process_record;
 #[cfg(all(test, not(unisono_loom)))]
 mod tests;
 mod whole;
@@ -30,19 +30,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
-pub(crate) use board::Place;
+pub(crate) use peer_slot::PeerSlot;
 pub use buffer::ArenaBuffer;
-use commons::Commons;
-pub(crate) use commons::Extent;
-pub(crate) use endpoint::ArenaTransport;
+use shared_heap::SharedHeap;
+pub(crate) use shared_heap::Extent;
+pub(crate) use arena_transport::ArenaTransport;
 use exposure::Exposure;
-use layout::Layout;
+use layout::ArenaLayout;
 pub(crate) use layout::heap_bytes;
 #[cfg(test)]
 pub(crate) use layout::heap_bytes_of;
 use ring::Ring;
-pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
-pub(crate) use stay::{Fate, Underway};
+pub(crate) use local_endpoint::{LOCATION_TIMEOUT, MAX_LOCAL_RANKS, LocalEndpoint};
+pub(crate) use process_record::{PeerStatus, InFlightGuard};
 pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
@@ -53,9 +53,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x04");
 
 /// The first bytes of the arena.
 #[repr(C)]
-struct Header {
+struct ArenaHeader {
     magic: AtomicU64,
-    seats: AtomicU64,
+    local_size: AtomicU64,
     heap_bytes: AtomicU64,
     /// The PID namespace of the process that made the arena; zero where it is not known.
     pid_namespace: AtomicU64,
@@ -64,35 +64,35 @@ struct Header {
 /// Memory that all ranks of a host share.
 pub(crate) struct Arena {
     map: MmapRaw,
-    layout: Layout,
+    layout: ArenaLayout,
     exposure: Exposure,
 }
 
 impl Arena {
     /// Bytes to reserve for an arena with so many seats.
-    pub fn bytes(seats: usize, heap_bytes: usize) -> usize {
-        Layout::new(seats, heap_bytes).total()
+    pub fn bytes(local_size: usize, heap_bytes: usize) -> usize {
+        ArenaLayout::new(local_size, heap_bytes).total()
     }
 
     /// Refuses more seats than an arena can have.
-    pub fn check_seats(seats: usize) -> Result<()> {
-        match seats <= MOST_SEATS {
+    pub fn check_local_size(local_size: usize) -> Result<()> {
+        match local_size <= MAX_LOCAL_RANKS {
             true => Ok(()),
             false => Err(Error::usage(
                 "init",
-                format!("at most {MOST_SEATS} ranks on one host"),
-                seats.to_string(),
+                format!("at most {MAX_LOCAL_RANKS} ranks on one host"),
+                local_size.to_string(),
                 "start fewer, or spread them over several hosts",
             )),
         }
     }
 
     /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.
-    pub fn format(map: MmapRaw, seats: usize, heap_bytes: usize) -> Arena {
-        let arena = Arena { map, layout: Layout::new(seats, heap_bytes), exposure: Exposure::default() };
+    pub fn format(map: MmapRaw, local_size: usize, heap_bytes: usize) -> Arena {
+        let arena = Arena { map, layout: ArenaLayout::new(local_size, heap_bytes), exposure: Exposure::default() };
         assert!(arena.layout.total() <= arena.map.len(), "the memory for an arena is too small");
         let header = arena.header();
-        header.seats.store(seats as u64, Ordering::Relaxed);
+        header.local_size.store(local_size as u64, Ordering::Relaxed);
         header.heap_bytes.store(arena.layout.heap_bytes as u64, Ordering::Relaxed);
         header.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
@@ -103,21 +103,21 @@ impl Arena {
     pub fn open(map: MmapRaw) -> Result<Arena> {
         let foreign =
             |what: &str| Error::unsupported("init", format!("the job's shared memory {what}"), SAME_VERSION);
-        if map.len() < size_of::<Header>() {
+        if map.len() < size_of::<ArenaHeader>() {
             return Err(foreign("is too small"));
         }
         // SAFETY: the mapping is large enough for the header, page-aligned, and lives as long as this function.
-        let header = unsafe { &*map.as_ptr().cast::<Header>() };
+        let header = unsafe { &*map.as_ptr().cast::<ArenaHeader>() };
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(foreign("was made by another version of unisono"));
         }
-        let seats = header.seats.load(Ordering::Relaxed) as usize;
+        let local_size = header.local_size.load(Ordering::Relaxed) as usize;
         let heap_bytes = header.heap_bytes.load(Ordering::Relaxed) as usize;
         // Within these bounds the sizes of the layout cannot overflow.
-        if !(1..=MOST_SEATS).contains(&seats) || heap_bytes > map.len() {
+        if !(1..=MAX_LOCAL_RANKS).contains(&local_size) || heap_bytes > map.len() {
             return Err(foreign("has a damaged header"));
         }
-        let layout = Layout::new(seats, heap_bytes);
+        let layout = ArenaLayout::new(local_size, heap_bytes);
         if layout.total() > map.len() {
             return Err(foreign("is truncated"));
         }
@@ -136,30 +136,30 @@ impl Arena {
         self
     }
 
-    pub fn seats(&self) -> usize {
-        self.layout.seats
+    pub fn local_size(&self) -> usize {
+        self.layout.local_size
     }
 
-    fn header(&self) -> &Header {
+    fn header(&self) -> &ArenaHeader {
         // SAFETY: the arena begins with its header; all fields are atomic.
         unsafe { &*self.at(0).cast() }
     }
 
-    pub fn place(&self, seat: usize) -> &Place {
-        assert!(seat < self.layout.seats);
+    pub fn peer_slot(&self, local_rank: usize) -> &PeerSlot {
+        assert!(local_rank < self.layout.local_size);
         // SAFETY: the layout puts a place there, zeroes are a valid place, and all its fields are atomic.
-        unsafe { &*self.at(self.layout.place(seat)).cast() }
+        unsafe { &*self.at(self.layout.peer_slot(local_rank)).cast() }
     }
 
     fn ring(&self, from: usize, to: usize) -> &Ring {
-        assert!(from < self.layout.seats && to < self.layout.seats);
+        assert!(from < self.layout.local_size && to < self.layout.local_size);
         // SAFETY: the layout puts a ring there, zeroes are an empty ring, and a ring may be shared.
         unsafe { &*self.at(self.layout.ring(from, to)).cast() }
     }
 
-    fn commons(&self) -> &Commons {
+    fn shared_heap(&self) -> &SharedHeap {
         // SAFETY: the layout puts the book there, zeroes are an empty one, and all its fields are atomic.
-        unsafe { &*self.at(self.layout.commons()).cast() }
+        unsafe { &*self.at(self.layout.shared_heap()).cast() }
     }
 
     /// Makes memory all zeroes again. Whole pages; nobody uses them.
@@ -187,7 +187,7 @@ impl Arena {
     }
 
     /// The offset of memory that lies in the arena, or `None` for other memory.
-    fn offset_of(&self, piece: channel::Piece) -> Option<usize> {
+    fn offset_of(&self, piece: channel::RawSlice) -> Option<usize> {
         let offset = (piece.pointer as usize).checked_sub(self.map.as_ptr() as usize)?;
         (offset + piece.bytes <= self.map.len()).then_some(offset)
     }

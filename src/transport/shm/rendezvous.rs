@@ -21,7 +21,7 @@ use crate::transport::Interrupt;
 use crate::transport::wait::wait;
 
 /// Hands out the job's memory until it is dropped.
-pub(crate) struct Host {
+pub(crate) struct FdServer {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -29,9 +29,9 @@ pub(crate) struct Host {
     pid: u32,
 }
 
-impl Host {
+impl FdServer {
     /// Starts to listen.
-    pub fn start(name: &str, file: OwnedFd) -> Result<Host> {
+    pub fn start(name: &str, file: OwnedFd) -> Result<FdServer> {
         let advice = "end the other job of the same name, or start this one with another name";
         let refused = |error| Error::io("init", format!("listening as {name}"), error, advice);
         let address = address(name).map_err(refused)?;
@@ -55,11 +55,11 @@ impl Host {
             .name("unisono-host".into())
             .spawn(serve)
             .map_err(|error| Error::io("init", "starting a thread", error, "raise the limit of threads"))?;
-        Ok(Host { address, ended, thread: Some(thread), pid: std::process::id() })
+        Ok(FdServer { address, ended, thread: Some(thread), pid: std::process::id() })
     }
 }
 
-impl Drop for Host {
+impl Drop for FdServer {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             return;
@@ -79,7 +79,7 @@ impl Drop for Host {
 pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<OwnedFd> {
     let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started, has ended, or runs in another container (network namespace); ranks in separate containers need an MPI launcher and UNISONO_TRANSPORT=mpi";
     let failed = Cell::new(None);
-    let poll = || Ok(ask(name).map_err(|error| failed.set(Some(error))).ok());
+    let poll = || Ok(request_fd(name).map_err(|error| failed.set(Some(error))).ok());
     let check = || {
         if interrupt.is_some_and(|stop| stop()) {
             let (operation, group) = ("init".into(), "world".into());
@@ -96,10 +96,10 @@ pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>
 }
 
 /// Asks for memory that is known to be offered: there is nothing to wait for but the answer.
-pub(super) fn fetch_offered(name: &str, deadline: Instant) -> std::io::Result<OwnedFd> {
+pub(super) fn fetch_probe(name: &str, deadline: Instant) -> std::io::Result<OwnedFd> {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     loop {
-        match ask(name) {
+        match request_fd(name) {
             Err(error)
                 if matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
                     && Instant::now() < deadline => {}
@@ -109,7 +109,7 @@ pub(super) fn fetch_offered(name: &str, deadline: Instant) -> std::io::Result<Ow
 }
 
 /// Asks once.
-fn ask(name: &str) -> std::io::Result<OwnedFd> {
+fn request_fd(name: &str) -> std::io::Result<OwnedFd> {
     let stream = UnixStream::connect_addr(&address(name)?)?;
     if !is_own_user(&stream) {
         return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, "another user answered"));

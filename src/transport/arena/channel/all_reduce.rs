@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use super::record::Record;
+use super::call_record::CallRecord;
 use super::share::IN_PLACE;
-use super::{Channel, Piece, WINDOW};
+use super::{Channel, RawSlice, WINDOW};
 use crate::error::Result;
 use crate::memory::stream::stream;
 use crate::memory::{DType, ReduceOp, reduce};
@@ -37,10 +37,10 @@ impl Channel {
         if bytes <= SMALL {
             return self.all_reduce_small(call, signature, buffer, dtype, operation);
         }
-        let exposed = self.seat.arena.expose(Piece::of(buffer));
+        let exposed = self.endpoint.arena.expose(RawSlice::of(buffer));
         let offset = exposed.as_ref().map(|exposed| exposed.offset);
         let mut work = || self.all_reduce_long(call, signature, buffer, offset, (dtype, operation));
-        if exposed.is_some() { self.lend(exposed.as_ref(), work) } else { work() }
+        if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
     }
 
     /// As [`Channel::all_reduce`], for a buffer that lies at `offset` in the arena, or elsewhere.
@@ -55,7 +55,7 @@ impl Channel {
         let (bytes, buffer) = (buffer.len(), buffer.as_mut_ptr());
         let windows = bytes.div_ceil(WINDOW);
         let window = |index: usize| index * WINDOW..bytes.min((index + 1) * WINDOW);
-        let show = |slot: *mut u8, window: Range<usize>| {
+        let fill_slot = |slot: *mut u8, window: Range<usize>| {
             for member in (0..self.size()).filter(|&member| member != self.me && offset.is_none()) {
                 let part = self.part(&window, member);
                 // SAFETY: the part lies inside the buffer, and inside the slot at the same distance from the window's
@@ -66,21 +66,21 @@ impl Channel {
             }
         };
         let first = self.next();
-        self.enter(call, Record::new(signature).at(offset), |slot| show(slot, window(0)))?;
+        self.enter(call, CallRecord::new(signature).at(offset), |slot| fill_slot(slot, window(0)))?;
 
-        let shown: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
-        if let Some(offsets) = shown.iter().copied().collect::<Option<Vec<usize>>>() {
+        let exposed_offsets: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
+        if let Some(offsets) = exposed_offsets.iter().copied().collect::<Option<Vec<usize>>>() {
             let part = self.part(&(0..bytes), self.me);
-            let everywhere: Vec<*mut u8> = offsets
+            let targets: Vec<*mut u8> = offsets
                 .iter()
-                .map(|&offset| self.seat.arena.range(offset, bytes).wrapping_add(part.start))
+                .map(|&offset| self.endpoint.arena.range(offset, bytes).wrapping_add(part.start))
                 .collect();
-            let sources: Vec<*const u8> = everywhere.iter().map(|pointer| pointer.cast_const()).collect();
+            let sources: Vec<*const u8> = targets.iter().map(|pointer| pointer.cast_const()).collect();
             let count = part.len() / dtype.size();
             self.touch(call, || {
                 // SAFETY: every member shows a buffer of this length and leaves it to the others until `settle`, or until it
                 // has given up and no member touches it; this part of all of them is this member's alone.
-                unsafe { reduce::combine(dtype, operation, count, &sources, &everywhere) };
+                unsafe { reduce::combine(dtype, operation, count, &sources, &targets) };
                 Ok(())
             })?;
             return self.settle(call);
@@ -95,16 +95,16 @@ impl Channel {
         for index in 0..windows {
             if index + 1 < windows {
                 self.writable(call)?;
-                show(self.slot(self.me, self.next()), window(index + 1));
+                fill_slot(self.slot(self.me, self.next()), window(index + 1));
                 self.publish();
             }
             let part = self.part(&window(index), self.me);
             let in_slot = part.start - index * WINDOW;
             for (member, source) in sources.iter_mut().enumerate() {
                 self.wait_for(call, member, parts_step(index))?;
-                *source = match shown[member] {
+                *source = match exposed_offsets[member] {
                     _ if member == self.me => buffer.wrapping_add(part.start).cast_const(),
-                    Some(offset) => self.seat.arena.at(offset + part.start).cast_const(),
+                    Some(offset) => self.endpoint.arena.at(offset + part.start).cast_const(),
                     None => self.slot(member, parts_step(index)).wrapping_add(in_slot).cast_const(),
                 };
             }
@@ -117,7 +117,7 @@ impl Channel {
                 unsafe { self.reduce_part(&mut sources, mine, slot, part.len(), (dtype, operation)) };
                 Ok(())
             };
-            if shown.iter().any(Option::is_some) {
+            if exposed_offsets.iter().any(Option::is_some) {
                 self.touch(call, reduce)?
             } else {
                 reduce()?
@@ -142,7 +142,7 @@ impl Channel {
         bytes: usize,
         (dtype, operation): (DType, ReduceOp),
     ) {
-        if !self.writer.goes_past_caches(bytes) {
+        if !self.writer.uses_non_temporal(bytes) {
             // SAFETY: passed on from the caller.
             return unsafe {
                 reduce::combine(dtype, operation, bytes / dtype.size(), sources, &[mine, slot])
@@ -182,13 +182,13 @@ impl Channel {
         operation: ReduceOp,
     ) -> Result<()> {
         let (bytes, result) = (buffer.len(), buffer.as_mut_ptr());
-        let consume = |_, pieces: &[Piece]| {
+        let consume = |_, pieces: &[RawSlice]| {
             let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
             // SAFETY: every piece has `bytes` bytes; the result is this member's own buffer, which is one of them.
             unsafe { reduce::combine(dtype, operation, bytes / dtype.size(), &sources, &[result]) };
         };
         // SAFETY: the buffer is borrowed by this function; `consume` writes to the one window that it is given.
-        unsafe { self.share(call, signature, Piece { pointer: result, bytes }, None, |_| bytes, consume) }
+        unsafe { self.share(call, signature, RawSlice { pointer: result, bytes }, None, |_| bytes, consume) }
     }
 
     /// The bytes of a window that `member` reduces; parts begin at whole cache lines.

@@ -3,21 +3,21 @@
 mod access;
 mod all_reduce;
 mod parts;
-mod record;
+mod call_record;
 mod share;
-mod writer;
+mod slot_writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use access::Access;
-use record::{Notice, Record};
-use writer::Writer;
+use call_record::{RecordCell, CallRecord};
+use slot_writer::SlotWriter;
 
 use super::exposure::Exposed;
 use super::flag::Flag;
-use super::{Arena, Seat};
+use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Kind, Lost, Missing, Result};
 use crate::transport::wait::Awaited;
 use crate::transport::{Call, GAVE_UP, Signature, process};
@@ -50,11 +50,11 @@ const POLL: Duration = Duration::from_micros(500);
 
 /// One member's notices.
 #[repr(C, align(128))]
-struct Member {
+struct ControlBlock {
     /// How many steps this member has published.
     step: Flag,
     /// What it shows, one for each slot.
-    records: [Notice; SLOTS as usize],
+    records: [RecordCell; SLOTS as usize],
     /// Whether it touches what others expose, and whether it takes part at all.
     access: Access,
     /// The core that it ran on when it published its last step, plus one.
@@ -72,24 +72,24 @@ pub(crate) fn bytes(members: usize) -> usize {
 }
 
 fn slots_start(members: usize) -> usize {
-    (members * size_of::<Member>()).next_multiple_of(4096) + SLOT_START
+    (members * size_of::<ControlBlock>()).next_multiple_of(4096) + SLOT_START
 }
 
 /// Which of its slots a step uses.
-fn turn(step: u32) -> usize {
+fn slot_index(step: u32) -> usize {
     (step % SLOTS) as usize
 }
 
 /// Bytes that another member shows.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct RawSlice {
     pub pointer: *const u8,
     pub bytes: usize,
 }
 
-impl Piece {
-    pub fn of(bytes: &[u8]) -> Piece {
-        Piece { pointer: bytes.as_ptr(), bytes: bytes.len() }
+impl RawSlice {
+    pub fn of(bytes: &[u8]) -> RawSlice {
+        RawSlice { pointer: bytes.as_ptr(), bytes: bytes.len() }
     }
 
     /// Copies the piece to the bytes of `output` that begin at `start`.
@@ -107,58 +107,58 @@ impl Piece {
 
 /// One member's end of the channel. Its calls are made one at a time, in the same order by every member.
 pub(crate) struct Channel {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
     base: usize,
     /// The seat of each member.
     members: Vec<usize>,
     me: usize,
     /// Steps published by this member.
     step: AtomicU32,
-    writer: Writer,
+    writer: SlotWriter,
     /// Whether the area comes from this seat's heap.
-    founded: bool,
+    owns_memory: bool,
     /// Whether this is the channel of all, which a rank that was started again takes up where it had stopped.
-    of_all: bool,
+    host_wide: bool,
 }
 
 impl Channel {
     /// The channel of the group of all seats, which every arena has.
-    pub fn of_all(seat: &Arc<Seat>) -> Channel {
-        let members = (0..seat.arena.seats()).collect();
-        let mut channel = Channel::new(seat, seat.arena.layout.channel(), members);
-        channel.of_all = true;
+    pub fn host_wide(endpoint: &Arc<LocalEndpoint>) -> Channel {
+        let members = (0..endpoint.arena.local_size()).collect();
+        let mut channel = Channel::new(endpoint, endpoint.arena.layout.channel(), members);
+        channel.host_wide = true;
         *channel.step.get_mut() = channel.member(channel.me).step.load();
         channel
     }
 
     /// A new channel in this seat's heap, for the other members to [`Channel::join`] at its [`Channel::offset`].
-    pub fn found(seat: &Arc<Seat>, members: Vec<usize>) -> Result<Channel> {
-        let base = seat.reserve(bytes(members.len()))?;
+    pub fn create(endpoint: &Arc<LocalEndpoint>, members: Vec<usize>) -> Result<Channel> {
+        let base = endpoint.reserve(bytes(members.len()))?;
         // SAFETY: the area was just reserved and is large enough; nobody else knows of it yet.
-        unsafe { seat.arena.at(base).write_bytes(0, slots_start(members.len())) };
-        let mut channel = Channel::new(seat, base, members);
-        channel.founded = true;
+        unsafe { endpoint.arena.at(base).write_bytes(0, slots_start(members.len())) };
+        let mut channel = Channel::new(endpoint, base, members);
+        channel.owns_memory = true;
         Ok(channel)
     }
 
     /// This member's end of a channel that another member founded.
-    pub fn join(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        Channel::new(seat, base, members)
+    pub fn join(endpoint: &Arc<LocalEndpoint>, base: usize, members: Vec<usize>) -> Channel {
+        Channel::new(endpoint, base, members)
     }
 
-    fn new(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base.is_multiple_of(4096));
+    fn new(endpoint: &Arc<LocalEndpoint>, base: usize, members: Vec<usize>) -> Channel {
+        assert!(base + bytes(members.len()) <= endpoint.arena.layout.total() && base.is_multiple_of(4096));
         let me =
-            members.iter().position(|&member| member == seat.index).expect("only members open a channel");
+            members.iter().position(|&member| member == endpoint.local_rank).expect("only members open a channel");
         Channel {
-            seat: seat.clone(),
+            endpoint: endpoint.clone(),
             base,
             members,
             me,
             step: AtomicU32::new(0),
-            writer: Writer::default(),
-            founded: false,
-            of_all: false,
+            writer: SlotWriter::default(),
+            owns_memory: false,
+            host_wide: false,
         }
     }
 
@@ -171,18 +171,18 @@ impl Channel {
         self.members.len()
     }
 
-    fn member(&self, member: usize) -> &Member {
+    fn member(&self, member: usize) -> &ControlBlock {
         assert!(member < self.members.len());
-        let offset = self.base + member * size_of::<Member>();
+        let offset = self.base + member * size_of::<ControlBlock>();
         // SAFETY: the area has a notice block for each member; zeroes are valid; records are only touched as `record`
-        // and `show` describe.
-        unsafe { &*self.seat.arena.at(offset).cast() }
+        // and `store` describe.
+        unsafe { &*self.endpoint.arena.at(offset).cast() }
     }
 
     /// Where a member puts what it shows in the given step.
     fn slot(&self, member: usize, step: u32) -> *mut u8 {
-        let index = member * SLOTS as usize + turn(step);
-        self.seat.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
+        let index = member * SLOTS as usize + slot_index(step);
+        self.endpoint.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
     }
 
     /// The step that this member publishes next.
@@ -217,53 +217,53 @@ impl Channel {
     #[inline]
     fn wait_for(&self, call: &Call, member: usize, step: u32) -> Result<()> {
         let flag = &self.member(member).step;
-        let crowded = || self.member(member).core.load(Ordering::Relaxed) == this_core();
-        self.seat.patience.wait(call, flag, || flag.reached(step), || self.check(call, step), crowded)
+        let shares_core = || self.member(member).core.load(Ordering::Relaxed) == this_core();
+        self.endpoint.backoff.wait(call, flag, || flag.reached(step), || self.check(call, step), shares_core)
     }
 
     /// Fails if there is no sense in waiting for this step any longer.
     fn check(&self, call: &Call, step: u32) -> Result<()> {
-        let late = Late { channel: self, step };
+        let late = LateMembers { channel: self, step };
         call.check(&late, || Ok(late.awaited().is_empty())).map(drop)
     }
 
     /// How a member was lost to this group. One that ended between two calls on the group of all may be started again.
-    fn gone(&self, member: usize) -> Option<Lost> {
-        let rank = self.seat.ranks[self.members[member]];
+    fn lost_to_group(&self, member: usize) -> Option<Lost> {
+        let rank = self.endpoint.ranks[self.members[member]];
         let gave_up = self.member(member).access.gave_up();
-        let because = || self.seat.lost_because(rank, cause(gave_up));
+        let because = || self.endpoint.lost_because(rank, cause(gave_up));
         // The process ends soon after such an error, and its end alone would not say why.
         if gave_up == REPEATS {
             return Some(because());
         }
-        let lost = if self.of_all { self.seat.lost_for_good(rank) } else { self.seat.unreachable(rank) };
+        let lost = if self.host_wide { self.endpoint.permanently_lost(rank) } else { self.endpoint.unreachable(rank) };
         lost.or_else(|| (gave_up != 0).then(because))
     }
 
     /// How a member was lost to calls that go on between two of the channel's: whoever was started again is.
     pub fn lost(&self, member: usize) -> Option<Lost> {
-        self.seat.unreachable(self.seat.ranks[self.members[member]]).or_else(|| self.gone(member))
+        self.endpoint.unreachable(self.endpoint.ranks[self.members[member]]).or_else(|| self.lost_to_group(member))
     }
 
     /// The first step of every call: shows what the call is and `fill`s the slot, waits for everybody, and compares.
-    fn enter(&self, call: &Call, mine: Record, fill: impl FnOnce(*mut u8)) -> Result<()> {
+    fn enter(&self, call: &Call, mine: CallRecord, fill: impl FnOnce(*mut u8)) -> Result<()> {
         let step = self.next();
         self.writable(call)?;
         fill(self.slot(self.me, step));
-        self.member(self.me).records[turn(step)].show(mine);
+        self.member(self.me).records[slot_index(step)].store(mine);
         self.publish();
         self.wait_all(call, step)?;
         if (0..self.size()).all(|member| self.record(member).signature == mine.signature) {
             return Ok(());
         }
         let words =
-            |member| (self.seat.ranks[self.members[member]], self.record(member).signature.to_string());
+            |member| (self.endpoint.ranks[self.members[member]], self.record(member).signature.to_string());
         Err(call.mismatch((0..self.size()).map(words).collect()))
     }
 
     /// What a member showed in the current step. Valid until this member publishes the next one.
-    fn record(&self, member: usize) -> Record {
-        self.member(member).records[turn(self.current())].read()
+    fn record(&self, member: usize) -> CallRecord {
+        self.member(member).records[slot_index(self.current())].read()
     }
 
     /// One step without data: afterwards nobody reads anything that was shown before.
@@ -275,7 +275,7 @@ impl Channel {
 
     /// Waits until everybody is here.
     pub fn barrier(&self, call: &Call, signature: Signature) -> Result<()> {
-        self.enter(call, Record::new(signature), |_| {})
+        self.enter(call, CallRecord::new(signature), |_| {})
     }
 
     /// Lets this member touch memory that others expose: does `work`, unless a member has given up on the call that all have
@@ -287,16 +287,16 @@ impl Channel {
         match (0..self.size()).find(|&member| gave_up(member) != 0) {
             None => work(),
             Some(member) => {
-                let rank = self.seat.ranks[self.members[member]];
-                Err(call.lost(vec![self.seat.lost_because(rank, cause(gave_up(member)))]))
+                let rank = self.endpoint.ranks[self.members[member]];
+                Err(call.lost(vec![self.endpoint.lost_because(rank, cause(gave_up(member)))]))
             }
         }
     }
 
     /// Makes a call whose others may touch memory of this member: what is `exposed` of it in the arena, or memory on a
     /// device. After an error this returns when none of them does so any more, nor ever will.
-    pub fn lend<R>(&self, exposed: Option<&Exposed>, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let mut failed = Withdraw { channel: self, exposed, kind: Some(Kind::Internal) };
+    pub fn with_exposed<R>(&self, exposed: Option<&Exposed>, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let mut failed = ReclaimOnError { channel: self, exposed, kind: Some(Kind::Internal) };
         let result = work();
         // Calls that differ touch nothing.
         failed.kind = result.as_ref().err().map(Error::kind).filter(|&kind| kind != Kind::Usage);
@@ -305,11 +305,11 @@ impl Channel {
 
     /// Takes this member's memory back. Members that touch it are waited for, beyond the call's deadline, because they wait
     /// for nothing but their own work; after [`GRACE`] the memory is detached instead where it can be.
-    fn withdraw(&self, exposed: Option<&Exposed>, kind: Kind) {
+    fn reclaim(&self, exposed: Option<&Exposed>, kind: Kind) {
         self.member(self.me).access.give_up(kind as u32);
         let detach_at = Instant::now() + GRACE;
         for member in (0..self.size()).filter(|&member| member != self.me) {
-            let ended = || self.seat.arena.place(self.members[member]).process_ended();
+            let ended = || self.endpoint.arena.peer_slot(self.members[member]).process_ended();
             while self.member(member).access.is_touching() && !ended() {
                 if Instant::now() >= detach_at && exposed.is_some_and(Exposed::detach) {
                     return;
@@ -330,48 +330,48 @@ impl Channel {
     }
 
     fn give_up_with(&self, cause: u32) {
-        if self.of_all {
-            self.seat.place().stay.break_off();
+        if self.host_wide {
+            self.endpoint.own_slot().process.mark_group_failed();
         }
         self.member(self.me).access.give_up(cause);
     }
 }
 
 /// Takes a member's memory back when its call has failed, or panicked.
-struct Withdraw<'a> {
+struct ReclaimOnError<'a> {
     channel: &'a Channel,
     exposed: Option<&'a Exposed<'a>>,
     /// How the call has failed; none when it has not.
     kind: Option<Kind>,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for ReclaimOnError<'_> {
     fn drop(&mut self) {
         if let Some(kind) = self.kind {
-            self.channel.withdraw(self.exposed, kind);
+            self.channel.reclaim(self.exposed, kind);
         }
     }
 }
 
 /// The members that have not published a step.
-struct Late<'a> {
+struct LateMembers<'a> {
     channel: &'a Channel,
     step: u32,
 }
 
-impl Awaited for Late<'_> {
+impl Awaited for LateMembers<'_> {
     fn awaited(&self) -> Vec<usize> {
         let is_late = |&member: &usize| !self.channel.member(member).step.reached(self.step);
         (0..self.channel.size()).filter(is_late).collect()
     }
 
     fn lost(&self, member: usize) -> Option<Lost> {
-        self.channel.gone(member)
+        self.channel.lost_to_group(member)
     }
 
     fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
-        let Channel { seat, members: seats, .. } = self.channel;
-        seat.all_missing(members.into_iter().map(|member| seat.ranks[seats[member]]))
+        let Channel { endpoint, members: local_ranks, .. } = self.channel;
+        endpoint.all_missing(members.into_iter().map(|member| endpoint.ranks[local_ranks[member]]))
     }
 }
 
@@ -379,21 +379,21 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // A forked child inherits its parent's end of the channel, but not the right to leave.
         // Of the channel of all, leaving the seat has told everything; another process may take it up.
-        if self.seat.place().pid() != Some(process::own()) || self.of_all {
+        if self.endpoint.own_slot().pid() != Some(process::own_pid()) || self.host_wide {
             return;
         }
         self.member(self.me).access.give_up(LEFT);
-        if self.founded {
-            self.seat.retire(self.base, self.size());
+        if self.owns_memory {
+            self.endpoint.retire_channel(self.base, self.size());
         }
     }
 }
 
 /// Whether all members have left a channel, so that its memory may be used again.
-pub(super) fn is_deserted(arena: &Arena, base: usize, members: usize) -> bool {
+pub(super) fn all_left(arena: &Arena, base: usize, members: usize) -> bool {
     (0..members).all(|member| {
         // SAFETY: the founder reserved this area for a channel of so many members and has not given it back.
-        let member = unsafe { &*arena.at(base + member * size_of::<Member>()).cast::<Member>() };
+        let member = unsafe { &*arena.at(base + member * size_of::<ControlBlock>()).cast::<ControlBlock>() };
         member.access.gave_up() == LEFT
     })
 }
@@ -424,24 +424,24 @@ mod tests {
 
     #[test]
     fn memory_of_failed_groups_is_used_again() {
-        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let round = || {
-            let first = Channel::found(&seats[0], vec![0, 1]).unwrap();
-            let second = Channel::join(&seats[1], first.offset(), vec![0, 1]);
-            let buffer = seats[0].allocate(1 << 20).unwrap();
+            let first = Channel::create(&endpoints[0], vec![0, 1]).unwrap();
+            let second = Channel::join(&endpoints[1], first.offset(), vec![0, 1]);
+            let buffer = endpoints[0].allocate(1 << 20).unwrap();
             first.give_up(&Error::internal("barrier", "failed"));
             second.give_up(&Error::internal("barrier", "failed"));
             (first.offset(), buffer.offset())
         };
-        let places = round();
-        assert_eq!(round(), places);
-        assert_eq!(round(), places);
+        let offsets = round();
+        assert_eq!(round(), offsets);
+        assert_eq!(round(), offsets);
     }
 
     /// Ranks that are threads cannot detach memory: a failed call returns when the others have stopped touching it.
     #[test]
     fn a_failed_call_outlasts_those_that_touch_its_memory() {
-        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let started = Instant::now();
         let call = |rank| Call {
             rank,
@@ -453,9 +453,9 @@ mod tests {
             deadline: started,
             interrupt: None,
         };
-        let (owner, peer) = (Channel::of_all(&seats[0]), Channel::of_all(&seats[1]));
-        let buffer = seats[0].allocate(1 << 20).unwrap();
-        let exposed = seats[0].arena.expose(Piece::of(&buffer)).unwrap();
+        let (owner, peer) = (Channel::host_wide(&endpoints[0]), Channel::host_wide(&endpoints[1]));
+        let buffer = endpoints[0].allocate(1 << 20).unwrap();
+        let exposed = endpoints[0].arena.expose(RawSlice::of(&buffer)).unwrap();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -470,7 +470,7 @@ mod tests {
             while begun.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            let error = owner.lend(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
+            let error = owner.with_exposed(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
             assert_eq!((error.kind(), ended.load(Ordering::Acquire)), (Kind::Timeout, 1));
         });
         let write = || {

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::record::Record;
-use super::{Channel, Piece, WINDOW};
+use super::call_record::CallRecord;
+use super::{Channel, RawSlice, WINDOW};
 use crate::error::Result;
 use crate::transport::{Call, Signature};
 
@@ -17,7 +17,7 @@ impl Channel {
         input: &[u8],
         part: impl Fn(usize) -> Range<usize>,
         expected: impl Fn(usize) -> usize,
-        mut consume: impl FnMut(usize, &[Piece]),
+        mut consume: impl FnMut(usize, &[RawSlice]),
     ) -> Result<()> {
         // Every slot is divided into one compartment for each member.
         let compartment = WINDOW / self.size() / 64 * 64;
@@ -36,7 +36,7 @@ impl Channel {
             }
         };
         let largest = (0..self.size()).map(|member| part(member).len()).max().unwrap_or(0);
-        self.enter(call, Record::new(signature).largest(largest), |slot| fill(slot, 0))?;
+        self.enter(call, CallRecord::new(signature).largest(largest), |slot| fill(slot, 0))?;
 
         let longest = (0..self.size()).map(|member| self.record(member).largest as usize).max().unwrap_or(0);
         let mut pieces = Vec::with_capacity(self.size());
@@ -56,7 +56,7 @@ impl Channel {
                         self.slot(member, self.current()).wrapping_add(self.me * compartment).cast_const()
                     }
                 };
-                Piece { pointer, bytes }
+                RawSlice { pointer, bytes }
             }));
             consume(start, &pieces);
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use memmap2::MmapMut;
 
-use super::board::Place;
-use super::{Arena, Header, MAGIC, ring};
+use super::peer_slot::PeerSlot;
+use super::{Arena, ArenaHeader, MAGIC, ring};
 use crate::testing::{call, fuzz, mutate};
 use crate::transport::{Envelope, Incoming, Progress, Signature, Slot, Transport, Verb, local};
 
@@ -16,12 +16,12 @@ fn damaged_headers() {
         let map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
         let arena = Arena::format(map.into(), 2, 1 << 16);
         // SAFETY: the arena begins with its header, of which nothing changes now.
-        let header = unsafe { std::slice::from_raw_parts(arena.at(0), size_of::<Header>()) };
+        let header = unsafe { std::slice::from_raw_parts(arena.at(0), size_of::<ArenaHeader>()) };
         [header.to_vec()]
     };
     fuzz!(|script: &[u8]| {
         let mut header = mutate(&good, script);
-        header.resize(size_of::<Header>(), 0);
+        header.resize(size_of::<ArenaHeader>(), 0);
         let mut map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
         map[..header.len()].copy_from_slice(&header);
         let length = map.len();
@@ -29,8 +29,8 @@ fn damaged_headers() {
             assert_eq!(arena.header().magic.load(Ordering::Relaxed), MAGIC);
             assert!(arena.layout.total() <= length, "{:?}", arena.layout);
             // The last byte of everything that the layout promises.
-            arena.place(arena.seats() - 1).activity();
-            let (start, end) = arena.layout.commons_memory();
+            arena.peer_slot(arena.local_size() - 1).activity();
+            let (start, end) = arena.layout.shared_heap_range();
             arena.range(start, end - start);
         }
     });
@@ -39,18 +39,18 @@ fn damaged_headers() {
 #[test]
 fn damaged_process_records() {
     fuzz!(|script: &[u8]| {
-        let mut bytes = mutate(&[vec![0; size_of::<Place>()]], script);
-        bytes.resize(size_of::<Place>(), 0);
-        let mut memory: Box<std::mem::MaybeUninit<Place>> = Box::new_uninit();
+        let mut bytes = mutate(&[vec![0; size_of::<PeerSlot>()]], script);
+        bytes.resize(size_of::<PeerSlot>(), 0);
+        let mut memory: Box<std::mem::MaybeUninit<PeerSlot>> = Box::new_uninit();
         // SAFETY: a place has this many bytes, and any bytes are one: all its fields are atomic numbers.
-        let place = unsafe {
+        let peer_slot = unsafe {
             memory.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             memory.assume_init()
         };
-        let _ = (place.pid(), place.is_dead(), place.incarnation(), place.process_ended());
-        let _ = (place.stay.fate(), place.stay.obstacle(), place.stay.heap_used(), place.activity());
-        assert!(!place.in_words().is_empty());
-        let _ = place.ask_location(Duration::ZERO);
+        let _ = (peer_slot.pid(), peer_slot.is_dead(), peer_slot.incarnation(), peer_slot.process_ended());
+        let _ = (peer_slot.process.status(), peer_slot.process.restart_obstacle(), peer_slot.process.heap_high_water(), peer_slot.activity());
+        assert!(!peer_slot.describe().is_empty());
+        let _ = peer_slot.request_location(Duration::ZERO);
     });
 }
 
@@ -82,13 +82,13 @@ fn forged_rings() {
         // SAFETY: the ticket is cancelled before the buffer is gone.
         let ticket =
             unsafe { transport.begin(&slot, &[], &mut [Incoming { from: 1, bytes: &mut rest[..40] }]) };
-        let ring = transport.seat.arena.ring(1, 0);
+        let ring = transport.endpoint.arena.ring(1, 0);
         ring.write(stream);
         ring.forge(written, read);
         let outcome = transport.poll(&call, &ticket);
         let taken = transport.receive_next(&call, later.context, later.tag, Duration::ZERO);
         // To the same rank: its ring's counters may be forged as well.
-        transport.seat.arena.ring(0, 1).forge(read, written);
+        transport.endpoint.arena.ring(0, 1).forge(read, written);
         let _ = transport.post(&call, 1, &later, vec![1; 50]);
         transport.cancel(ticket);
         if let (Ok(true), Ok(_)) = (outcome, taken) {

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lock::Lock;
-use super::{Arena, Seat};
+use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Result};
 
 /// How many pieces there can be at once.
-const PIECES: usize = 4096;
+const MAX_EXTENTS: usize = 4096;
 
 /// Pieces begin and end at pages.
 const PAGE: usize = 4096;
 
 /// The book, at its place in the arena; zeroes are an empty one.
 #[repr(C)]
-pub(crate) struct Commons {
+pub(crate) struct SharedHeap {
     lock: Lock,
-    pieces: [Entry; PIECES],
+    extents: [Entry; MAX_EXTENTS],
 }
 
 #[repr(C)]
@@ -48,9 +48,9 @@ impl Extent {
     }
 }
 
-impl Seat {
+impl LocalEndpoint {
     /// Takes a piece of the job's memory, all zeroes.
-    pub fn take_common(&self, name: u64, bytes: usize) -> Result<Extent> {
+    pub fn allocate_shared(&self, name: u64, bytes: usize) -> Result<Extent> {
         let too_much = |largest: usize| {
             Error::usage(
                 "table",
@@ -60,15 +60,15 @@ impl Seat {
             )
         };
         let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| too_much(0))?;
-        let commons = self.arena.commons();
-        let _guard = self.hold(&commons.lock)?;
-        let (start, room) = commons.gap(&self.arena, length);
+        let shared_heap = self.arena.shared_heap();
+        let _guard = self.acquire(&shared_heap.lock)?;
+        let (start, room) = shared_heap.gap(&self.arena, length);
         if room < length {
             return Err(too_much(room));
         }
-        let free = commons.pieces.iter().find(|entry| entry.bytes.load(Ordering::Relaxed) == 0);
+        let free = shared_heap.extents.iter().find(|entry| entry.bytes.load(Ordering::Relaxed) == 0);
         let entry = free.ok_or_else(|| {
-            let received = format!("{PIECES} pieces in use");
+            let received = format!("{MAX_EXTENTS} pieces in use");
             Error::usage("table", "fewer tables", received, "drop tables that are not needed any more")
         })?;
         entry.name.store(name, Ordering::Relaxed);
@@ -78,8 +78,8 @@ impl Seat {
     }
 
     /// The pieces of this name.
-    pub fn find_common(&self, name: u64) -> Vec<Extent> {
-        let entries = self.arena.commons().pieces.iter();
+    pub fn find_shared(&self, name: u64) -> Vec<Extent> {
+        let entries = self.arena.shared_heap().extents.iter();
         let used = entries.filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire) as usize;
             let named = entry.name.load(Ordering::Relaxed) == name;
@@ -91,19 +91,19 @@ impl Seat {
 
     /// A pointer to bytes of a piece that is in use, by their place in the arena, as processes tell each other.
     #[inline]
-    pub fn common_range(&self, start: usize, bytes: usize) -> *mut u8 {
+    pub fn shared_range(&self, start: usize, bytes: usize) -> *mut u8 {
         self.arena.range(start, bytes)
     }
 
     /// Gives a piece back. Nobody may use it any more.
-    pub fn free_common(&self, extent: &Extent) -> Result<()> {
-        let commons = self.arena.commons();
-        let _guard = self.hold(&commons.lock)?;
-        let here = |entry: &&Entry| {
+    pub fn free_shared(&self, extent: &Extent) -> Result<()> {
+        let shared_heap = self.arena.shared_heap();
+        let _guard = self.acquire(&shared_heap.lock)?;
+        let is_extent = |entry: &&Entry| {
             entry.bytes.load(Ordering::Relaxed) > 0
                 && entry.start.load(Ordering::Relaxed) as usize == extent.start
         };
-        if let Some(entry) = commons.pieces.iter().find(here) {
+        if let Some(entry) = shared_heap.extents.iter().find(is_extent) {
             // Whoever takes this memory next expects zeroes.
             self.arena.clear(extent.start, extent.bytes);
             entry.bytes.store(0, Ordering::Release);
@@ -112,12 +112,12 @@ impl Seat {
     }
 }
 
-impl Commons {
+impl SharedHeap {
     /// The first gap of so many bytes, or else the largest one: where, and how long.
     fn gap(&self, arena: &Arena, bytes: usize) -> (usize, usize) {
-        let (mut at, end) = arena.layout.commons_memory();
+        let (mut at, end) = arena.layout.shared_heap_range();
         let mut used: Vec<(usize, usize)> = self
-            .pieces
+            .extents
             .iter()
             .map(|entry| {
                 (entry.start.load(Ordering::Relaxed) as usize, entry.bytes.load(Ordering::Relaxed) as usize)
@@ -146,23 +146,23 @@ mod tests {
     use crate::transport::local;
 
     #[test]
-    fn pieces_are_apart_found_by_name_and_clean_when_taken_again() {
+    fn extents_are_disjoint_found_by_name_and_zeroed_on_reuse() {
         let transports = local::create(2).unwrap();
-        let (one, other) = (&transports[0].seat, &transports[1].seat);
-        let first = one.take_common(1, 10_000).unwrap();
-        let second = other.take_common(2, 1).unwrap();
-        let third = one.take_common(2, 5000).unwrap();
+        let (one, other) = (&transports[0].endpoint, &transports[1].endpoint);
+        let first = one.allocate_shared(1, 10_000).unwrap();
+        let second = other.allocate_shared(2, 1).unwrap();
+        let third = one.allocate_shared(2, 5000).unwrap();
         assert!(first.start + first.bytes <= second.start && second.start + second.bytes <= third.start);
-        assert_eq!(other.find_common(2).len(), 2);
-        assert_eq!(other.find_common(1)[0].start, first.start);
+        assert_eq!(other.find_shared(2).len(), 2);
+        assert_eq!(other.find_shared(1)[0].start, first.start);
         // SAFETY: the range is ours.
         unsafe { first.range(0, 10_000).write_bytes(7, 10_000) };
-        other.free_common(&first).unwrap();
-        assert!(one.find_common(1).is_empty());
-        let again = one.take_common(3, 12_000).unwrap();
+        other.free_shared(&first).unwrap();
+        assert!(one.find_shared(1).is_empty());
+        let again = one.allocate_shared(3, 12_000).unwrap();
         assert_eq!(again.start, first.start, "the gap is used again");
         // SAFETY: the range is ours.
         assert!((0..12_000).all(|at| unsafe { *again.range(at, 1) } == 0), "it is clean");
-        assert!(one.take_common(4, usize::MAX).is_err());
+        assert!(one.allocate_shared(4, usize::MAX).is_err());
     }
 }

@@ -28,11 +28,11 @@ const LONG: usize = 48 * 1024;
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// What a line past the caches costs its reader in addition, in picoseconds.
-const READER: u64 = 1500;
+const READER_PENALTY: u64 = 1500;
 
 /// A member's manner of writing.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(super) struct SlotWriter {
     short: Mutex<State>,
     long: Mutex<State>,
 }
@@ -40,11 +40,11 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct State {
     /// Whether to write past the caches.
-    past_caches: bool,
+    non_temporal: bool,
     /// Writes since the present manner, or the trial of the other one, began.
     writes: usize,
     /// Whether the other manner is being tried.
-    trying: bool,
+    in_trial: bool,
     next_trial: Option<Instant>,
     /// The last costs of the present manner, in picoseconds for a line of 64 bytes.
     recent: Vec<u64>,
@@ -52,7 +52,7 @@ struct State {
     tried: Vec<u64>,
 }
 
-impl Writer {
+impl SlotWriter {
     /// Copies `bytes` bytes into a slot.
     ///
     /// # Safety
@@ -63,17 +63,17 @@ impl Writer {
             // SAFETY: the caller vouches for the pointers.
             return unsafe { slot.copy_from_nonoverlapping(source, bytes) };
         }
-        let past_caches = self.state(bytes).manner();
+        let non_temporal = self.state(bytes).uses_non_temporal();
         let began = Instant::now();
         // SAFETY: the caller vouches for the pointers.
-        unsafe { copy_one_way(past_caches, source, slot, bytes) };
+        unsafe { copy_with(non_temporal, source, slot, bytes) };
         let ended = Instant::now();
-        self.state(bytes).learn((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
+        self.state(bytes).record_cost((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
     }
 
     /// Whether a write of so many bytes would now go past the caches.
-    pub fn goes_past_caches(&self, bytes: usize) -> bool {
-        bytes >= SHORT && self.state(bytes).manner()
+    pub fn uses_non_temporal(&self, bytes: usize) -> bool {
+        bytes >= SHORT && self.state(bytes).uses_non_temporal()
     }
 
     fn state(&self, bytes: usize) -> MutexGuard<'_, State> {
@@ -83,14 +83,14 @@ impl Writer {
 }
 
 impl State {
-    fn manner(&self) -> bool {
-        self.past_caches ^ self.trying
+    fn uses_non_temporal(&self) -> bool {
+        self.non_temporal ^ self.in_trial
     }
 
     /// Takes note of what a write cost.
-    fn learn(&mut self, cost: u64, now: Instant) {
+    fn record_cost(&mut self, cost: u64, now: Instant) {
         self.writes += 1;
-        let costs = if self.trying { &mut self.tried } else { &mut self.recent };
+        let costs = if self.in_trial { &mut self.tried } else { &mut self.recent };
         if costs.len() == SAMPLES {
             costs.remove(0);
         }
@@ -98,25 +98,25 @@ impl State {
         if self.writes < TRIAL {
             return;
         }
-        if self.trying {
+        if self.in_trial {
             let best = |costs: &[u64]| costs.iter().copied().min().unwrap_or(0);
             let (recent, tried) = (best(&self.recent), best(&self.tried));
-            let (ordinary, past) = if self.past_caches { (tried, recent) } else { (recent, tried) };
-            self.past_caches = ordinary > past + READER;
+            let (ordinary, past) = if self.non_temporal { (tried, recent) } else { (recent, tried) };
+            self.non_temporal = ordinary > past + READER_PENALTY;
             self.next_trial = Some(now + PERIOD);
-            (self.trying, self.writes) = (false, 0);
+            (self.in_trial, self.writes) = (false, 0);
         } else if self.next_trial.is_none_or(|next| now >= next) {
-            (self.trying, self.writes) = (true, 0);
+            (self.in_trial, self.writes) = (true, 0);
         }
     }
 }
 
 /// # Safety
-/// As [`Writer::copy`].
-unsafe fn copy_one_way(past_caches: bool, source: *const u8, slot: *mut u8, bytes: usize) {
+/// As [`SlotWriter::copy`].
+unsafe fn copy_with(non_temporal: bool, source: *const u8, slot: *mut u8, bytes: usize) {
     // SAFETY: the caller vouches for the pointers.
     unsafe {
-        match past_caches {
+        match non_temporal {
             true => stream(source, slot, bytes),
             false => slot.copy_from_nonoverlapping(source, bytes),
         }
@@ -128,45 +128,45 @@ mod tests {
     use super::*;
 
     /// A state and a clock of its own.
-    struct Life {
+    struct Simulation {
         state: State,
         now: Instant,
     }
 
-    impl Life {
-        fn new() -> Life {
-            Life { state: State::default(), now: Instant::now() }
+    impl Simulation {
+        fn new() -> Simulation {
+            Simulation { state: State::default(), now: Instant::now() }
         }
 
         /// Writes with the given costs of the two manners until a trial has come and gone.
         fn settle(&mut self, ordinary: u64, past: u64) -> bool {
             for _ in 0..10 * TRIAL {
-                let cost = if self.state.manner() { past } else { ordinary };
-                self.state.learn(cost, self.now);
+                let cost = if self.state.uses_non_temporal() { past } else { ordinary };
+                self.state.record_cost(cost, self.now);
                 self.now += PERIOD / 20;
             }
-            self.state.past_caches
+            self.state.non_temporal
         }
     }
 
     #[test]
-    fn the_cheaper_manner_wins_and_may_lose_again() {
-        let mut life = Life::new();
-        assert!(life.settle(9000, 2000), "stores past the caches are cheaper");
-        assert!(!life.settle(1300, 2000), "and then they are not");
-        assert!(!life.settle(3000, 2000), "the reader's cost counts");
-        assert!(life.settle(9000, 2000));
+    fn the_cheaper_kind_of_store_wins_and_may_lose_again() {
+        let mut simulation = Simulation::new();
+        assert!(simulation.settle(9000, 2000), "stores past the caches are cheaper");
+        assert!(!simulation.settle(1300, 2000), "and then they are not");
+        assert!(!simulation.settle(3000, 2000), "the reader's cost counts");
+        assert!(simulation.settle(9000, 2000));
     }
 
     #[test]
-    fn a_write_that_lost_its_core_changes_nothing() {
-        let mut life = Life::new();
-        assert!(!life.settle(1300, 2000));
+    fn a_preempted_write_changes_nothing() {
+        let mut simulation = Simulation::new();
+        assert!(!simulation.settle(1300, 2000));
         for write in 0..5 * TRIAL {
             let cost = if write % 3 == 0 { 50_000_000 } else { 1300 };
-            life.state.learn(cost, life.now);
-            life.now += PERIOD / 20;
-            assert!(!life.state.past_caches);
+            simulation.state.record_cost(cost, simulation.now);
+            simulation.now += PERIOD / 20;
+            assert!(!simulation.state.non_temporal);
         }
     }
 }

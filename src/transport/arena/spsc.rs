@@ -10,14 +10,14 @@
 use std::sync::Arc;
 
 use super::futex::{AtomicU64, Ordering};
-use super::{Arena, Seat};
+use super::{Arena, LocalEndpoint};
 use crate::error::Result;
 
 /// The numbers of a load; those of another begin at another multiple of it.
 pub(crate) const STEPS: u64 = 256;
 
 /// The part of a load of so many bytes that is there after these of its steps.
-fn share(bytes: usize, steps: u64) -> usize {
+fn published_bytes(bytes: usize, steps: u64) -> usize {
     (bytes as u128 * u128::from(steps) / u128::from(STEPS)) as usize
 }
 
@@ -27,12 +27,12 @@ struct Counter(AtomicU64);
 
 /// Who may touch a lane: its sender while both counters are equal, its receiver while the first is ahead.
 #[repr(C)]
-struct Handover {
+struct SpscCounters {
     published: Counter,
-    taken: Counter,
+    consumed: Counter,
 }
 
-impl Handover {
+impl SpscCounters {
     fn is_published(&self, number: u64) -> bool {
         self.published.0.load(Ordering::Acquire) == number
     }
@@ -47,33 +47,33 @@ impl Handover {
         self.published.0.store(number, Ordering::Release);
     }
 
-    fn is_taken(&self, number: u64) -> bool {
-        self.taken.0.load(Ordering::Acquire) >= number
+    fn is_consumed(&self, number: u64) -> bool {
+        self.consumed.0.load(Ordering::Acquire) >= number
     }
 
-    fn take(&self, number: u64) {
-        self.taken.0.store(number, Ordering::Release);
+    fn consume(&self, number: u64) {
+        self.consumed.0.store(number, Ordering::Release);
     }
 }
 
-fn handover(arena: &Arena, offset: usize) -> &Handover {
-    assert!(offset.is_multiple_of(align_of::<Handover>()));
+fn counters(arena: &Arena, offset: usize) -> &SpscCounters {
+    assert!(offset.is_multiple_of(align_of::<SpscCounters>()));
     // SAFETY: whoever made the lane put its counters there; they are atomic, and any bits are valid.
-    unsafe { &*arena.range(offset, size_of::<Handover>()).cast() }
+    unsafe { &*arena.range(offset, size_of::<SpscCounters>()).cast() }
 }
 
 /// Bytes before a lane's data.
-const HEAD: usize = size_of::<Handover>();
+const HEAD: usize = size_of::<SpscCounters>();
 
 /// The lanes that a rank fills, in its own heap.
 pub(crate) struct Outbox {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
     start: usize,
     bytes: usize,
-    lanes: Vec<OutLane>,
+    buffers: Vec<SendBuffer>,
 }
 
-struct OutLane {
+struct SendBuffer {
     offset: usize,
     bytes: usize,
     /// The seat of the receiver.
@@ -86,37 +86,37 @@ struct OutLane {
 
 impl Outbox {
     /// Lanes to these seats, with room for so many bytes each.
-    pub fn new(seat: &Arc<Seat>, lanes: &[(usize, usize)]) -> Result<Outbox> {
+    pub fn new(endpoint: &Arc<LocalEndpoint>, buffers: &[(usize, usize)]) -> Result<Outbox> {
         // Ranks' data begins at different places within a page: equal ones are slow to copy between.
-        let mut end = seat.index * 4096 / seat.arena.seats() / 128 * 128;
-        let places: Vec<usize> = lanes
+        let mut end = endpoint.local_rank * 4096 / endpoint.arena.local_size() / 128 * 128;
+        let relative_offsets: Vec<usize> = buffers
             .iter()
             .map(|(_, bytes)| {
-                let place = end;
-                end = (place + HEAD + bytes).next_multiple_of(align_of::<Handover>());
-                place
+                let relative_offset = end;
+                end = (relative_offset + HEAD + bytes).next_multiple_of(align_of::<SpscCounters>());
+                relative_offset
             })
             .collect();
-        let start = seat.reserve(end.saturating_add(4096))?;
-        let lane = |(&(to, bytes), place): (&(usize, usize), &usize)| {
-            let offset = start + place;
+        let start = endpoint.reserve(end.saturating_add(4096))?;
+        let buffer = |(&(to, bytes), relative_offset): (&(usize, usize), &usize)| {
+            let offset = start + relative_offset;
             // SAFETY: the memory was just reserved, and nobody else knows of it yet.
-            unsafe { seat.arena.range(offset, HEAD).write_bytes(0, HEAD) };
-            OutLane { offset, bytes, to, last: 0, filled: 0 }
+            unsafe { endpoint.arena.range(offset, HEAD).write_bytes(0, HEAD) };
+            SendBuffer { offset, bytes, to, last: 0, filled: 0 }
         };
-        let lanes = lanes.iter().zip(&places).map(lane).collect();
-        Ok(Outbox { seat: seat.clone(), start, bytes: end, lanes })
+        let buffers = buffers.iter().zip(&relative_offsets).map(buffer).collect();
+        Ok(Outbox { endpoint: endpoint.clone(), start, bytes: end, buffers })
     }
 
     /// Where the receiver finds a lane, in bytes from the start of the arena.
-    pub fn offset(&self, lane: usize) -> usize {
-        self.lanes[lane].offset
+    pub fn offset(&self, buffer: usize) -> usize {
+        self.buffers[buffer].offset
     }
 
     /// Whether the receiver has taken what was published last, so that the lane may be filled again.
-    pub fn is_free(&self, lane: usize) -> bool {
-        let lane = &self.lanes[lane];
-        handover(&self.seat.arena, lane.offset).is_taken(lane.last)
+    pub fn is_free(&self, buffer: usize) -> bool {
+        let buffer = &self.buffers[buffer];
+        counters(&self.endpoint.arena, buffer.offset).is_consumed(buffer.last)
     }
 
     /// Lets `fill` write the rest of a load of so many bytes, or the next piece of it, and publishes what is there: `fill`
@@ -124,27 +124,27 @@ impl Outbox {
     /// first piece.
     pub fn send(
         &mut self,
-        lane: usize,
+        buffer: usize,
         number: u64,
         bytes: usize,
         fill: impl FnOnce(usize, &mut [u8]) -> usize,
     ) -> usize {
-        let free = self.is_free(lane);
-        let lane = &mut self.lanes[lane];
-        assert!((free || lane.filled > 0) && lane.filled <= bytes && bytes <= lane.bytes);
-        let data = self.seat.arena.range(lane.offset + HEAD + lane.filled, bytes - lane.filled);
+        let free = self.is_free(buffer);
+        let buffer = &mut self.buffers[buffer];
+        assert!((free || buffer.filled > 0) && buffer.filled <= bytes && bytes <= buffer.bytes);
+        let data = self.endpoint.arena.range(buffer.offset + HEAD + buffer.filled, bytes - buffer.filled);
         // SAFETY: the receiver has taken the last load, and of this one touches only what has been published.
-        let filled = fill(lane.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - lane.filled) });
-        assert!(lane.filled <= filled && filled <= bytes);
-        let handover = handover(&self.seat.arena, lane.offset);
+        let filled = fill(buffer.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - buffer.filled) });
+        assert!(buffer.filled <= filled && filled <= bytes);
+        let counters = counters(&self.endpoint.arena, buffer.offset);
         if filled == bytes {
-            (lane.last, lane.filled) = (number, 0);
-            handover.publish(number);
-            self.seat.arena.place(lane.to).bell.ring();
+            (buffer.last, buffer.filled) = (number, 0);
+            counters.publish(number);
+            self.endpoint.arena.peer_slot(buffer.to).doorbell.ring();
         } else {
-            lane.filled = filled;
+            buffer.filled = filled;
             let steps = (filled as u128 * u128::from(STEPS) / bytes as u128) as u64;
-            handover.publish(number - STEPS + steps);
+            counters.publish(number - STEPS + steps);
         }
         filled
     }
@@ -152,29 +152,29 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        let waiting = self.lanes.iter().map(|lane| (lane.offset, lane.last));
-        let lanes: Vec<_> =
-            waiting.filter(|&(offset, last)| !is_taken(&self.seat.arena, offset, last)).collect();
-        match lanes.is_empty() {
-            true => self.seat.give_back(self.start, self.bytes),
+        let waiting = self.buffers.iter().map(|buffer| (buffer.offset, buffer.last));
+        let buffers: Vec<_> =
+            waiting.filter(|&(offset, last)| !is_consumed(&self.endpoint.arena, offset, last)).collect();
+        match buffers.is_empty() {
+            true => self.endpoint.release(self.start, self.bytes),
             // Somebody may still be reading: the memory comes back when nobody does.
-            false => self.seat.linger(self.start, self.bytes, lanes),
+            false => self.endpoint.defer_free(self.start, self.bytes, buffers),
         }
     }
 }
 
 /// Whether the receiver of a lane has taken this number.
-pub(super) fn is_taken(arena: &Arena, lane: usize, number: u64) -> bool {
-    handover(arena, lane).is_taken(number)
+pub(super) fn is_consumed(arena: &Arena, buffer: usize, number: u64) -> bool {
+    counters(arena, buffer).is_consumed(number)
 }
 
 /// The lanes that a rank empties, in the heaps of their senders.
 pub(crate) struct Inbox {
-    seat: Arc<Seat>,
-    lanes: Vec<InLane>,
+    endpoint: Arc<LocalEndpoint>,
+    buffers: Vec<ReceiveBuffer>,
 }
 
-struct InLane {
+struct ReceiveBuffer {
     offset: usize,
     bytes: usize,
     /// The seat of the sender.
@@ -183,50 +183,50 @@ struct InLane {
 
 impl Inbox {
     /// The lanes from these seats, at these offsets, with room for so many bytes each.
-    pub fn new(seat: &Arc<Seat>, lanes: impl Iterator<Item = (usize, usize, usize)>) -> Inbox {
-        let lane = |(from, offset, bytes)| {
+    pub fn new(endpoint: &Arc<LocalEndpoint>, buffers: impl Iterator<Item = (usize, usize, usize)>) -> Inbox {
+        let buffer = |(from, offset, bytes)| {
             // Ends the program here rather than at the first use, should a sender tell nonsense.
-            seat.arena.range(offset, HEAD + bytes);
-            InLane { offset, bytes, from }
+            endpoint.arena.range(offset, HEAD + bytes);
+            ReceiveBuffer { offset, bytes, from }
         };
-        Inbox { seat: seat.clone(), lanes: lanes.map(lane).collect() }
+        Inbox { endpoint: endpoint.clone(), buffers: buffers.map(buffer).collect() }
     }
 
     /// Whether the sender has published all of the load that ends with this number.
-    pub fn is_ready(&self, lane: usize, number: u64) -> bool {
-        handover(&self.seat.arena, self.lanes[lane].offset).is_published(number)
+    pub fn is_ready(&self, buffer: usize, number: u64) -> bool {
+        counters(&self.endpoint.arena, self.buffers[buffer].offset).is_published(number)
     }
 
     /// Lets `read` see what is there of a load of so many bytes that ends with this number, from the byte `done` on and not
     /// beyond `limit`; gives what `read` does.
-    pub fn look(
+    pub fn read_available(
         &self,
-        lane: usize,
+        buffer: usize,
         number: u64,
         bytes: usize,
         (done, limit): (usize, usize),
         read: impl FnOnce(&[u8]) -> usize,
     ) -> usize {
-        let InLane { offset, bytes: room, .. } = self.lanes[lane];
-        let there = share(bytes, handover(&self.seat.arena, offset).steps_of(number)).min(limit);
+        let ReceiveBuffer { offset, bytes: room, .. } = self.buffers[buffer];
+        let available = published_bytes(bytes, counters(&self.endpoint.arena, offset).steps_of(number)).min(limit);
         assert!(bytes <= room);
-        if there <= done {
+        if available <= done {
             return done;
         }
-        let data = self.seat.arena.range(offset + HEAD + done, there - done);
+        let data = self.endpoint.arena.range(offset + HEAD + done, available - done);
         // SAFETY: the sender has published these bytes and does not touch them until the load is taken.
-        read(unsafe { std::slice::from_raw_parts(data, there - done) })
+        read(unsafe { std::slice::from_raw_parts(data, available - done) })
     }
 
     /// Takes the load that ends with this number: the sender may fill the lane again.
-    pub fn take(&self, lane: usize, number: u64) {
-        self.forget(lane, number);
-        self.seat.arena.place(self.lanes[lane].from).bell.ring();
+    pub fn consume(&self, buffer: usize, number: u64) {
+        self.discard(buffer, number);
+        self.endpoint.arena.peer_slot(self.buffers[buffer].from).doorbell.ring();
     }
 
     /// Takes a number without looking at it.
-    pub fn forget(&self, lane: usize, number: u64) {
-        handover(&self.seat.arena, self.lanes[lane].offset).take(number);
+    pub fn discard(&self, buffer: usize, number: u64) {
+        counters(&self.endpoint.arena, self.buffers[buffer].offset).consume(number);
     }
 }
 
@@ -236,11 +236,11 @@ mod tests {
     use crate::transport::local;
 
     #[test]
-    fn a_lane_is_filled_and_emptied_in_turn_and_its_memory_comes_back() {
+    fn a_buffer_is_filled_and_drained_in_turn_and_its_memory_is_reused() {
         let transports = local::create(2).unwrap();
-        let (one, other) = (&transports[0].seat, &transports[1].seat);
+        let (one, other) = (&transports[0].endpoint, &transports[1].endpoint);
         let free = one.reserve(4097).unwrap();
-        one.give_back(free, 1);
+        one.release(free, 1);
         for _ in 0..3 {
             let mut outbox = Outbox::new(one, &[(1, 1000), (1, 0)]).unwrap();
             let inbox = Inbox::new(other, [(0, outbox.offset(0), 1000)].into_iter());
@@ -251,24 +251,24 @@ mod tests {
                     done + bytes
                 }
             };
-            for load in 1..5 {
-                let number = load * STEPS;
+            for message in 1..5 {
+                let number = message * STEPS;
                 assert!(outbox.is_free(0) && !inbox.is_ready(0, number));
-                assert_eq!(outbox.send(0, number, 7, fill(load as u8, 7)), 7);
+                assert_eq!(outbox.send(0, number, 7, fill(message as u8, 7)), 7);
                 assert!(!outbox.is_free(0) && inbox.is_ready(0, number));
                 let seen = |bytes: &[u8]| {
-                    assert_eq!(bytes, [load as u8; 7]);
+                    assert_eq!(bytes, [message as u8; 7]);
                     7
                 };
-                assert_eq!(inbox.look(0, number, 7, (0, 7), seen), 7);
-                inbox.take(0, number);
+                assert_eq!(inbox.read_available(0, number, 7, (0, 7), seen), 7);
+                inbox.consume(0, number);
             }
             let number = 5 * STEPS;
             let mut done = 0;
             while done < 1000 {
                 let filled = outbox.send(0, number, 1000, fill(9, 90));
                 let mut seen = 0;
-                done = inbox.look(0, number, 1000, (done, 1000), |bytes| {
+                done = inbox.read_available(0, number, 1000, (done, 1000), |bytes| {
                     assert!(bytes.iter().all(|&byte| byte == 9), "only what is there");
                     seen = bytes.len();
                     done + seen
@@ -279,12 +279,12 @@ mod tests {
             }
             drop(outbox);
             let beyond = one.reserve(4097).unwrap();
-            inbox.look(0, number, 1000, (0, 1000), |bytes| {
+            inbox.read_available(0, number, 1000, (0, 1000), |bytes| {
                 assert!(bytes.iter().all(|&byte| byte == 9), "still there");
                 bytes.len()
             });
-            inbox.take(0, number);
-            one.give_back(beyond, 1);
+            inbox.consume(0, number);
+            one.release(beyond, 1);
         }
         let again = one.reserve(1 << 20).unwrap();
         assert_eq!(again, free, "all of it came back");
@@ -298,49 +298,49 @@ mod tests {
     use loom::cell::UnsafeCell;
     use std::time::Duration;
 
-    struct Lane {
-        handover: Handover,
+    struct TestBuffer {
+        counters: SpscCounters,
         data: UnsafeCell<u64>,
         sender: Flag,
         receiver: Flag,
     }
 
-    fn wait(bell: &Flag, done: impl Fn() -> bool) {
+    fn wait(doorbell: &Flag, done: impl Fn() -> bool) {
         loop {
-            let seen = bell.load();
+            let seen = doorbell.load();
             if done() {
                 return;
             }
-            bell.sleep_while(seen, Duration::MAX);
+            doorbell.sleep_while(seen, Duration::MAX);
         }
     }
 
     /// Loom fails if both touch the data at once, or if one sleeps for ever.
     #[test]
-    fn nobody_touches_a_lane_that_is_not_theirs() {
+    fn sender_and_receiver_never_touch_the_data_at_once() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
             let counter = || Counter(AtomicU64::new(0));
-            let handover = Handover { published: counter(), taken: counter() };
+            let counters = SpscCounters { published: counter(), consumed: counter() };
             let (sender, receiver) = (Flag::new(), Flag::new());
-            let lane = loom::sync::Arc::new(Lane { handover, data: UnsafeCell::new(0), sender, receiver });
-            let other = lane.clone();
+            let buffer = loom::sync::Arc::new(TestBuffer { counters, data: UnsafeCell::new(0), sender, receiver });
+            let other = buffer.clone();
             let thread = loom::thread::spawn(move || {
                 for number in 1..=2 {
-                    wait(&other.receiver, || other.handover.is_published(number));
+                    wait(&other.receiver, || other.counters.is_published(number));
                     // SAFETY: published and not taken.
                     assert_eq!(other.data.with(|data| unsafe { *data }), number);
-                    other.handover.take(number);
+                    other.counters.consume(number);
                     other.sender.ring();
                 }
             });
             for number in 1..=2 {
-                wait(&lane.sender, || lane.handover.is_taken(number - 1));
+                wait(&buffer.sender, || buffer.counters.is_consumed(number - 1));
                 // SAFETY: everything published was taken.
-                lane.data.with_mut(|data| unsafe { *data = number });
-                lane.handover.publish(number);
-                lane.receiver.ring();
+                buffer.data.with_mut(|data| unsafe { *data = number });
+                buffer.counters.publish(number);
+                buffer.receiver.ring();
             }
             thread.join().unwrap();
         });

@@ -4,37 +4,37 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::flag::Flag;
-use super::stay::{Fate, Stay};
+use super::process_record::{PeerStatus, ProcessRecord};
 use crate::transport::Verb;
 use crate::transport::process;
 
 /// Longest source location that a rank can show, in bytes.
-const LOCATION: usize = 248;
+const LOCATION_BYTES: usize = 248;
 
 /// One seat's notices. Every field is atomic because others read while the owner writes.
 #[repr(C, align(128))]
-pub(crate) struct Place {
+pub(crate) struct PeerSlot {
     /// Rung when something arrived for this seat, or room became free for it.
-    pub bell: Flag,
+    pub doorbell: Flag,
     /// Raised by others that want to know the source line; answered through `location`.
-    pub question: Flag,
+    pub location_request: Flag,
     /// Raised to the question's number when `location` holds the answer.
-    pub answer: Flag,
+    pub location_reply: Flag,
     /// Whose seat it is.
-    pub stay: Stay,
+    pub process: ProcessRecord,
     verb: AtomicU32,
     inside: AtomicU32,
     context: AtomicU32,
-    listens: AtomicU32,
+    answers_location: AtomicU32,
     number: AtomicU64,
     since: AtomicU64,
     location_bytes: AtomicU32,
-    location: [AtomicU32; LOCATION / 4],
+    location: [AtomicU32; LOCATION_BYTES / 4],
 }
 
 /// What a seat is doing, as last noted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Activity {
+pub(crate) struct CallActivity {
     pub verb: Option<Verb>,
     pub number: u64,
     /// The number of the group.
@@ -44,23 +44,23 @@ pub(crate) struct Activity {
     pub since: Duration,
 }
 
-impl Place {
+impl PeerSlot {
     /// Takes the seat for this process. Whoever sat here before must be gone.
-    pub fn sit_down(&self) {
+    pub fn register(&self) {
         self.since.store(now(), Ordering::Relaxed);
         self.verb.store(0, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
-        self.listens.store(0, Ordering::Relaxed);
-        self.stay.begin();
+        self.answers_location.store(0, Ordering::Relaxed);
+        self.process.register();
     }
 
     pub fn pid(&self) -> Option<u32> {
-        self.stay.pid()
+        self.process.pid()
     }
 
     /// How many processes have sat down here: 1 for the first. Together with the seat it names a process.
     pub fn incarnation(&self) -> u32 {
-        self.stay.incarnation()
+        self.process.incarnation()
     }
 
     /// Whether the process that sat here last is gone or has left, whether or not another one may come.
@@ -70,17 +70,17 @@ impl Place {
 
     /// Whether the process that sat here last has ended. One that has left may still run, and hold a lock.
     pub fn process_ended(&self) -> bool {
-        self.stay.process_ended()
+        self.process.process_ended()
     }
 
     /// How the process that sat here last was lost, or `None` while it lives or has not come yet.
     pub fn lost(&self) -> Option<&'static str> {
-        self.stay.lost()
+        self.process.lost()
     }
 
     /// Notes that a call begins (`inside`) or has ended.
     #[inline]
-    pub fn note(&self, verb: Verb, number: u64, context: u32, inside: bool) {
+    pub fn set_activity(&self, verb: Verb, number: u64, context: u32, inside: bool) {
         self.verb.store(verb as u32, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.context.store(context, Ordering::Relaxed);
@@ -88,9 +88,9 @@ impl Place {
         self.inside.store(u32::from(inside), Ordering::Release);
     }
 
-    pub fn activity(&self) -> Activity {
+    pub fn activity(&self) -> CallActivity {
         let inside = self.inside.load(Ordering::Acquire) == 1;
-        Activity {
+        CallActivity {
             verb: Verb::from_number(self.verb.load(Ordering::Relaxed) as u8),
             number: self.number.load(Ordering::Relaxed),
             context: self.context.load(Ordering::Relaxed),
@@ -100,12 +100,12 @@ impl Place {
     }
 
     /// The activity in words, with what the system says of the process.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let Some(pid) = self.pid() else { return "it has not called init yet".into() };
-        if self.stay.fate() == Fate::Returning {
+        if self.process.status() == PeerStatus::Restarting {
             return "its process ended and is being started again".into();
         }
-        let Activity { verb, number, inside, since, .. } = self.activity();
+        let CallActivity { verb, number, inside, since, .. } = self.activity();
         let seconds = since.as_secs_f64();
         let doing = match (verb, inside) {
             (None, _) => format!("computing for {seconds:.1} s since init"),
@@ -119,40 +119,40 @@ impl Place {
     }
 
     /// Says that this rank will answer questions about its source line.
-    pub fn listen(&self) {
-        self.listens.store(1, Ordering::Release);
+    pub fn enable_location_requests(&self) {
+        self.answers_location.store(1, Ordering::Release);
     }
 
     /// Asks where the rank is in its program; `None` if it cannot tell within `limit`.
-    pub fn ask_location(&self, limit: Duration) -> Option<String> {
-        if self.listens.load(Ordering::Acquire) == 0 || self.is_dead() {
+    pub fn request_location(&self, limit: Duration) -> Option<String> {
+        if self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
             return None;
         }
-        let seen = self.answer.load();
-        self.question.ring();
+        let seen = self.location_reply.load();
+        self.location_request.ring();
         let until = std::time::Instant::now() + limit;
-        while self.answer.load() == seen {
+        while self.location_reply.load() == seen {
             let left = until.checked_duration_since(std::time::Instant::now())?;
-            self.answer.sleep_while(seen, left);
+            self.location_reply.sleep_while(seen, left);
         }
-        let bytes = (self.location_bytes.load(Ordering::Acquire) as usize).min(LOCATION);
+        let bytes = (self.location_bytes.load(Ordering::Acquire) as usize).min(LOCATION_BYTES);
         let words = self.location.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
         let text: Vec<u8> = words.take(bytes).collect();
         (bytes > 0).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Answers the pending questions.
-    pub fn tell_location(&self, text: &str) {
+    pub fn report_location(&self, text: &str) {
         // Keep the end: the line number and the file's name matter more than the folders before them.
         let bytes = text.as_bytes();
-        let bytes = &bytes[bytes.len().saturating_sub(LOCATION)..];
+        let bytes = &bytes[bytes.len().saturating_sub(LOCATION_BYTES)..];
         for (word, chunk) in self.location.iter().zip(bytes.chunks(4)) {
             let mut padded = [0; 4];
             padded[..chunk.len()].copy_from_slice(chunk);
             word.store(u32::from_ne_bytes(padded), Ordering::Relaxed);
         }
         self.location_bytes.store(bytes.len() as u32, Ordering::Release);
-        self.answer.ring();
+        self.location_reply.ring();
     }
 }
 
