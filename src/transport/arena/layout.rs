@@ -1,4 +1,4 @@
-//! Where everything is in the arena: computed from the number of seats, so that all ranks agree without asking.
+//! Offsets of all sections of the arena, computed from the number of local ranks, so that all ranks agree without communication.
 
 use super::peer_slot::PeerSlot;
 use super::channel;
@@ -6,12 +6,12 @@ use super::shared_heap::SharedHeap;
 use super::ring::Ring;
 use crate::error::{Error, Result};
 
-/// Every offset is in bytes from the start of the arena.
+/// Section offsets, in bytes from the start of the arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArenaLayout {
-    /// How many ranks share the arena.
+    /// Number of ranks that share the arena.
     pub local_size: usize,
-    /// Bytes of each seat's heap.
+    /// Bytes of each local rank's heap.
     pub heap_bytes: usize,
     rings: usize,
     channel: usize,
@@ -19,16 +19,16 @@ pub(crate) struct ArenaLayout {
     heaps: usize,
 }
 
-/// The job's own memory is so many times as large as one seat's heap. Address space costs nothing.
+/// Size of the shared heap, in multiples of one rank's heap. Unused address space costs nothing.
 const SHARED_HEAP_FACTOR: usize = 2;
 
-/// Alignment of every section: a page, so that sections never share one.
+/// Alignment of every section: a page, so that no page belongs to two sections.
 const PAGE: usize = 4096;
 
-/// Where the seats' places begin; the page before holds the header.
+/// Offset of the peer slots; the page before them holds the header.
 const PEER_SLOTS: usize = PAGE;
 
-/// Bytes of each seat's heap: where address space is scarce, `UNISONO_HEAP` says how many megabytes.
+/// Bytes of each local rank's heap. `UNISONO_HEAP`, in megabytes, overrides the default where address space is scarce.
 pub(crate) fn heap_bytes(default: impl FnOnce() -> usize) -> Result<usize> {
     let setting = std::env::var_os("UNISONO_HEAP").map(|value| value.to_string_lossy().into_owned());
     heap_bytes_of(setting, default)
@@ -57,22 +57,22 @@ impl ArenaLayout {
         PEER_SLOTS + local_rank * size_of::<PeerSlot>()
     }
 
-    /// The ring that carries bytes from one seat to another.
+    /// Offset of the ring that carries bytes from one local rank to another.
     pub fn ring(&self, from: usize, to: usize) -> usize {
         self.rings + (from * self.local_size + to) * size_of::<Ring>()
     }
 
-    /// The channel of the group of all seats.
+    /// Offset of the host-wide channel.
     pub fn channel(&self) -> usize {
         self.channel
     }
 
-    /// The book of the job's own memory.
+    /// Offset of the shared heap's extent list.
     pub fn shared_heap(&self) -> usize {
         self.shared_heap
     }
 
-    /// Where the job's own memory begins and ends.
+    /// Start and end offset of the shared heap's memory.
     pub fn shared_heap_range(&self) -> (usize, usize) {
         (self.heap(self.local_size), self.total())
     }
@@ -81,7 +81,7 @@ impl ArenaLayout {
         self.heaps + local_rank * self.heap_bytes
     }
 
-    /// Bytes of the whole arena.
+    /// Bytes of the complete arena.
     pub fn total(&self) -> usize {
         self.heap(self.local_size + SHARED_HEAP_FACTOR)
     }

@@ -1,4 +1,4 @@
-//! A rank's own place in the arena: its notices, its heap, and what it knows of the other seats.
+//! A rank's endpoint in the arena: its peer slot, its heap, and its view of the other local ranks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,33 +12,33 @@ use super::{Arena, PeerSlot, channel, spsc};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::{Verb, process};
 
-/// One rank at its place in the arena.
+/// One local rank's handle to the arena.
 pub(crate) struct LocalEndpoint {
     pub arena: Arc<Arena>,
     pub local_rank: usize,
-    /// The world rank of each seat.
+    /// World rank of each local rank.
     pub ranks: Vec<usize>,
     pub backoff: Backoff,
     allocator: Mutex<Allocator>,
 }
 
-/// Who uses which bytes of this seat's heap.
+/// Which bytes of this rank's heap are in use. Kept in private memory: only the owner allocates from its heap.
 struct Allocator {
     heap: FreeList,
-    /// Channels that this seat founded and left, while others may still be in them: where, and of how many members.
+    /// Channels that this rank created and has left while other members may still be in them: offset and number of members.
     retired_channels: Vec<(usize, usize)>,
-    /// Lanes that this seat gave up while their receivers had not taken everything.
+    /// Memory of SPSC buffers that were dropped before their receivers had consumed everything.
     deferred_frees: Vec<DeferredFree>,
 }
 
-/// Memory of lanes: where, how many bytes, and which lanes are to be taken up to which number first.
+/// A range to free once every listed buffer (its offset) has been consumed up to the given sequence number.
 struct DeferredFree {
     start: usize,
     bytes: usize,
     buffers: Vec<(usize, u64)>,
 }
 
-/// How long a rank may take to say where it is in its program.
+/// Time limit for a rank to report its source location.
 pub(crate) const LOCATION_TIMEOUT: Duration = Duration::from_millis(500);
 
 const NOT_IN_CHILDREN: &str =
@@ -46,10 +46,10 @@ const NOT_IN_CHILDREN: &str =
 const RESTART_JOB: &str = "what it had begun cannot be taken up; start the whole job again";
 const JOIN_ONCE: &str = "a rank joins its job once; keep the world until the program ends";
 
-/// How many seats an arena has at most: a lock's word has room for no more.
+/// Maximum number of local ranks: a lock word has no room for more.
 pub(crate) const MAX_LOCAL_RANKS: usize = 4096;
 
-/// The bits of a token that name the seat, counted from 1. Those above name its process; the highest bit is the lock's own.
+/// Bits of a token that hold the local rank plus one. The bits above hold the incarnation; the highest bit belongs to the lock.
 const LOCAL_RANK_BITS: u32 = MAX_LOCAL_RANKS.ilog2() + 1;
 const INCARNATION_MASK: u32 = (1 << (31 - LOCAL_RANK_BITS)) - 1;
 
@@ -58,7 +58,7 @@ fn token(local_rank: usize, incarnation: u32) -> u32 {
     (local_rank as u32 + 1) | (incarnation & INCARNATION_MASK) << LOCAL_RANK_BITS
 }
 
-/// Gives a lock back when it goes out of scope.
+/// Releases the lock on drop.
 pub(crate) struct SharedLockGuard<'a>(&'a Lock);
 
 impl Drop for SharedLockGuard<'_> {
@@ -68,13 +68,13 @@ impl Drop for SharedLockGuard<'_> {
 }
 
 impl LocalEndpoint {
-    /// Sits down, unless another living process sits there.
+    /// Attaches this process as the given local rank, unless a live process already has that rank.
     pub fn attach(arena: Arc<Arena>, local_rank: usize, ranks: Vec<usize>) -> Result<LocalEndpoint> {
         LocalEndpoint::reattach(arena, local_rank, ranks, 0)
     }
 
-    /// Sits down as the process of the given restart: where another has sat, if that one is gone and the launcher has
-    /// started this one in its place.
+    /// Attaches this process as restart number `restarts` of the rank: it may replace an earlier process that has ended, if the
+    /// launcher started this one to replace it.
     pub fn reattach(arena: Arc<Arena>, local_rank: usize, ranks: Vec<usize>, restarts: u32) -> Result<LocalEndpoint> {
         assert!(local_rank < arena.local_size() && ranks.len() == arena.local_size());
         let slot = arena.peer_slot(local_rank);
@@ -82,7 +82,7 @@ impl LocalEndpoint {
             return Err(conflict);
         }
         slot.register();
-        // Others may still use what processes before this one had in the heap: it stays as it is.
+        // Peers may still use heap memory that earlier incarnations allocated, so allocation continues above it.
         let (start, used) = (arena.layout.heap(local_rank), slot.process.heap_high_water().min(arena.layout.heap_bytes));
         let heap = FreeList::new(start + used, arena.layout.heap_bytes - used);
         let backoff = Backoff::for_ranks(arena.local_size());
@@ -94,7 +94,7 @@ impl LocalEndpoint {
         self.arena.peer_slot(self.local_rank)
     }
 
-    /// The seat of a rank of the world, if it is on this host.
+    /// The local rank of a world rank, or `None` if it is on another host.
     pub fn local_rank_of(&self, rank: usize) -> Option<usize> {
         match self.ranks.get(rank) {
             Some(&found) if found == rank => Some(rank),
@@ -102,27 +102,27 @@ impl LocalEndpoint {
         }
     }
 
-    /// Notes what this rank is doing.
+    /// Publishes what this rank is doing.
     #[inline]
     pub fn set_activity(&self, verb: Verb, number: u64, context: u32, inside: bool) {
         self.own_slot().set_activity(verb, number, context, inside);
     }
 
-    /// Notes that this rank waits for others outside any group, until the result is dropped. If it is inside a group's call
-    /// too, then that is what it is doing.
+    /// Publishes that this rank waits for peers outside any group call, until the guard is dropped. If the rank is also inside a
+    /// group call, that call remains its published activity.
     pub fn set_waiting(&self, verb: Verb, number: u64) -> WaitingGuard<'_> {
         let slot = Some(self.own_slot()).filter(|slot| !slot.activity().inside);
         slot.inspect(|slot| slot.set_activity(verb, number, NO_GROUP, true));
         WaitingGuard { slot, verb, number }
     }
 
-    /// How a rank was lost, or `None` while it lives, has not come yet, or is on another host.
+    /// How a rank was lost, or `None` while it is alive, has not joined yet, or is on another host.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         slot.lost().map(|how| Lost { rank, pid: slot.pid(), how: how.into() })
     }
 
-    /// How a rank was lost, or `None` while it lives, has not come yet, may be started again, or is on another host.
+    /// How a rank was lost for good, or `None` while it is alive, has not joined yet, may be restarted, or is on another host.
     pub fn permanently_lost(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         match slot.process.status() {
@@ -131,12 +131,12 @@ impl LocalEndpoint {
         }
     }
 
-    /// Why messages and groups with a rank are at an end: it is lost, or one of the two ranks was started again.
+    /// Why messages to and groups with a rank no longer work: it is lost, or one of the two ranks was restarted.
     pub fn unreachable(&self, rank: usize) -> Option<Lost> {
         self.lost(rank).or_else(|| self.restarted(rank))
     }
 
-    /// Why messages and groups with a rank do not work: one of the two ranks was started again.
+    /// Set if this rank or the given one was restarted: messages and groups between the two do not survive a restart.
     pub fn restarted(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         let again = [(self.ranks[self.local_rank], self.own_slot()), (rank, slot)]
@@ -147,25 +147,25 @@ impl LocalEndpoint {
         again.map(|(found, _)| Lost { rank, pid: slot.pid(), how: how(found) })
     }
 
-    /// How a rank's process ended, or `None` while it lives, has not come yet, or is on another host. It may come back.
+    /// How a rank's process ended, or `None` while it is alive, has not joined yet, or is on another host. It may be restarted.
     pub fn dead(&self, rank: usize) -> Option<Lost> {
         let slot = self.arena.peer_slot(self.local_rank_of(rank)?);
         slot.is_dead().then(|| Lost { rank, pid: slot.pid(), how: "its process ended".into() })
     }
 
-    /// A rank that is lost for a reason of its own.
+    /// Describes a rank that is lost for the given reason.
     pub fn lost_because(&self, rank: usize, how: &str) -> Lost {
         let pid = self.local_rank_of(rank).and_then(|local_rank| self.arena.peer_slot(local_rank).pid());
         Lost { rank, pid, how: how.into() }
     }
 
-    /// What is known of ranks that others wait for. All of them together get one limit to say where they are.
+    /// Status of late ranks, for an error message. All of them share one time limit to report their source locations.
     pub fn all_missing(&self, ranks: impl Iterator<Item = usize>) -> Vec<Missing> {
         let until = Instant::now() + LOCATION_TIMEOUT;
         ranks.map(|rank| self.missing(rank, until)).collect()
     }
 
-    /// What is known of a rank that others wait for; it has until then to say where it is.
+    /// Status of a late rank, for an error message; the rank has until `until` to report its source location.
     pub fn missing(&self, rank: usize, until: Instant) -> Missing {
         let Some(local_rank) = self.local_rank_of(rank) else {
             return Missing { rank, pid: None, doing: "on another host".into(), location: None };
@@ -175,14 +175,14 @@ impl LocalEndpoint {
         Missing { rank, pid: slot.pid(), doing: slot.describe(), location }
     }
 
-    /// Takes memory from this seat's heap for a user.
+    /// Allocates a user's buffer from this rank's heap.
     pub fn allocate(self: &Arc<LocalEndpoint>, bytes: usize) -> Result<ArenaBuffer> {
-        // A page more, so that each seat's buffers can begin at another place within the page.
+        // One page more, so that the buffers of different ranks can start at different offsets within a page.
         let start = self.reserve(bytes.saturating_add(4096))?;
         Ok(ArenaBuffer::new(self.clone(), start, bytes))
     }
 
-    /// Takes whole pages from this seat's heap.
+    /// Reserves full pages of this rank's heap; first frees what peers have stopped using.
     pub(super) fn reserve(&self, bytes: usize) -> Result<usize> {
         let mut allocator = self.allocator();
         let Allocator { heap, retired_channels, deferred_frees } = &mut *allocator;
@@ -217,12 +217,12 @@ impl LocalEndpoint {
         self.allocator().heap.free(start, bytes.saturating_add(4096));
     }
 
-    /// Takes note of a channel that this seat founded and left: its memory comes back when the others have left too.
+    /// Registers a channel that this rank created and has left: its memory is freed when the other members have left too.
     pub(super) fn retire_channel(&self, base: usize, members: usize) {
         self.allocator().retired_channels.push((base, members));
     }
 
-    /// Takes note of lanes that were given up: their memory comes back when they are taken up to these numbers.
+    /// Registers dropped SPSC buffers: their memory is freed when each has been consumed up to its sequence number.
     pub(super) fn defer_free(&self, start: usize, bytes: usize, buffers: Vec<(usize, u64)>) {
         let bytes = bytes.saturating_add(4096);
         self.allocator().deferred_frees.push(DeferredFree { start, bytes, buffers });
@@ -232,12 +232,12 @@ impl LocalEndpoint {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This process's name on locks in shared memory: its seat, and which process of that seat it is.
+    /// This process's owner token for locks in shared memory: its local rank and its incarnation.
     pub fn token(&self) -> u32 {
         token(self.local_rank, self.own_slot().incarnation())
     }
 
-    /// Whether the process behind a token is gone.
+    /// Whether the process behind a token has ended.
     pub fn is_dead(&self, token: u32) -> bool {
         let local_rank = ((token & ((1 << LOCAL_RANK_BITS) - 1)) as usize).wrapping_sub(1);
         if local_rank >= self.arena.local_size() {
@@ -247,25 +247,25 @@ impl LocalEndpoint {
         self::token(local_rank, slot.incarnation()) != token || slot.process_ended()
     }
 
-    /// Holds a lock for a moment; no deadline, because its holders never wait while they hold it.
+    /// Acquires a lock without a deadline: it is for locks whose holders never wait while they hold them.
     pub fn acquire<'a>(&'a self, lock: &'a Lock) -> Result<SharedLockGuard<'a>> {
         lock.acquire(self.token(), None, |token| self.is_dead(token))?;
         Ok(SharedLockGuard(lock))
     }
 
-    /// Leaves the seat in good order.
+    /// Leaves the job in an orderly way.
     pub fn leave(&self) {
         let slot = self.own_slot();
-        // A forked child inherits the seat but not the right to leave it.
+        // A forked child inherits the endpoint but must not leave on behalf of its parent.
         if slot.pid() == Some(process::own_pid()) {
             slot.process.mark_left();
-            // Whoever waits for us shall notice at once, not at the next nap's end.
+            // Wake waiting peers now rather than at the end of their poll interval.
             (0..self.arena.local_size()).for_each(|local_rank| self.arena.peer_slot(local_rank).doorbell.ring());
         }
     }
 }
 
-/// Why this process may not sit down at a place.
+/// The error if this process may not attach to the slot, or `None` if it may.
 fn attach_conflict(slot: &PeerSlot, rank: usize, restarts: u32) -> Option<Error> {
     let pid = slot.pid()?;
     let process = &slot.process;
@@ -283,7 +283,7 @@ fn attach_conflict(slot: &PeerSlot, rank: usize, restarts: u32) -> Option<Error>
     Some(Error::usage("init", format!("to be the only process of rank {rank}"), received, advice))
 }
 
-/// A wait that is on the notice board.
+/// Publishes the end of a wait on drop.
 pub(crate) struct WaitingGuard<'a> {
     slot: Option<&'a PeerSlot>,
     verb: Verb,
@@ -296,7 +296,7 @@ impl Drop for WaitingGuard<'_> {
     }
 }
 
-/// The number of no group.
+/// The context number that stands for no group.
 const NO_GROUP: u32 = u32::MAX;
 
 #[cfg(test)]

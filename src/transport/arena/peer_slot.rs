@@ -1,4 +1,4 @@
-//! The notice board: for each seat who sits there, whether it is alive, and what it is doing, for everybody to read.
+//! Peer slots: for each local rank its process record, doorbell and current activity, readable by every peer.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use super::process_record::{PeerStatus, ProcessRecord};
 use crate::transport::Verb;
 use crate::transport::process;
 
-/// Longest source location that a rank can show, in bytes.
+/// Longest source location that a rank can publish, in bytes.
 const LOCATION_BYTES: usize = 248;
 
-/// One seat's notices. Every field is atomic because others read while the owner writes.
+/// One local rank's slot. The owner writes it; every peer may read it at any time, hence the atomics.
 #[repr(C, align(128))]
 pub(crate) struct PeerSlot {
-    /// Rung when something arrived for this seat, or room became free for it.
+    /// Rung when a message has arrived for this rank or buffer space has become free for it.
     pub doorbell: Flag,
-    /// Raised by others that want to know the source line; answered through `location`.
+    /// Incremented by peers that request the source location.
     pub location_request: Flag,
-    /// Raised to the question's number when `location` holds the answer.
+    /// Incremented by the owner when `location` holds the reply.
     pub location_reply: Flag,
-    /// Whose seat it is.
+    /// Liveness and restart state of the owner.
     pub process: ProcessRecord,
     verb: AtomicU32,
     inside: AtomicU32,
@@ -32,20 +32,20 @@ pub(crate) struct PeerSlot {
     location: [AtomicU32; LOCATION_BYTES / 4],
 }
 
-/// What a seat is doing, as last noted.
+/// A rank's most recently published activity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CallActivity {
     pub verb: Option<Verb>,
     pub number: u64,
-    /// The number of the group.
+    /// Context number of the group.
     pub context: u32,
-    /// Whether the call still runs.
+    /// Whether the call is still running.
     pub inside: bool,
     pub since: Duration,
 }
 
 impl PeerSlot {
-    /// Takes the seat for this process. Whoever sat here before must be gone.
+    /// Registers the calling process as the slot's owner. The previous owner must have exited.
     pub fn register(&self) {
         self.since.store(now(), Ordering::Relaxed);
         self.verb.store(0, Ordering::Relaxed);
@@ -58,27 +58,27 @@ impl PeerSlot {
         self.process.pid()
     }
 
-    /// How many processes have sat down here: 1 for the first. Together with the seat it names a process.
+    /// The owner's incarnation: 1 for the first process of the rank. Together with the local rank it identifies a process.
     pub fn incarnation(&self) -> u32 {
         self.process.incarnation()
     }
 
-    /// Whether the process that sat here last is gone or has left, whether or not another one may come.
+    /// Whether the last owner has exited or left, regardless of whether it may be restarted.
     pub fn is_dead(&self) -> bool {
         self.lost().is_some()
     }
 
-    /// Whether the process that sat here last has ended. One that has left may still run, and hold a lock.
+    /// Whether the last owner's process has exited. A process that has left may still run and hold a lock.
     pub fn process_ended(&self) -> bool {
         self.process.process_ended()
     }
 
-    /// How the process that sat here last was lost, or `None` while it lives or has not come yet.
+    /// How the last owner was lost, or `None` while it is alive or has not joined yet.
     pub fn lost(&self) -> Option<&'static str> {
         self.process.lost()
     }
 
-    /// Notes that a call begins (`inside`) or has ended.
+    /// Publishes that a call begins (`inside`) or has ended.
     #[inline]
     pub fn set_activity(&self, verb: Verb, number: u64, context: u32, inside: bool) {
         self.verb.store(verb as u32, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl PeerSlot {
         }
     }
 
-    /// The activity in words, with what the system says of the process.
+    /// Describes the activity and the state of the process, for error messages.
     pub fn describe(&self) -> String {
         let Some(pid) = self.pid() else { return "it has not called init yet".into() };
         if self.process.status() == PeerStatus::Restarting {
@@ -118,12 +118,12 @@ impl PeerSlot {
         }
     }
 
-    /// Says that this rank will answer questions about its source line.
+    /// Announces that this rank answers location requests.
     pub fn enable_location_requests(&self) {
         self.answers_location.store(1, Ordering::Release);
     }
 
-    /// Asks where the rank is in its program; `None` if it cannot tell within `limit`.
+    /// Requests the rank's current source location; `None` if no reply arrives within `limit`.
     pub fn request_location(&self, limit: Duration) -> Option<String> {
         if self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
             return None;
@@ -141,9 +141,9 @@ impl PeerSlot {
         (bytes > 0).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Answers the pending questions.
+    /// Replies to all pending location requests.
     pub fn report_location(&self, text: &str) {
-        // Keep the end: the line number and the file's name matter more than the folders before them.
+        // Truncate at the front: the file name and line number matter more than the directories.
         let bytes = text.as_bytes();
         let bytes = &bytes[bytes.len().saturating_sub(LOCATION_BYTES)..];
         for (word, chunk) in self.location.iter().zip(bytes.chunks(4)) {
@@ -156,7 +156,7 @@ impl PeerSlot {
     }
 }
 
-/// Nanoseconds of the clock that all processes of a host share.
+/// Monotonic clock in nanoseconds, shared by all processes of a host.
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,36 +1,36 @@
-//! Who sits at a seat, whether it is alive, and whether a rank that died may come back as another process.
+//! Liveness and restart state of each local rank's process, in memory shared by the ranks of a host. Protocol: README.md.
 
 use super::futex::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::error::LEFT_EARLY;
 use crate::transport::process::{self, Liveness};
 
-/// The processes of one seat, one after the other. Every field is atomic because others read while the owner writes.
+/// One local rank's process record. The owner writes it; every peer may read it at any time, hence the atomics.
 #[repr(C)]
 pub(crate) struct ProcessRecord {
-    /// Twice the number of processes that have sat down here; odd while one sits down.
+    /// Sequence lock over `pid`, `start_time` and `state`: odd while the owner rewrites them; `seq / 2` is the incarnation.
     seq: AtomicU32,
     state: AtomicU32,
     pid: AtomicU32,
-    /// How often the launcher has started this rank again.
+    /// Number of restarts by the launcher.
     restarts: AtomicU32,
-    /// How many processes may sit down here in all, as far as the launcher knows. Zero without a launcher that restarts.
+    /// Total incarnations that the launcher allows; zero without a launcher that restarts ranks.
     max_incarnations: AtomicU32,
-    /// Where the process stands among the calls of the world's group.
+    /// Whether the process is before init, inside a call of the world's group, or between two of its calls.
     call_state: AtomicU32,
-    /// Not zero after an error that ended this rank's part in the world's group.
+    /// Nonzero after an error that ended this rank's participation in the world's group.
     group_failed: AtomicU32,
-    /// Messages that are under way for this rank.
+    /// Messages in flight to or from this rank.
     messages: AtomicU32,
-    /// Work that consists of several calls of the world's group and is under way.
+    /// Nesting depth of series in progress: several calls of the world's group that only make sense together.
     series: AtomicU32,
-    /// Not zero once this rank has worked on a table whose rounds need every worker.
+    /// Nonzero once this rank has used a table whose BSP rounds need every worker.
     uses_bsp_rounds: AtomicU32,
     start_time: AtomicU64,
-    /// Calls of the world's group that are done.
+    /// Completed calls of the world's group.
     calls: AtomicU64,
-    /// Those of them that the program made itself: all but the calls of a series.
+    /// Completed calls that the program itself made, that is, all but those of a series.
     collectives: AtomicU64,
-    /// Bytes of the seat's heap, from its start, that were ever in use.
+    /// High-water mark of the rank's heap, in bytes from its start.
     heap_high_water: AtomicU64,
 }
 
@@ -38,23 +38,23 @@ const ABSENT: u32 = 0;
 const PRESENT: u32 = 1;
 const LEFT: u32 = 2;
 
-/// Before the first call, which is init's own.
+/// Until the first call, which init itself makes, has started.
 const BEFORE_INIT: u32 = 0;
 const IN_CALL: u32 = 1;
 const BETWEEN_CALLS: u32 = 2;
 
-/// What can be expected of a seat.
+/// Whether a peer is alive or may be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerStatus {
-    /// Its process lives, or has not come yet.
+    /// The process is alive or has not joined yet.
     Alive,
-    /// Its process is gone; another one may take up where it stopped.
+    /// The process has ended; a new incarnation may continue in its place.
     Restarting,
-    /// It is gone for good, and how that was noticed.
+    /// The process has ended for good; the text says how it was lost.
     Dead(&'static str),
 }
 
-/// Held while something is under way that nobody else can take up: a rank that dies meanwhile cannot come back.
+/// Held while an operation is in flight that no other process can continue: a rank that dies meanwhile cannot be restarted.
 pub(crate) struct InFlightGuard<'a>(&'a AtomicU32);
 
 impl Drop for InFlightGuard<'_> {
@@ -64,10 +64,10 @@ impl Drop for InFlightGuard<'_> {
 }
 
 impl ProcessRecord {
-    /// This process sits down. Whoever sat here before must be gone.
+    /// Registers the calling process as the record's owner. The previous owner must have exited.
     pub fn register(&self) {
         let pid = process::own_pid();
-        // Odd while the notes of two processes are mixed; it stays so if this process is killed here.
+        // Odd while the fields of two processes are mixed; it stays odd if this process is killed here.
         let seq = self.seq.load(Ordering::Relaxed) | 1;
         self.seq.store(seq, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -77,17 +77,17 @@ impl ProcessRecord {
         self.seq.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// The process leaves in good order.
+    /// Records that the process has left in an orderly way.
     pub fn mark_left(&self) {
         self.state.store(LEFT, Ordering::Release);
     }
 
-    /// Its process has ended well, whether or not it said so.
+    /// Records that the process has exited successfully, even if it did not deregister itself.
     pub fn mark_exited_cleanly(&self) {
         let _ = self.state.compare_exchange(PRESENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Says that no process will sit down here any more.
+    /// Rules out any further incarnation.
     pub fn forbid_incarnations(&self) {
         self.max_incarnations.store(0, Ordering::Release);
         let _ = self.state.compare_exchange(ABSENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
@@ -101,18 +101,18 @@ impl ProcessRecord {
         self.is_registered().then(|| self.pid.load(Ordering::Relaxed))
     }
 
-    /// How many processes have sat down here.
+    /// Number of processes that have registered here.
     pub fn incarnation(&self) -> u32 {
         self.seq.load(Ordering::Acquire) / 2
     }
 
-    /// Whether the process that sat here last has certainly ended; one that has only left may still run.
+    /// Whether the last owner's process has certainly ended; a process that has only left may still run.
     pub fn process_ended(&self) -> bool {
         let (pid, start_time) = (self.pid.load(Ordering::Relaxed), self.start_time.load(Ordering::Relaxed));
         process::liveness(pid, start_time) == Liveness::Dead
     }
 
-    /// How the process that sat here last was lost, and whether another one may follow it.
+    /// A consistent snapshot: how the last owner was lost, and whether a new incarnation may replace it.
     fn snapshot(&self) -> (Option<&'static str>, bool) {
         loop {
             let seq = self.seq.load(Ordering::Acquire);
@@ -120,13 +120,13 @@ impl ProcessRecord {
             let how = match state {
                 LEFT if pid == 0 => Some("its process ended before it called init"),
                 LEFT => Some(LEFT_EARLY),
-                // While the notes are written they belong to the process that writes them, to the one before it, which
-                // has ended, or to both, and then no process has this id and this start time.
+                // During registration the fields belong to the registering process, to its predecessor, which has
+                // ended, or to a mix of both, and then no process matches both the PID and the start time.
                 PRESENT if self.process_ended() => Some("its process ended"),
                 _ => None,
             };
             let may_restart = seq / 2 < self.max_incarnations.load(Ordering::Acquire) && self.restart_obstacle().is_none();
-            // Notes of two processes say nothing.
+            // Retry if the fields may belong to two processes.
             fence(Ordering::Acquire);
             if self.seq.load(Ordering::Relaxed) == seq {
                 return (how, may_restart);
@@ -134,7 +134,7 @@ impl ProcessRecord {
         }
     }
 
-    /// How the process was lost, or `None` while it lives or has not come yet.
+    /// How the process was lost, or `None` while it is alive or has not joined yet.
     pub fn lost(&self) -> Option<&'static str> {
         self.snapshot().0
     }
@@ -147,7 +147,7 @@ impl ProcessRecord {
         }
     }
 
-    /// Why nobody could take up where a process that is gone has stopped.
+    /// Why a new incarnation could not continue where the process stopped.
     pub fn restart_obstacle(&self) -> Option<&'static str> {
         match self.call_state.load(Ordering::Relaxed) {
             IN_CALL => Some("its process ended inside a collective call"),
@@ -165,12 +165,12 @@ impl ProcessRecord {
         }
     }
 
-    /// The launcher says how many more times it would start this rank again.
+    /// Called by the launcher: `more` is the number of further restarts that it allows.
     pub fn allow_restarts(&self, more: u32) {
         self.max_incarnations.store((1 + self.restarts()).saturating_add(more), Ordering::Release);
     }
 
-    /// The launcher is about to start this rank again.
+    /// Called by the launcher before it restarts this rank.
     pub fn count_restart(&self) {
         self.restarts.fetch_add(1, Ordering::AcqRel);
     }
@@ -179,30 +179,30 @@ impl ProcessRecord {
         self.restarts.load(Ordering::Acquire)
     }
 
-    /// A call of the world's group begins.
+    /// Marks the start of a call of the world's group.
     #[inline]
     pub fn enter(&self) {
         self.call_state.store(IN_CALL, Ordering::Relaxed);
     }
 
-    /// That call has ended; so many are done.
+    /// Marks the end of that call, after which `calls` calls are complete.
     #[inline]
     pub fn leave(&self, calls: u64) {
         self.set_calls(calls);
         self.call_state.store(BETWEEN_CALLS, Ordering::Release);
     }
 
-    /// So many calls of the world's group are done.
+    /// Sets the number of completed calls of the world's group.
     pub fn set_calls(&self, calls: u64) {
         self.calls.store(calls, Ordering::Relaxed);
     }
 
-    /// The program itself has completed one more call of the world's group.
+    /// Counts one more completed call of the world's group that the program itself made.
     pub fn count_collective(&self) {
         self.collectives.store(self.collectives() + 1, Ordering::Relaxed);
     }
 
-    /// How many calls of the world's group the programs of this rank's processes have completed.
+    /// Completed calls of the world's group that the program itself made, over all incarnations of this rank.
     pub fn collectives(&self) -> u64 {
         self.collectives.load(Ordering::Relaxed)
     }
@@ -211,34 +211,34 @@ impl ProcessRecord {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Whether this rank has been through init, as this process or as one before it.
+    /// Whether any incarnation of this rank has completed init.
     pub fn has_joined(&self) -> bool {
         self.call_state.load(Ordering::Acquire) != BEFORE_INIT
     }
 
-    /// This rank takes no part in the world's group any more.
+    /// Records that this rank no longer takes part in the world's group.
     pub fn mark_group_failed(&self) {
         self.group_failed.store(1, Ordering::Release);
     }
 
-    /// This rank works on a table whose rounds need every worker: nobody can make up for those that it misses.
+    /// Records that this rank works on a table whose BSP rounds need every worker: its missed rounds cannot be made up.
     pub fn mark_uses_bsp_rounds(&self) {
         self.uses_bsp_rounds.store(1, Ordering::Release);
     }
 
-    /// A message begins; it ends when the result is dropped.
+    /// Marks a message as in flight until the guard is dropped.
     pub fn message_guard(&self) -> InFlightGuard<'_> {
         self.messages.fetch_add(1, Ordering::Relaxed);
         InFlightGuard(&self.messages)
     }
 
-    /// Several calls of the world's group begin that make sense only together, until the result is dropped.
+    /// Marks a series of calls of the world's group, which only make sense together, until the guard is dropped.
     pub fn series_guard(&self) -> InFlightGuard<'_> {
         self.series.fetch_add(1, Ordering::Relaxed);
         InFlightGuard(&self.series)
     }
 
-    /// The same without a guard: [`ProcessRecord::end_series`] ends it.
+    /// As [`ProcessRecord::series_guard`] without a guard: [`ProcessRecord::end_series`] ends the series.
     pub fn begin_series(&self) {
         self.series.fetch_add(1, Ordering::Relaxed);
     }
@@ -247,12 +247,12 @@ impl ProcessRecord {
         self.series.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether such a series is under way.
+    /// Whether a series is in progress.
     pub fn in_series(&self) -> bool {
         self.series.load(Ordering::Relaxed) != 0
     }
 
-    /// The heap is in use up to there.
+    /// Raises the heap's high-water mark to `bytes`.
     pub fn raise_heap_high_water(&self, bytes: usize) {
         self.heap_high_water.fetch_max(bytes as u64, Ordering::Relaxed);
     }
@@ -284,12 +284,12 @@ impl ProcessRecord {
         }
     }
 
-    /// The notes of a process that was killed.
+    /// The record of a process that was killed.
     fn of_killed_process() -> ProcessRecord {
         let record = ProcessRecord::new();
         record.seq.store(2, Ordering::Relaxed);
         record.state.store(PRESENT, Ordering::Relaxed);
-        // No process has this id.
+        // No process has this PID.
         record.pid.store(i32::MAX as u32, Ordering::Relaxed);
         record.start_time.store(1, Ordering::Relaxed);
         record
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// Lets a process sit down while another one looks, in every order.
+    /// Lets a process register while a peer reads its status, in every interleaving.
     fn check_status_during_registration(record: impl Fn() -> ProcessRecord + Send + Sync + 'static, expected: &'static [PeerStatus]) {
         loom::model(move || {
             let record = Arc::new(record());
@@ -364,7 +364,7 @@ mod tests {
         assert!(matches!(record.status(), PeerStatus::Dead(_)));
         record.allow_restarts(1);
         assert_eq!(record.status(), PeerStatus::Restarting);
-        // The last restart is under way until its process has come.
+        // The last restart is pending until its process has registered.
         record.count_restart();
         record.allow_restarts(0);
         assert_eq!(record.status(), PeerStatus::Restarting);
