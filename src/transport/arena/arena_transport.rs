@@ -1,4 +1,4 @@
-//! Messages over the arena's rings: an exchange streams through them, straight between the callers' buffers.
+//! Messages through the arena's rings: an exchange streams its bytes directly between the callers' buffers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,14 +19,14 @@ pub(crate) struct ArenaTransport {
     state: Mutex<TransportState>,
 }
 
-/// What is on its way, seen from this rank.
+/// All sends and receives of this rank in progress.
 pub(super) struct TransportState {
     pub mailbox: Mailbox,
-    /// For each seat, the messages that wait for room in its ring.
+    /// For each local rank, the messages that wait for space in its ring.
     pub outgoing: Vec<VecDeque<Sending>>,
-    /// For each seat, the message that is arriving from it.
+    /// For each local rank, the message that is currently arriving from it.
     incoming: Vec<Receiving>,
-    /// A rank whose ring holds what cannot be messages. Nothing more is read from it.
+    /// A rank whose ring holds bytes that cannot be messages. Nothing more is read from that ring.
     damaged: Option<usize>,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct Sending {
     pub ticket: Ticket,
     pub envelope: Envelope,
     pub body: MessageBody,
-    /// Bytes already in the ring, the envelope's included.
+    /// Bytes already written to the ring, including the envelope.
     pub done: usize,
 }
 
 pub(super) enum MessageBody {
     /// The caller's buffer, valid until the ticket is closed.
     Borrowed(*const u8),
-    /// A posted message, or one whose caller gave up half-way: the stream must stay whole.
+    /// A posted message, or one whose caller gave up midway: the rest must still be sent to keep the stream intact.
     Owned(Vec<u8>),
 }
 
@@ -82,8 +82,8 @@ impl ArenaTransport {
     }
 }
 
-/// An exchange that a call waits for. What a lost rank had sent before is still in its ring; and another thread may have moved
-/// the last bytes for us while the rank died before it could ring our bell: so every check polls.
+/// An exchange that a call waits for. Data that a lost rank had sent is still in its ring, and another thread may have moved the
+/// last bytes for this one while the sender died before it rang the doorbell. Every check therefore polls.
 struct Exchange<'a> {
     transport: &'a ArenaTransport,
     ticket: &'a Ticket,
@@ -179,7 +179,7 @@ impl Progress for ArenaTransport {
         let mut state = self.state();
         state.mailbox.close(ticket);
         for queue in &mut state.outgoing {
-            // A message that has not begun is forgotten; one that has begun must be finished from a copy.
+            // A message that has not started is dropped; one that has started must be completed from a copy.
             queue.retain(|sending| sending.ticket != ticket || sending.done > 0);
             queue.iter_mut().filter(|sending| sending.ticket == ticket).for_each(Sending::copy_body);
         }
@@ -205,7 +205,7 @@ impl Progress for ArenaTransport {
 }
 
 impl TransportState {
-    /// Fails after a rank has written what cannot be messages.
+    /// Fails once a peer has written bytes that cannot be messages.
     fn check(&self, call: &Call) -> Result<()> {
         let Some(from) = self.damaged else { return Ok(()) };
         let what = format!(
@@ -215,7 +215,7 @@ impl TransportState {
         Err(Error::internal(call.operation, what))
     }
 
-    /// Moves what can be moved now; false when nothing could.
+    /// Moves all bytes that can move now; returns whether any did.
     pub(super) fn advance(&mut self, endpoint: &LocalEndpoint) -> bool {
         let mut moved = false;
         for peer in 0..endpoint.arena.local_size() {
@@ -265,10 +265,10 @@ impl Sending {
         }
     }
 
-    /// Lets go of the caller's buffer.
+    /// Replaces the borrowed caller's buffer by a copy.
     fn copy_body(&mut self) {
         if let MessageBody::Borrowed(pointer) = self.body {
-            // SAFETY: the caller's buffer is valid until `cancel` returns, and we are inside it.
+            // SAFETY: the caller's buffer is valid until `cancel` returns, which has not happened yet.
             let bytes = unsafe { std::slice::from_raw_parts(pointer, self.envelope.bytes as usize) };
             self.body = MessageBody::Owned(bytes.to_vec());
         }
@@ -276,7 +276,7 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Takes what is there; none if it begins a message for which there is no memory.
+    /// Reads the available bytes; `None` if they start a message that cannot be allocated.
     fn read(&mut self, ring: &super::Ring, from: usize, mailbox: &mut Mailbox) -> Option<()> {
         if let Receiving::Envelope { bytes, have } = self {
             // SAFETY: the target is the rest of `bytes`.
@@ -305,7 +305,7 @@ impl Receiving {
         Some(())
     }
 
-    /// Lets go of a cancelled receive's buffer: the rest of the message goes to a buffer of our own and is forgotten.
+    /// Releases a cancelled receive's buffer: the rest of the message goes to a private buffer and is discarded.
     fn redirect(&mut self, cancelled: Ticket) {
         if let Receiving::Body { envelope, target, .. } = self
             && matches!(target, Target::Posted { ticket, .. } if *ticket == cancelled)
@@ -321,8 +321,8 @@ mod tests {
     use crate::transport::{Signature, Verb, local};
     use std::time::Duration;
 
-    /// A rank may be killed after it has sent and before it has rung. If another thread of the receiver then moves the
-    /// bytes, the thread that waits for them must find out by itself.
+    /// A rank may be killed after it has sent but before it rings the doorbell. If another thread of the receiver then moves
+    /// the bytes, the thread that waits for them must notice without being notified.
     #[test]
     fn what_another_thread_moved_is_noticed_without_a_doorbell() {
         let mut transports = local::create(2).unwrap();
@@ -348,11 +348,11 @@ mod tests {
             while mine.state().mailbox.awaited(Ticket(1)).next().is_none() {
                 std::thread::yield_now();
             }
-            // Asleep by now; were it not, it would only find the message sooner.
+            // The thread is asleep by now; if not, it merely finds the message sooner.
             std::thread::sleep(Duration::from_millis(20));
             let (envelope, body) = (Envelope::new(&slot, 1), MessageBody::Owned(vec![7]));
             Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.endpoint.arena.ring(1, 0));
-            // SAFETY: the ticket is cancelled before the buffer is gone.
+            // SAFETY: the ticket is cancelled before the buffer goes out of scope.
             let ticket =
                 unsafe { mine.begin(&unrelated, &[], &mut [Incoming { from: 1, bytes: &mut more }]) };
             assert!(!mine.poll(&call, &ticket).unwrap());

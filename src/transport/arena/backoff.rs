@@ -1,4 +1,4 @@
-//! How a rank waits for a flag: spin while the answer is likely to be near, yield when ranks outnumber cores, then sleep.
+//! Backoff of a rank that waits for a flag: spin while the event is likely to be near, then yield, then sleep in the kernel.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::transport::Call;
 use crate::transport::wait::{self, Park, Parked};
 
-/// How long to look without pause, and how long to look and give way in turns, before sleeping.
+/// Number of spins, and how long to alternate between polling and yielding, before sleeping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     spin: u32,
@@ -15,9 +15,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// For `ranks` ranks on this host: spinning only helps while each has a core of its own. Even then the system may
-    /// have put two of them on one core, where the one that spins keeps the other from running: so the spin is short, and
-    /// giving way costs little when nobody else wants the core.
+    /// The backoff for `ranks` ranks on this host. Spinning only helps while each rank has its own core. Even then the scheduler may
+    /// have put two ranks on one core, where the spinning rank keeps the other from running. The spin is therefore short;
+    /// yielding costs little when no other thread wants the core.
     pub fn for_ranks(ranks: usize) -> Backoff {
         let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get());
         if oversubscribed {
@@ -27,9 +27,9 @@ impl Backoff {
         }
     }
 
-    /// Waits until `done` holds, sleeping on `flag` when it takes long. `check` ends the wait by an error, see [`wait::wait`].
-    /// `shares_core` says whether the awaited rank was last seen on this very core: then the waiter sleeps soon, because a sleeper
-    /// is woken on an idle core, whereas one that gives way comes back to this one.
+    /// Waits until `done` holds, sleeping on `flag` if it takes long. `check` ends the wait with an error, see [`wait::wait`].
+    /// `shares_core` returns whether the awaited rank last ran on this core: the waiter then sleeps early, because the scheduler
+    /// wakes a sleeper on an idle core, whereas a yielding thread returns to this one.
     #[inline]
     pub fn wait(
         &self,
@@ -60,7 +60,7 @@ impl Backoff {
         wait::wait(call.deadline, flag, || Ok(done().then_some(())), || check().map(|()| None))
     }
 
-    /// Looks without sleeping, as long as that makes sense; true when `done` holds.
+    /// Spins and yields without sleeping; returns whether `done` holds.
     fn spin(&self, mut done: impl FnMut() -> bool, shares_core: impl FnOnce() -> bool) -> bool {
         for _ in 0..self.spin {
             std::hint::spin_loop();
@@ -82,7 +82,7 @@ impl Backoff {
         false
     }
 
-    /// For waits that poll whenever the flag has changed.
+    /// For waits that poll each time the flag changes.
     pub fn park_on<'a>(&'a self, flag: &'a Flag) -> impl Park + 'a {
         BackoffPark { backoff: self, flag }
     }

@@ -1,13 +1,13 @@
-//! One seat's heap in the arena: who may use which bytes. The book is kept by the seat's owner, outside the arena.
+//! First-fit page allocator for one local rank's heap in the arena. The owner keeps the free list in private memory.
 
 use std::collections::BTreeMap;
 
-/// Free ranges by offset; neighbours are always merged.
+/// Free ranges (length by offset); adjacent ranges are always merged.
 pub(crate) struct FreeList {
     ranges: BTreeMap<usize, usize>,
 }
 
-/// Ranges begin at multiples of this, so that two ranges never share a page.
+/// Ranges start at multiples of this, so that no two ranges share a page.
 const PAGE: usize = 4096;
 
 impl FreeList {
@@ -15,7 +15,7 @@ impl FreeList {
         FreeList { ranges: BTreeMap::from([(start, bytes)]) }
     }
 
-    /// Takes the first free range that is large enough.
+    /// Allocates from the first free range that is large enough.
     pub fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let (&start, &length) = self.ranges.iter().find(|&(_, &length)| length >= bytes)?;
@@ -26,7 +26,7 @@ impl FreeList {
         Some(start)
     }
 
-    /// Gives back a range that [`FreeList::allocate`] gave out.
+    /// Frees a range returned by [`FreeList::allocate`].
     pub fn free(&mut self, start: usize, bytes: usize) {
         let mut start = start;
         let mut bytes = bytes.max(1).next_multiple_of(PAGE);

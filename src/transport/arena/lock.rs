@@ -1,8 +1,8 @@
-//! A lock in shared memory that outlives its holder: when the process that holds it dies, the next one takes it over.
+//! A robust lock in shared memory: when the process that holds it dies, the next process takes it over.
 //!
-//! One word: 0 when free, else the holder's token, and a bit that says that somebody may sleep. Whoever has slept keeps
-//! that bit set, because others may sleep too; so no release forgets a sleeper. A sleeper that is killed may swallow a
-//! wake-up: that is why no waiter sleeps longer than POLL_INTERVAL before it looks again, at the word and at the holder's health.
+//! One word: 0 when free, else the holder's token plus a bit that says that a thread may be asleep. A thread that has slept
+//! keeps that bit set, because others may be asleep too, so no release misses a sleeper. A sleeper that is killed may swallow
+//! a wake-up; so no waiter sleeps longer than `POLL_INTERVAL` before it rechecks the word and whether the holder is alive.
 
 use std::time::Instant;
 
@@ -11,30 +11,30 @@ use crate::error::Result;
 use crate::transport::Call;
 use crate::transport::wait::{Park, Parked, no_deadline, wait};
 
-/// Locks on neighbouring cache lines disturb each other: keep them 128 bytes apart.
+/// Aligned to 128 bytes against false sharing.
 #[repr(C, align(128))]
 pub(crate) struct Lock {
     word: AtomicU32,
 }
 
-/// Set while somebody may sleep.
+/// Set while a thread may be asleep.
 const WAITERS: u32 = 1 << 31;
 
-/// Looks at the word before sleeping.
+/// Polls of the word before sleeping.
 #[cfg(not(unisono_loom))]
 const SPINS: u32 = 100;
 #[cfg(unisono_loom)]
 const SPINS: u32 = 0;
 
-/// How the lock was taken.
+/// How the lock was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Clean,
-    /// Its holder had died with it: what it guards may be half changed.
+    /// The previous holder died while holding the lock: the data it protects may be half updated (compare `EOWNERDEAD` of POSIX).
     OwnerDied(u32),
 }
 
-/// A thread that waits for the lock with this word. It sleeps only while the word has the sleepers' bit.
+/// A thread that waits for the lock with this word. It sleeps only while the waiters bit is set.
 struct Waiter<'a>(&'a AtomicU32);
 
 impl Park for Waiter<'_> {
@@ -51,8 +51,8 @@ impl Park for Waiter<'_> {
 }
 
 impl Lock {
-    /// Takes the lock, or takes it over if its holder is dead. `token` is not zero, below 2^31, and names this process; threads of
-    /// one process may share it. The deadline and the interrupt hook of `call` end the wait; without a call only the lock does.
+    /// Acquires the lock, or takes it over if its holder is dead. `token` identifies this process, is nonzero and below 2^31; threads
+    /// of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call the wait ends only with the lock.
     #[inline]
     pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
@@ -102,7 +102,7 @@ impl Lock {
         self.word.compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the lock back. Only its holder may.
+    /// Releases the lock. Only its holder may call this.
     #[inline]
     pub fn release(&self) {
         if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
@@ -139,7 +139,7 @@ mod tests {
         });
     }
 
-    /// A lost wake-up would leave a thread asleep for ever; loom reports that as a deadlock.
+    /// A lost wake-up would leave a thread asleep forever; loom reports that as a deadlock.
     #[test]
     fn the_lock_is_exclusive_and_no_wake_up_is_lost() {
         check(2);

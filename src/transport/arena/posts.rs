@@ -1,4 +1,4 @@
-//! Messages over the arena that belong to no exchange: posted with memory of their own, and received from anybody.
+//! One-sided messages over the arena that belong to no exchange: posted with an owned body, and received from any rank.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::transport::wait::poll_until;
 use crate::transport::{Call, Envelope, Slot, Ticket};
 
-/// Stands for all posted messages: no exchange has this ticket.
+/// The ticket of all posted messages: no exchange has it.
 const POSTED: Ticket = Ticket(0);
 
 impl ArenaTransport {
@@ -20,7 +20,7 @@ impl ArenaTransport {
         if state.outgoing[peer].is_empty() {
             return Ok(());
         }
-        // There is no room for it: see whether there ever will be.
+        // The ring is full: check whether the receiver can still drain it.
         let Some(lost) = self.endpoint.unreachable(to) else { return Ok(()) };
         state.outgoing[peer].retain(|sending| sending.ticket != POSTED);
         Err(call.lost(vec![lost]))
@@ -41,7 +41,7 @@ impl ArenaTransport {
         Ok(self.progress_until(limit, |state| sent(state).then_some(()))?.is_some())
     }
 
-    /// Moves messages until `find` finds something, at most for `limit`.
+    /// Moves messages until `find` returns a value, at most for `limit`.
     fn progress_until<R>(
         &self,
         limit: Duration,
@@ -50,7 +50,7 @@ impl ArenaTransport {
         let parking = self.endpoint.backoff.park_on(&self.endpoint.own_slot().doorbell);
         poll_until(Instant::now() + limit, parking, || {
             let mut state = self.state();
-            // After each step: what is there is taken before more of it piles up.
+            // Check after each step, so that arrived messages are taken before more of them queue up.
             loop {
                 let found = find(&mut state);
                 if found.is_some() || !state.advance(&self.endpoint) {

@@ -1,7 +1,8 @@
-//! Memory that belongs to the job and not to a rank: named pieces of the arena that survive whoever made them.
+//! The shared heap: named extents of the arena that belong to the job and outlive the rank that allocated them.
 //!
-//! The list of pieces is the whole book: a piece is in use when its length is not zero, and that length is written last
-//! and cleared first. So a process that dies here leaves at most a piece that nobody finds, never a broken book.
+//! The extent list is the only metadata. An extent is in use if its length is nonzero; the length is the last field written
+//! on allocation and the first cleared on free. A process that dies here therefore leaks at most one unreferenced extent; it
+//! never corrupts the list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +11,13 @@ use super::lock::Lock;
 use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Result};
 
-/// How many pieces there can be at once.
+/// Maximum number of extents in use at a time.
 const MAX_EXTENTS: usize = 4096;
 
-/// Pieces begin and end at pages.
+/// Extents start and end at page boundaries.
 const PAGE: usize = 4096;
 
-/// The book, at its place in the arena; zeroes are an empty one.
+/// The extent list in the arena; zeroes are an empty list.
 #[repr(C)]
 pub(crate) struct SharedHeap {
     lock: Lock,
@@ -25,14 +26,14 @@ pub(crate) struct SharedHeap {
 
 #[repr(C)]
 struct Entry {
-    /// What its maker calls it; pieces may share a name.
+    /// Key chosen by the allocating rank; several extents may share a name.
     name: AtomicU64,
     start: AtomicU64,
-    /// Zero: not in use.
+    /// Zero if the entry is unused.
     bytes: AtomicU64,
 }
 
-/// A piece of the job's memory. Dropping the handle does not free it.
+/// An extent of the shared heap. Dropping this handle does not free it.
 #[derive(Clone)]
 pub(crate) struct Extent {
     arena: Arc<Arena>,
@@ -41,7 +42,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// A pointer to so many bytes of the piece.
+    /// A pointer to a range of the extent; panics if the range exceeds it.
     pub fn range(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the piece");
         self.arena.at(self.start + offset)
@@ -49,7 +50,7 @@ impl Extent {
 }
 
 impl LocalEndpoint {
-    /// Takes a piece of the job's memory, all zeroes.
+    /// Allocates a zeroed extent of the shared heap.
     pub fn allocate_shared(&self, name: u64, bytes: usize) -> Result<Extent> {
         let too_much = |largest: usize| {
             Error::usage(
@@ -77,7 +78,7 @@ impl LocalEndpoint {
         Ok(Extent { arena: self.arena.clone(), start, bytes: length })
     }
 
-    /// The pieces of this name.
+    /// All extents with this name.
     pub fn find_shared(&self, name: u64) -> Vec<Extent> {
         let entries = self.arena.shared_heap().extents.iter();
         let used = entries.filter_map(|entry| {
@@ -89,13 +90,13 @@ impl LocalEndpoint {
         used.collect()
     }
 
-    /// A pointer to bytes of a piece that is in use, by their place in the arena, as processes tell each other.
+    /// A pointer to bytes of an extent in use, given their arena offset, which is valid in every process.
     #[inline]
     pub fn shared_range(&self, start: usize, bytes: usize) -> *mut u8 {
         self.arena.range(start, bytes)
     }
 
-    /// Gives a piece back. Nobody may use it any more.
+    /// Frees an extent. No rank may use it any more.
     pub fn free_shared(&self, extent: &Extent) -> Result<()> {
         let shared_heap = self.arena.shared_heap();
         let _guard = self.acquire(&shared_heap.lock)?;
@@ -104,7 +105,7 @@ impl LocalEndpoint {
                 && entry.start.load(Ordering::Relaxed) as usize == extent.start
         };
         if let Some(entry) = shared_heap.extents.iter().find(is_extent) {
-            // Whoever takes this memory next expects zeroes.
+            // The next allocation expects zeroes.
             self.arena.clear(extent.start, extent.bytes);
             entry.bytes.store(0, Ordering::Release);
         }
@@ -113,7 +114,7 @@ impl LocalEndpoint {
 }
 
 impl SharedHeap {
-    /// The first gap of so many bytes, or else the largest one: where, and how long.
+    /// Offset and length of the first gap of at least `bytes` bytes, or else of the largest gap.
     fn gap(&self, arena: &Arena, bytes: usize) -> (usize, usize) {
         let (mut at, end) = arena.layout.shared_heap_range();
         let mut used: Vec<(usize, usize)> = self
@@ -155,13 +156,13 @@ mod tests {
         assert!(first.start + first.bytes <= second.start && second.start + second.bytes <= third.start);
         assert_eq!(other.find_shared(2).len(), 2);
         assert_eq!(other.find_shared(1)[0].start, first.start);
-        // SAFETY: the range is ours.
+        // SAFETY: the test owns the range.
         unsafe { first.range(0, 10_000).write_bytes(7, 10_000) };
         other.free_shared(&first).unwrap();
         assert!(one.find_shared(1).is_empty());
         let again = one.allocate_shared(3, 12_000).unwrap();
         assert_eq!(again.start, first.start, "the gap is used again");
-        // SAFETY: the range is ours.
+        // SAFETY: the test owns the range.
         assert!((0..12_000).all(|at| unsafe { *again.range(at, 1) } == 0), "it is clean");
         assert!(one.allocate_shared(4, usize::MAX).is_err());
     }

@@ -1,11 +1,13 @@
-//! Lanes: room in shared memory that one rank packs and another unpacks, straight from and to their arrays.
+//! SPSC buffers: memory that one rank packs and another unpacks, directly from and to their arrays.
 //!
-//! A lane is handed over by two counters. The sender fills it and publishes a number; the receiver empties it and takes that
-//! number; only then may the sender fill it again. Each rings the other's bell, which never goes away, so that a lane may.
+//! Two counters hand a buffer over. The sender fills it and publishes a sequence number; the receiver drains it and stores
+//! that number as consumed; only then may the sender fill it again. Each side rings the other's doorbell, which outlives
+//! the buffer: the buffer itself may be freed at any time after the last handover.
 //!
-//! Loads have growing numbers, with gaps: both ranks know them, so that neither takes another load for the one it waits for.
-//! A load is [`STEPS`] numbers. The sender may publish some of them before the rest is filled; then that share of the bytes is
-//! the receiver's to read. Bells ring when all is there: who has nothing else to do waits for the whole load.
+//! Messages have increasing sequence numbers, with gaps. Both ranks know them, so neither mistakes another message for the
+//! expected one. A message spans [`STEPS`] numbers: the sender may publish some of them before it has filled the rest, and
+//! the receiver may then read that fraction of the bytes. The doorbell rings only when the message is complete, for a
+//! receiver that has nothing else to do.
 
 use std::sync::Arc;
 
@@ -13,19 +15,19 @@ use super::futex::{AtomicU64, Ordering};
 use super::{Arena, LocalEndpoint};
 use crate::error::Result;
 
-/// The numbers of a load; those of another begin at another multiple of it.
+/// Sequence numbers per message; each message starts at another multiple of it.
 pub(crate) const STEPS: u64 = 256;
 
-/// The part of a load of so many bytes that is there after these of its steps.
+/// How many of a message's bytes are available after `steps` steps.
 fn published_bytes(bytes: usize, steps: u64) -> usize {
     (bytes as u128 * u128::from(steps) / u128::from(STEPS)) as usize
 }
 
-/// A counter on cache lines of its own.
+/// A counter on its own cache lines.
 #[repr(C, align(128))]
 struct Counter(AtomicU64);
 
-/// Who may touch a lane: its sender while both counters are equal, its receiver while the first is ahead.
+/// Ownership of a buffer: the sender's while both counters are equal, the receiver's while `published` is ahead.
 #[repr(C)]
 struct SpscCounters {
     published: Counter,
@@ -37,7 +39,7 @@ impl SpscCounters {
         self.published.0.load(Ordering::Acquire) == number
     }
 
-    /// How many steps of the load that ends with this number are there.
+    /// Published steps of the message that ends with this number.
     fn steps_of(&self, number: u64) -> u64 {
         let published = self.published.0.load(Ordering::Acquire);
         if published > number { 0 } else { (published + STEPS).saturating_sub(number) }
@@ -58,14 +60,14 @@ impl SpscCounters {
 
 fn counters(arena: &Arena, offset: usize) -> &SpscCounters {
     assert!(offset.is_multiple_of(align_of::<SpscCounters>()));
-    // SAFETY: whoever made the lane put its counters there; they are atomic, and any bits are valid.
+    // SAFETY: the buffer's creator put its counters there; they are atomic, and any bits are valid.
     unsafe { &*arena.range(offset, size_of::<SpscCounters>()).cast() }
 }
 
-/// Bytes before a lane's data.
+/// Bytes before a buffer's data.
 const HEAD: usize = size_of::<SpscCounters>();
 
-/// The lanes that a rank fills, in its own heap.
+/// The buffers that a rank fills, in its own heap.
 pub(crate) struct Outbox {
     endpoint: Arc<LocalEndpoint>,
     start: usize,
@@ -76,18 +78,18 @@ pub(crate) struct Outbox {
 struct SendBuffer {
     offset: usize,
     bytes: usize,
-    /// The seat of the receiver.
+    /// Local rank of the receiver.
     to: usize,
-    /// The number that was published last.
+    /// The last complete message's sequence number.
     last: u64,
-    /// Bytes of the load that is being filled.
+    /// Bytes filled so far of the current message.
     filled: usize,
 }
 
 impl Outbox {
-    /// Lanes to these seats, with room for so many bytes each.
+    /// Creates buffers, each given by the receiver's local rank and its capacity in bytes.
     pub fn new(endpoint: &Arc<LocalEndpoint>, buffers: &[(usize, usize)]) -> Result<Outbox> {
-        // Ranks' data begins at different places within a page: equal ones are slow to copy between.
+        // Data of different ranks starts at different offsets within a page: copies between equal offsets are slow (4K aliasing).
         let mut end = endpoint.local_rank * 4096 / endpoint.arena.local_size() / 128 * 128;
         let relative_offsets: Vec<usize> = buffers
             .iter()
@@ -100,7 +102,7 @@ impl Outbox {
         let start = endpoint.reserve(end.saturating_add(4096))?;
         let buffer = |(&(to, bytes), relative_offset): (&(usize, usize), &usize)| {
             let offset = start + relative_offset;
-            // SAFETY: the memory was just reserved, and nobody else knows of it yet.
+            // SAFETY: the memory was just reserved, and no other rank knows of it yet.
             unsafe { endpoint.arena.range(offset, HEAD).write_bytes(0, HEAD) };
             SendBuffer { offset, bytes, to, last: 0, filled: 0 }
         };
@@ -108,20 +110,20 @@ impl Outbox {
         Ok(Outbox { endpoint: endpoint.clone(), start, bytes: end, buffers })
     }
 
-    /// Where the receiver finds a lane, in bytes from the start of the arena.
+    /// Offset at which the receiver finds a buffer, in bytes from the start of the arena.
     pub fn offset(&self, buffer: usize) -> usize {
         self.buffers[buffer].offset
     }
 
-    /// Whether the receiver has taken what was published last, so that the lane may be filled again.
+    /// Whether the receiver has consumed the last complete message, so that the buffer may be filled again.
     pub fn is_free(&self, buffer: usize) -> bool {
         let buffer = &self.buffers[buffer];
         counters(&self.endpoint.arena, buffer.offset).is_consumed(buffer.last)
     }
 
-    /// Lets `fill` write the rest of a load of so many bytes, or the next piece of it, and publishes what is there: `fill`
-    /// says how many bytes of the load are. Gives the same. The load ends with `number`; the lane must be free for its
-    /// first piece.
+    /// Lets `fill` write the rest of a message of `bytes` bytes, or its next piece, and publishes what is filled. `fill` returns the
+    /// number of bytes filled so far, as does this function. The message ends with `number`; the buffer must be free for its first
+    /// piece.
     pub fn send(
         &mut self,
         buffer: usize,
@@ -133,7 +135,7 @@ impl Outbox {
         let buffer = &mut self.buffers[buffer];
         assert!((free || buffer.filled > 0) && buffer.filled <= bytes && bytes <= buffer.bytes);
         let data = self.endpoint.arena.range(buffer.offset + HEAD + buffer.filled, bytes - buffer.filled);
-        // SAFETY: the receiver has taken the last load, and of this one touches only what has been published.
+        // SAFETY: the receiver has consumed the previous message, and touches only the published bytes of this one.
         let filled = fill(buffer.filled, unsafe { std::slice::from_raw_parts_mut(data, bytes - buffer.filled) });
         assert!(buffer.filled <= filled && filled <= bytes);
         let counters = counters(&self.endpoint.arena, buffer.offset);
@@ -157,18 +159,18 @@ impl Drop for Outbox {
             waiting.filter(|&(offset, last)| !is_consumed(&self.endpoint.arena, offset, last)).collect();
         match buffers.is_empty() {
             true => self.endpoint.release(self.start, self.bytes),
-            // Somebody may still be reading: the memory comes back when nobody does.
+            // The receiver may still be reading: the memory is freed once it has consumed everything.
             false => self.endpoint.defer_free(self.start, self.bytes, buffers),
         }
     }
 }
 
-/// Whether the receiver of a lane has taken this number.
+/// Whether the receiver of a buffer has consumed this number.
 pub(super) fn is_consumed(arena: &Arena, buffer: usize, number: u64) -> bool {
     counters(arena, buffer).is_consumed(number)
 }
 
-/// The lanes that a rank empties, in the heaps of their senders.
+/// The buffers that a rank drains, in the heaps of their senders.
 pub(crate) struct Inbox {
     endpoint: Arc<LocalEndpoint>,
     buffers: Vec<ReceiveBuffer>,
@@ -177,28 +179,28 @@ pub(crate) struct Inbox {
 struct ReceiveBuffer {
     offset: usize,
     bytes: usize,
-    /// The seat of the sender.
+    /// Local rank of the sender.
     from: usize,
 }
 
 impl Inbox {
-    /// The lanes from these seats, at these offsets, with room for so many bytes each.
+    /// Opens buffers, each given by the sender's local rank, its arena offset and its capacity in bytes.
     pub fn new(endpoint: &Arc<LocalEndpoint>, buffers: impl Iterator<Item = (usize, usize, usize)>) -> Inbox {
         let buffer = |(from, offset, bytes)| {
-            // Ends the program here rather than at the first use, should a sender tell nonsense.
+            // Panic here rather than at first use if a sender reported an invalid offset.
             endpoint.arena.range(offset, HEAD + bytes);
             ReceiveBuffer { offset, bytes, from }
         };
         Inbox { endpoint: endpoint.clone(), buffers: buffers.map(buffer).collect() }
     }
 
-    /// Whether the sender has published all of the load that ends with this number.
+    /// Whether the sender has published all of the message that ends with this number.
     pub fn is_ready(&self, buffer: usize, number: u64) -> bool {
         counters(&self.endpoint.arena, self.buffers[buffer].offset).is_published(number)
     }
 
-    /// Lets `read` see what is there of a load of so many bytes that ends with this number, from the byte `done` on and not
-    /// beyond `limit`; gives what `read` does.
+    /// Passes the available bytes of a message of `bytes` bytes that ends with this number to `read`, from byte `done` up to
+    /// `limit`; returns the result of `read`, or `done` if no new bytes are available.
     pub fn read_available(
         &self,
         buffer: usize,
@@ -214,17 +216,17 @@ impl Inbox {
             return done;
         }
         let data = self.endpoint.arena.range(offset + HEAD + done, available - done);
-        // SAFETY: the sender has published these bytes and does not touch them until the load is taken.
+        // SAFETY: the sender has published these bytes and does not touch them until the message is consumed.
         read(unsafe { std::slice::from_raw_parts(data, available - done) })
     }
 
-    /// Takes the load that ends with this number: the sender may fill the lane again.
+    /// Consumes the message that ends with this number and notifies the sender, which may then fill the buffer again.
     pub fn consume(&self, buffer: usize, number: u64) {
         self.discard(buffer, number);
         self.endpoint.arena.peer_slot(self.buffers[buffer].from).doorbell.ring();
     }
 
-    /// Takes a number without looking at it.
+    /// Consumes a message without reading it and without notifying the sender.
     pub fn discard(&self, buffer: usize, number: u64) {
         counters(&self.endpoint.arena, self.buffers[buffer].offset).consume(number);
     }
@@ -315,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Loom fails if both touch the data at once, or if one sleeps for ever.
+    /// Loom fails if both threads access the data at once, or if one sleeps forever.
     #[test]
     fn sender_and_receiver_never_touch_the_data_at_once() {
         let mut model = loom::model::Builder::new();
@@ -329,7 +331,7 @@ mod tests {
             let thread = loom::thread::spawn(move || {
                 for number in 1..=2 {
                     wait(&other.receiver, || other.counters.is_published(number));
-                    // SAFETY: published and not taken.
+                    // SAFETY: published and not consumed.
                     assert_eq!(other.data.with(|data| unsafe { *data }), number);
                     other.counters.consume(number);
                     other.sender.ring();
@@ -337,7 +339,7 @@ mod tests {
             });
             for number in 1..=2 {
                 wait(&buffer.sender, || buffer.counters.is_consumed(number - 1));
-                // SAFETY: everything published was taken.
+                // SAFETY: every published message has been consumed.
                 buffer.data.with_mut(|data| unsafe { *data = number });
                 buffer.counters.publish(number);
                 buffer.receiver.ring();
