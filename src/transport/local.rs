@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: an arena in ordinary memory. For tests, notebooks, and Rust users.
+//! Ranks as threads of one process: an arena in anonymous memory. For tests, notebooks, and Rust users.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use memmap2::{MmapOptions, MmapRaw};
 use super::arena::{Arena, ArenaTransport, LocalEndpoint, heap_bytes};
 use crate::error::{Error, Result};
 
-/// Address space for each rank's `empty` buffers, unless `UNISONO_HEAP` says otherwise; memory is used only where it is
-/// touched.
+/// Default address space for each rank's `empty` buffers, overridden by `UNISONO_HEAP`; physical memory is used only where
+/// it is touched.
 const DEFAULT_HEAP_BYTES: usize = 4 << 30;
 
-/// The transports of `size` ranks that live in this process.
+/// Creates the transports of `size` ranks in this process.
 pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
     Arena::check_local_size(size)?;
     let heap = heap_bytes(|| DEFAULT_HEAP_BYTES)?;

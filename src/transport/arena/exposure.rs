@@ -51,9 +51,9 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 }
 
 impl Arena {
-    /// Exposes memory in the arena; `None` if the data must go through the slots instead. Besides memory outside the arena, that is
-    /// detached pages, and pages that another call exposes now: if they were detached for one call, the other would lose what
-    /// its peers write.
+    /// Exposes memory in the arena; `None` if the data must go through the slots instead: memory outside the arena, detached
+    /// pages, and pages that another call exposes now. If those were detached for one call, the other would lose what its peers
+    /// write.
     pub(super) fn expose(&self, piece: RawSlice) -> Option<Exposed<'_>> {
         let offset = self.offset_of(piece)?;
         let pages = offset / PAGE * PAGE..(offset + piece.bytes.max(1)).next_multiple_of(PAGE);

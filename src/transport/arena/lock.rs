@@ -51,8 +51,9 @@ impl Park for Waiter<'_> {
 }
 
 impl Lock {
-    /// Acquires the lock, or takes it over if its holder is dead. `token` identifies this process, is nonzero and below 2^31; threads
-    /// of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call the wait ends only with the lock.
+    /// Acquires the lock, or takes it over if its holder is dead. `token` identifies this process, is nonzero and below 2^31;
+    /// threads of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call, only acquiring
+    /// the lock does.
     #[inline]
     pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {

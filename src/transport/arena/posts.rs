@@ -1,4 +1,4 @@
-//! One-sided messages over the arena that belong to no exchange: posted with an owned body, and received from any rank.
+//! Posted messages over the arena, which belong to no exchange: sent with an owned body, and received from any rank.
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,13 @@
 //! SPSC buffers: memory that one rank packs and another unpacks, directly from and to their arrays.
 //!
 //! Two counters hand a buffer over. The sender fills it and publishes a sequence number; the receiver drains it and stores
-//! that number as consumed; only then may the sender fill it again. Each side rings the other's doorbell, which outlives
-//! the buffer: the buffer itself may be freed at any time after the last handover.
+//! that number as consumed; only then may the sender fill it again. Each side rings the other's doorbell. Doorbells are part
+//! of the peer slots, which live as long as the arena, so that buffers may be freed.
 //!
 //! Messages have increasing sequence numbers, with gaps. Both ranks know them, so neither mistakes another message for the
 //! expected one. A message spans [`STEPS`] numbers: the sender may publish some of them before it has filled the rest, and
-//! the receiver may then read that fraction of the bytes. The doorbell rings only when the message is complete, for a
-//! receiver that has nothing else to do.
+//! the receiver may then read that fraction of the bytes. The doorbell rings only when the message is complete: a receiver
+//! that has nothing else to do waits for all of it.
 
 use std::sync::Arc;
 
@@ -121,9 +121,9 @@ impl Outbox {
         counters(&self.endpoint.arena, buffer.offset).is_consumed(buffer.last)
     }
 
-    /// Lets `fill` write the rest of a message of `bytes` bytes, or its next piece, and publishes what is filled. `fill` returns the
-    /// number of bytes filled so far, as does this function. The message ends with `number`; the buffer must be free for its first
-    /// piece.
+    /// Lets `fill` write the rest of a message of `bytes` bytes, or its next piece, and publishes what is filled. `fill` returns
+    /// the number of bytes filled so far, as does this function. The message ends with `number`; the buffer must be free for its
+    /// first piece.
     pub fn send(
         &mut self,
         buffer: usize,

@@ -1,15 +1,15 @@
-//! What a member says of its call before it shows any data.
+//! A member's record of its call, published before any data so that all members can compare their calls.
 
 use std::cell::UnsafeCell;
 
 use crate::transport::Signature;
 
-/// A call, and where its data is.
+/// A call's signature and the location of its data.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct CallRecord {
     pub signature: Signature,
-    /// The data's offset in the arena; [`PRIVATE`] when it is not there and comes through the slots.
+    /// Arena offset of the data; [`PRIVATE`] if the data is outside the arena and comes through the slots.
     offset: u64,
     /// Bytes of the largest part for another member, in calls that split their data.
     pub largest: u64,
@@ -22,7 +22,7 @@ impl CallRecord {
         CallRecord { signature, offset: PRIVATE, largest: 0 }
     }
 
-    /// Says that the others may read the data in the arena, at this offset.
+    /// Declares that the other members may read the data in the arena at this offset.
     pub fn at(mut self, offset: Option<usize>) -> CallRecord {
         self.offset = offset.map_or(PRIVATE, |offset| offset as u64);
         self
@@ -38,20 +38,20 @@ impl CallRecord {
     }
 }
 
-/// A record in shared memory.
+/// A call record in shared memory.
 #[repr(transparent)]
 pub(super) struct RecordCell(UnsafeCell<CallRecord>);
 
 impl RecordCell {
-    /// Writes the record. Its member does so before it publishes the step, when nobody reads this notice.
+    /// Writes the record. The member does so before it publishes the step, while no other member reads this cell.
     pub fn store(&self, record: CallRecord) {
-        // SAFETY: the step protocol makes the member the only one to touch this notice now.
+        // SAFETY: by the step protocol the member has exclusive access to this cell now.
         unsafe { self.0.get().write_volatile(record) }
     }
 
-    /// Reads the record of a published step, which stays until the reader publishes the next one.
+    /// Reads the record of a published step. It is stable until the reader publishes the next step.
     pub fn read(&self) -> CallRecord {
-        // SAFETY: the step protocol keeps the member from writing now; any bytes are a valid record.
+        // SAFETY: by the step protocol the member does not write now; any bytes are a valid record.
         unsafe { self.0.get().read_volatile() }
     }
 }

@@ -1,4 +1,4 @@
-//! Members show bytes and every member may read all of them: broadcast, gather, all_gather, reduce, small all_reduce.
+//! Each member publishes bytes that all members may read: broadcast, gather, all_gather, reduce, small all_reduce.
 
 use super::call_record::CallRecord;
 use super::{Channel, RawSlice, WINDOW};
@@ -9,15 +9,15 @@ use crate::transport::{Call, Signature};
 pub(super) const IN_PLACE: usize = 64 * 1024;
 
 impl Channel {
-    /// Shows `input` to all, or to the one `reader` (equal on all members). `length` says how many bytes each member shows
-    /// (equal on all members). At the readers `consume` gets, for each window, where it begins and the piece of each member
-    /// in it (this member's own: straight from `input`).
+    /// Publishes `input` to all members, or to a single `reader` (equal on all members). `length` gives the number of bytes from
+    /// each member (equal on all members). On the readers, `consume` gets for each window its start and the slice of each member
+    /// in it (this member's own slice points into `input`).
     ///
-    /// The one reader's own bytes go nowhere, and the others may be several windows ahead of it.
+    /// A single reader's own bytes are not published, and the other members may run several windows ahead of it.
     ///
     /// # Safety
-    /// `input` is valid for reading `length` of this member until this returns. If it lies in the arena and is [`IN_PLACE`]
-    /// bytes or longer, other members read it where it is: then only the one reader may write to it in `consume`.
+    /// `input` is valid for reading `length` of this member until this returns. If it is in the arena and [`IN_PLACE`] bytes or
+    /// longer, other members read it in place: then only the single reader may write to it in `consume`.
     pub unsafe fn share(
         &self,
         call: &Call,
@@ -33,12 +33,12 @@ impl Channel {
             false => None,
         };
         let offset = exposed.as_ref().map(|exposed| exposed.offset);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let work = || unsafe { self.share_at(call, signature, (input, offset), reader, length, consume) };
         if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
     }
 
-    /// As [`Channel::share`], of an input that lies at this offset in the arena, or elsewhere.
+    /// As [`Channel::share`], for an input at `offset` in the arena, or outside of it if `None`.
     ///
     /// # Safety
     /// As [`Channel::share`].

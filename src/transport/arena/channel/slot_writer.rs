@@ -1,10 +1,10 @@
-//! How a member writes into its slots: through the caches or past them, whichever is faster here and now.
+//! Copies data into a member's slots with ordinary or non-temporal (streaming) stores, whichever is currently faster.
 //!
-//! Between two cores that share a cache, an ordinary store is best. Between cores that do not, it must first take the line
-//! away from the core that read it last; then a store past the caches is several times faster, and the reader finds the
-//! line in memory. Which of the two holds depends on where the system (or a hypervisor below it) runs the ranks, and changes
-//! while they run. So a member uses the manner that was better last time, and tries the other one now and then: for long
-//! enough that the slots are in the state in which that manner leaves them.
+//! Between two cores that share a cache, ordinary stores are best. Between cores that do not, an ordinary store must first take
+//! the line away from the core that read it last; then a non-temporal store is several times faster, and the reader finds
+//! the line in memory. Which case applies depends on where the operating system (or a hypervisor) runs the ranks, and changes
+//! over time. So a member uses the kind of store that was faster last time, and periodically tries the other one, for long
+//! enough that the slots are in the state in which that kind of store leaves them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,22 +15,22 @@ use crate::memory::stream::stream;
 /// Below this many bytes, ordinary stores are best and measuring costs too much.
 const SHORT: usize = 16 * 1024;
 
-/// How many writes are compared; the fastest of them counts, because a rank may lose its core in any of them.
+/// Number of writes compared; the fastest of them counts, because the rank may be preempted during any of them.
 const SAMPLES: usize = 8;
 
-/// Writes until every slot was written twice in the same manner, and then until there are enough samples.
+/// Writes until every slot has been written twice with the same kind of store, plus the samples.
 const TRIAL: usize = 2 * SLOTS as usize + SAMPLES;
 
-/// Writes of so many bytes and more are judged apart from shorter ones: they leave other traces in the caches.
+/// Writes of at least this many bytes are judged separately from shorter ones: they leave the caches in another state.
 const LONG: usize = 48 * 1024;
 
-/// From one trial to the next.
+/// Time between two trials.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// What a line past the caches costs its reader in addition, in picoseconds.
+/// What a non-temporal store costs the reader in addition, in picoseconds per cache line.
 const READER_PENALTY: u64 = 1500;
 
-/// A member's manner of writing.
+/// A member's choice between ordinary and non-temporal stores.
 #[derive(Default)]
 pub(super) struct SlotWriter {
     short: Mutex<State>,
@@ -39,16 +39,16 @@ pub(super) struct SlotWriter {
 
 #[derive(Default)]
 struct State {
-    /// Whether to write past the caches.
+    /// Whether to use non-temporal stores.
     non_temporal: bool,
-    /// Writes since the present manner, or the trial of the other one, began.
+    /// Writes since the current choice, or the trial of the other one, began.
     writes: usize,
-    /// Whether the other manner is being tried.
+    /// Whether the other kind of store is on trial.
     in_trial: bool,
     next_trial: Option<Instant>,
-    /// The last costs of the present manner, in picoseconds for a line of 64 bytes.
+    /// Recent costs of the current choice, in picoseconds per line of 64 bytes.
     recent: Vec<u64>,
-    /// The last costs of the manner that is being tried.
+    /// Recent costs of the kind of store on trial.
     tried: Vec<u64>,
 }
 
@@ -56,8 +56,8 @@ impl SlotWriter {
     /// Copies `bytes` bytes into a slot.
     ///
     /// # Safety
-    /// `source` is valid for reading and `slot` for writing so many bytes; they do not overlap, and nobody else uses the
-    /// slot now.
+    /// `source` is valid for reading and `slot` for writing `bytes` bytes; they do not overlap, and no other thread uses the
+    /// slot meanwhile.
     pub unsafe fn copy(&self, source: *const u8, slot: *mut u8, bytes: usize) {
         if bytes < SHORT {
             // SAFETY: the caller vouches for the pointers.
@@ -71,7 +71,7 @@ impl SlotWriter {
         self.state(bytes).record_cost((ended - began).as_nanos() as u64 * 64_000 / bytes as u64, ended);
     }
 
-    /// Whether a write of so many bytes would now go past the caches.
+    /// Whether a write of `bytes` bytes would currently use non-temporal stores.
     pub fn uses_non_temporal(&self, bytes: usize) -> bool {
         bytes >= SHORT && self.state(bytes).uses_non_temporal()
     }
@@ -87,7 +87,7 @@ impl State {
         self.non_temporal ^ self.in_trial
     }
 
-    /// Takes note of what a write cost.
+    /// Records the cost of a write and starts or ends trials.
     fn record_cost(&mut self, cost: u64, now: Instant) {
         self.writes += 1;
         let costs = if self.in_trial { &mut self.tried } else { &mut self.recent };
@@ -127,7 +127,7 @@ unsafe fn copy_with(non_temporal: bool, source: *const u8, slot: *mut u8, bytes:
 mod tests {
     use super::*;
 
-    /// A state and a clock of its own.
+    /// A state with a simulated clock.
     struct Simulation {
         state: State,
         now: Instant,
@@ -138,7 +138,7 @@ mod tests {
             Simulation { state: State::default(), now: Instant::now() }
         }
 
-        /// Writes with the given costs of the two manners until a trial has come and gone.
+        /// Writes with the given costs of the two kinds of stores until a trial has started and ended.
         fn settle(&mut self, ordinary: u64, past: u64) -> bool {
             for _ in 0..10 * TRIAL {
                 let cost = if self.state.uses_non_temporal() { past } else { ordinary };
