@@ -119,8 +119,8 @@ pub(crate) trait Awaited {
 }
 
 impl Call<'_> {
-    /// Whether the wait is over. Fails if the caller wants to stop, if an awaited peer is lost, and at the deadline. `poll` checks
-    /// for completion a last time before that; returns true if the wait is complete.
+    /// Whether the wait is over. Fails if the caller wants to stop, if an awaited peer is lost, and at the deadline. `poll` is
+    /// called a last time before the latter two; returns true if that completed the wait.
     pub fn check(&self, peers: &impl Awaited, mut poll: impl FnMut() -> Result<bool>) -> Result<bool> {
         self.check_interrupt()?;
         // Looked up before the poll: a peer that did its part and then exited is not lost to this wait.

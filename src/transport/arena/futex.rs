@@ -13,7 +13,7 @@ mod kernel {
     use super::*;
     use rustix::thread::futex;
 
-    /// Sleeps while the word is `seen`, at most for `limit`. On any outcome the caller rechecks. True if a signal ended the sleep.
+    /// Sleeps while the word is `seen`, at most for `limit`. On any outcome the caller rechecks. True if a signal ended it.
     pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) -> bool {
         let limit = rustix::time::Timespec {
             tv_sec: limit.as_secs() as i64,

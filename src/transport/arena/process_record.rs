@@ -50,7 +50,7 @@ pub(crate) enum PeerStatus {
     Alive,
     /// The process has ended; a new incarnation may continue in its place.
     Restarting,
-    /// The process has ended for good; the text says how it was lost.
+    /// The process has ended for good; the text describes how it was lost.
     Dead(&'static str),
 }
 

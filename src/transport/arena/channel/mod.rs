@@ -221,7 +221,7 @@ impl Channel {
         self.endpoint.backoff.wait(call, flag, || flag.reached(step), || self.check(call, step), shares_core)
     }
 
-    /// Fails if waiting for this step is pointless: an awaited member is lost, the deadline has passed, or the caller wants to stop.
+    /// Fails if waiting for this step is pointless: an awaited member is lost, the deadline has passed, or the caller must stop.
     fn check(&self, call: &Call, step: u32) -> Result<()> {
         let late = LateMembers { channel: self, step };
         call.check(&late, || Ok(late.awaited().is_empty())).map(drop)
