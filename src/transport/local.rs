@@ -1,20 +1,20 @@
-//! Ranks as threads of one process: an arena in ordinary memory. For tests, notebooks, and Rust users.
+//! Ranks as threads of one process: an arena in anonymous memory. For tests, notebooks, and Rust users.
 
 use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::arena::{Arena, ArenaTransport, Seat, heap_bytes};
+use super::arena::{Arena, ArenaTransport, LocalEndpoint, heap_bytes};
 use crate::error::{Error, Result};
 
-/// Address space for each rank's `empty` buffers, unless `UNISONO_HEAP` says otherwise; memory is used only where it is
-/// touched.
-const HEAP: usize = 4 << 30;
+/// Default address space for each rank's `empty` buffers, overridden by `UNISONO_HEAP`; physical memory is used only where
+/// it is touched.
+const DEFAULT_HEAP_BYTES: usize = 4 << 30;
 
-/// The transports of `size` ranks that live in this process.
+/// Creates the transports of `size` ranks in this process.
 pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
-    Arena::check_seats(size)?;
-    let heap = heap_bytes(|| HEAP)?;
+    Arena::check_local_size(size)?;
+    let heap = heap_bytes(|| DEFAULT_HEAP_BYTES)?;
     let bytes = Arena::bytes(size, heap);
     let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().map_err(|error| {
         let what = format!("reserving {} MB of address space for this process's ranks", bytes >> 20);
@@ -24,8 +24,8 @@ pub(crate) fn create(size: usize) -> Result<Vec<ArenaTransport>> {
     let arena = Arc::new(Arena::format(MmapRaw::from(map), size, heap));
     let name = if size == 1 { "alone" } else { "local" };
     (0..size)
-        .map(|seat| {
-            Ok(ArenaTransport::new(name, size, Seat::take(arena.clone(), seat, (0..size).collect())?))
+        .map(|local_rank| {
+            Ok(ArenaTransport::new(name, size, LocalEndpoint::attach(arena.clone(), local_rank, (0..size).collect())?))
         })
         .collect()
 }

@@ -1,33 +1,33 @@
-//! Facts about processes of this host: is it the same one, is it alive, is it stopped.
+//! Queries about processes of this host: identity, liveness, whether stopped, namespaces.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 
-/// This process's id.
-pub(crate) fn own() -> u32 {
+/// PID of this process.
+pub(crate) fn own_pid() -> u32 {
     std::process::id()
 }
 
-/// When a process started, in clock ticks since boot: tells a process from a later one with the same id.
+/// When a process started, in clock ticks since boot: distinguishes it from a later process with the same PID.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, START_TIME)?.parse().ok()
 }
 
-/// Whether a process runs, as far as this one can see.
+/// Whether a process is running, as far as this one can determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Alive,
     Dead,
-    /// It could not be seen: this process has no file descriptor left, or may not look at that one. No proof of anything.
+    /// Undetermined: this process has no file descriptor left or no permission to inspect the other. Proves nothing.
     Unknown,
 }
 
-/// Whether the process that started at `started` (0: not known when) still runs. A zombie does not.
+/// Whether the process that started at `started` (0 if unknown) is still running. A zombie is not.
 pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
     let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
-        // The entry is missing for processes that this one may not see, too; and a look needs a file descriptor, which a signal
-        // does not.
+        // The entry is also missing for processes that this one may not see; and reading it needs a file descriptor, which a
+        // signal does not.
         Err(_) => return if exists(pid) { Liveness::Unknown } else { Liveness::Dead },
     };
     match (field(&text, 0), field(&text, START_TIME).and_then(|time| time.parse::<u64>().ok())) {
@@ -38,7 +38,7 @@ pub(crate) fn liveness(pid: u32, started: u64) -> Liveness {
     }
 }
 
-/// Whether any process, also a zombie, has this id; only a certain answer is no.
+/// Whether any process, including a zombie, has this PID; false only if that is certain.
 fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
@@ -49,14 +49,14 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     matches!(stat_field(pid, 0).as_deref(), Some("T" | "t"))
 }
 
-/// The PID namespace that this process's ids are numbers of; zero where /proc does not show it, or shows another one.
+/// The PID namespace of this process's PIDs; zero if /proc is not available or belongs to another namespace.
 pub(crate) fn pid_namespace() -> u64 {
     let shown = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
-    if shown == Some(own()) { namespace("self", "pid") } else { 0 }
+    if shown == Some(own_pid()) { namespace("self", "pid") } else { 0 }
 }
 
-/// The network namespace of a process, in which sockets without a place in the file system have their names; zero where it
-/// cannot be seen.
+/// The network namespace of a process, which scopes the names of abstract sockets; zero if it cannot be
+/// determined.
 pub(crate) fn network_namespace(pid: Option<u32>) -> u64 {
     namespace(&pid.map_or_else(|| "self".into(), |pid| pid.to_string()), "net")
 }
@@ -65,19 +65,19 @@ fn namespace(process: &str, kind: &str) -> u64 {
     fs::metadata(format!("/proc/{process}/ns/{kind}")).map_or(0, |namespace| namespace.st_ino())
 }
 
-/// The parent of a process.
+/// PID of a process's parent.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 1)?.parse().ok()
 }
 
-/// Where the start time is in /proc/PID/stat.
+/// Index of the start time in /proc/PID/stat.
 const START_TIME: usize = 19;
 
 fn stat_field(pid: u32, index: usize) -> Option<String> {
     field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, index).map(str::to_owned)
 }
 
-/// A field of /proc/PID/stat, counted from the one after the command's name (which may contain spaces).
+/// A field of /proc/PID/stat, counted from the field after the command name (which may contain spaces).
 fn field(text: &str, index: usize) -> Option<&str> {
     text[text.rfind(')')? + 1..].split_whitespace().nth(index)
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_the_living_from_the_dead() {
+    fn tells_live_processes_from_dead_ones() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = start_time(child.id()).unwrap();
         assert_eq!(liveness(child.id(), started), Liveness::Alive);

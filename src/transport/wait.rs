@@ -1,7 +1,7 @@
-//! How a call waits: it polls for what it needs, parks until that may have changed, and checks now and then whether to go on.
+//! How a call waits: it polls for what it needs, parks until that may have changed, and periodically checks whether to continue.
 //!
-//! A check runs the caller's interrupt hook, which may need the interpreter of another language. So it runs without any lock that
-//! a thread inside that interpreter may want: see the lock order in ARCHITECTURE.md. [`Monitor`] keeps that order by itself.
+//! A check runs the caller's interrupt hook, which may need the interpreter of another language. So it runs without holding any
+//! lock that a thread inside that interpreter may want: see the lock order in ARCHITECTURE.md, which [`Monitor`] enforces.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a waiting thread sleeps on between two polls.
 pub(crate) trait Park {
-    /// The state of what is slept on. It is read before a poll, so that a change during the poll ends the next sleep at once.
+    /// The current state. It is read before a poll, so that a change during the poll ends the next sleep at once.
     fn seen(&self) -> u32 {
         0
     }
 
-    /// Sleeps until the state is no longer `seen`, at most until then.
+    /// Sleeps until the state differs from `seen`, at most until `until`.
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked>;
 }
 
-/// For what nothing reports: sleeps so long between two polls.
+/// For events without a notification: sleeps for a fixed time between two polls.
 impl Park for Duration {
     fn park(&mut self, _seen: u32, _until: Instant) -> Result<Parked> {
         std::thread::sleep(*self);
@@ -34,15 +34,15 @@ impl Park for Duration {
 /// How a thread has parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parked {
-    /// So briefly that a look at the clock is not worth it.
+    /// So briefly that reading the clock is not worthwhile.
     Spun,
     Slept,
     /// A signal arrived: its handler may want the wait to end.
     Signalled,
 }
 
-/// Waits until `poll` returns a value. `check` is called every [`POLL_INTERVAL`], after a signal and at the deadline; it fails when
-/// the wait is to end, and it must fail at the deadline.
+/// Waits until `poll` returns a value. `check` is called every [`POLL_INTERVAL`], after a signal and at the deadline. It returns
+/// an error to end the wait, and must do so at the deadline.
 pub(crate) fn wait<R>(
     deadline: Instant,
     mut parking: impl Park,
@@ -67,8 +67,8 @@ pub(crate) fn wait<R>(
     }
 }
 
-/// Polls until `look` returns a value, at most until then. For short looks, of which waits are made, and for cleaning up: there is
-/// nothing to check.
+/// Polls until `look` returns a value, at most until `until`. For short polls, which longer waits consist of, and for cleanup:
+/// it makes no checks.
 pub(crate) fn poll_until<R>(
     until: Instant,
     parking: impl Park,
@@ -86,7 +86,7 @@ pub(crate) fn no_deadline() -> Instant {
     Instant::now() + Duration::from_secs(1_000_000_000)
 }
 
-/// Says when a loop that polls should make its checks.
+/// Schedules the checks of a polling loop.
 pub(crate) struct CheckTimer {
     next: Instant,
 }
@@ -96,7 +96,7 @@ impl CheckTimer {
         CheckTimer { next: Instant::now() + POLL_INTERVAL }
     }
 
-    /// True once every interval, and from the deadline on. Under loom, which needs every run of a model to be the same, no time
+    /// True once per interval, and from the deadline on. Under loom, where every run of a model must be the same, no time
     /// passes.
     pub fn is_due(&mut self, deadline: Instant) -> bool {
         let now = Instant::now();
@@ -108,22 +108,22 @@ impl CheckTimer {
     }
 }
 
-/// The peers that a wait depends on, each by a number of the implementor's choice.
+/// The peers that a wait depends on, each identified by a number of the implementor's choice.
 pub(crate) trait Awaited {
-    /// Those that have not done their part.
+    /// The peers that have not done their part yet.
     fn awaited(&self) -> Vec<usize>;
-    /// Why a peer will not do its part, or `None` while it may: only what is certain counts.
+    /// Why a peer will not do its part, or `None` while it may: only certain knowledge counts.
     fn lost(&self, peer: usize) -> Option<Lost>;
-    /// What is known of peers that are late.
+    /// Status of late peers, for the error message.
     fn missing(&self, peers: Vec<usize>) -> Vec<Missing>;
 }
 
 impl Call<'_> {
-    /// Whether a wait goes on: fails if the caller wants to stop, if an awaited peer is lost, and at the deadline. `poll` looks for
-    /// the awaited a last time; true if that was the end of the wait.
+    /// Whether the wait is over. Fails if the caller wants to stop, if an awaited peer is lost, and at the deadline. `poll` is
+    /// called a last time before the latter two; returns true if that completed the wait.
     pub fn check(&self, peers: &impl Awaited, mut poll: impl FnMut() -> Result<bool>) -> Result<bool> {
         self.check_interrupt()?;
-        // Looked at before the poll: a peer that did its part and then ended is not lost to this wait.
+        // Looked up before the poll: a peer that did its part and then exited is not lost to this wait.
         let lost: Vec<(usize, Lost)> =
             peers.awaited().into_iter().filter_map(|peer| Some((peer, peers.lost(peer)?))).collect();
         let is_late = self.remaining().is_zero();
@@ -145,15 +145,15 @@ impl Call<'_> {
         if is_late { Err(self.timeout(peers.missing(awaited))) } else { Ok(false) }
     }
 
-    /// The same for a wait in which no other rank is missed.
-    pub fn check_alone(&self) -> Result<()> {
+    /// As [`Call::check`], for a wait that depends on no other rank.
+    pub fn check_without_peers(&self) -> Result<()> {
         self.check_interrupt()?;
         if self.remaining().is_zero() { Err(self.timeout(Vec::new())) } else { Ok(()) }
     }
 }
 
-/// A value that threads of this process change and wait for. Its lock is held for the moment of a look or a change only: not while a
-/// thread waits, and not while a check runs. So any thread may use it at any time, also one that holds an interpreter's lock.
+/// A value that threads of this process change and wait for. Its lock is held only for the duration of a read or an update, never
+/// while a thread waits or a check runs. So any thread may use it at any time, even one that holds an interpreter's lock.
 #[derive(Default)]
 pub(crate) struct Monitor<T> {
     state: Mutex<State<T>>,
@@ -175,12 +175,12 @@ impl<T> Monitor<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the value, or changes it in a way that no thread waits for.
+    /// Reads the value, or changes it in a way that no thread waits for.
     pub fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         look(&mut self.lock().value)
     }
 
-    /// Changes the value and wakes those that wait for it.
+    /// Changes the value and wakes the threads that wait for it.
     pub fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state.value);
@@ -193,7 +193,7 @@ impl<T> Monitor<T> {
         result
     }
 
-    /// Waits until `ready` returns something, at most for `limit`.
+    /// Waits until `ready` returns a value, at most for `limit`.
     pub fn wait_timeout<R>(&self, limit: Duration, mut ready: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
         let mut state = self.lock();
         if let Some(found) = ready(&mut state.value) {
@@ -214,7 +214,7 @@ impl<T> Monitor<T> {
         }
     }
 
-    /// Waits until `ready` returns something. `check` is called, without the lock, every [`POLL_INTERVAL`] and at the deadline; its
+    /// Waits until `ready` returns a value. `check` is called, without the lock, every [`POLL_INTERVAL`] and at the deadline; its
     /// error ends the wait, and it must fail at the deadline.
     pub fn wait<R, E>(
         &self,
@@ -222,7 +222,7 @@ impl<T> Monitor<T> {
         mut ready: impl FnMut(&mut T) -> Option<R>,
         mut check: impl FnMut() -> Result<(), E>,
     ) -> Result<R, E> {
-        // Mostly it is there at once, and the clock need not be read.
+        // Usually the value is ready at once, and the clock need not be read.
         if let Some(found) = self.with(&mut ready) {
             return Ok(found);
         }
@@ -242,7 +242,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Fails where a thread would sleep although the count has changed since the poll looked at it.
+    /// Fails if a thread would sleep although the count has changed since the poll read it.
     struct Changes<'a>(&'a Cell<u32>);
 
     impl Park for Changes<'_> {
@@ -263,8 +263,8 @@ mod tests {
         wait(no_deadline(), Changes(&changes), poll, || Ok(None)).unwrap();
     }
 
-    /// Another thread uses the monitor during a check, and the check waits for that thread: as a hook that needs an interpreter's
-    /// lock does while a thread that has that lock makes a call.
+    /// Another thread uses the monitor during a check, and the check waits for that thread, like an interrupt hook that needs the
+    /// interpreter's lock while a thread that holds that lock makes a call.
     #[test]
     fn a_check_runs_without_the_lock() {
         let monitor = Monitor::new(0);

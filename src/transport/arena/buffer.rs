@@ -1,12 +1,12 @@
-//! Memory in the arena that a user holds: collectives on it need no copy.
+//! User-owned buffers in the arena: collectives on them need no copy.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::seat::Seat;
+use super::local_endpoint::LocalEndpoint;
 
-/// Bytes in the shared arena, aligned to 64 bytes, given back when dropped. What they hold at first is not defined.
+/// Bytes in the shared arena, aligned to 64 bytes and freed on drop. The initial content is unspecified.
 ///
 /// ```
 /// let world = unisono::World::threads(1)?.remove(0);
@@ -17,7 +17,7 @@ use super::seat::Seat;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct ArenaBuffer {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
     start: usize,
     bytes: usize,
     shift: usize,
@@ -25,41 +25,41 @@ pub struct ArenaBuffer {
 }
 
 impl ArenaBuffer {
-    pub(super) fn new(seat: Arc<Seat>, start: usize, bytes: usize) -> ArenaBuffer {
-        // Buffers of different ranks that begin at the same place within a page cost two to four times as much to
-        // combine, because the processor mistakes their loads and stores for each other: begin at different places.
-        let shift = seat.index * 4096 / seat.arena.seats() / 64 * 64;
-        ArenaBuffer { seat, start, bytes, shift, returns_pages: AtomicBool::new(false) }
+    pub(super) fn new(endpoint: Arc<LocalEndpoint>, start: usize, bytes: usize) -> ArenaBuffer {
+        // Combining buffers of different ranks that start at the same offset within a page is two to four times slower, because
+        // the processor mistakes their loads and stores for each other (4K aliasing): start them at different offsets.
+        let shift = endpoint.local_rank * 4096 / endpoint.arena.local_size() / 64 * 64;
+        ArenaBuffer { endpoint, start, bytes, shift, returns_pages: AtomicBool::new(false) }
     }
 
-    /// Lets the operating system have the memory when the buffer is dropped. Without this the arena keeps it for the next
-    /// buffer, which is quicker.
+    /// Returns the memory to the operating system when the buffer is dropped. By default the arena keeps the pages for the next
+    /// buffer, which is faster.
     pub fn return_pages(&self) {
         self.returns_pages.store(true, Ordering::Relaxed);
     }
 
-    /// Where the bytes begin, in bytes from the start of the arena.
+    /// Offset of the first byte, in bytes from the start of the arena.
     pub(crate) fn offset(&self) -> usize {
         self.start + self.shift
     }
 
-    /// The first byte.
+    /// Pointer to the first byte.
     pub fn as_ptr(&self) -> *const u8 {
-        self.seat.arena.at(self.offset())
+        self.endpoint.arena.at(self.offset())
     }
 
-    /// The first byte, for writing.
+    /// Mutable pointer to the first byte.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.seat.arena.at(self.offset())
+        self.endpoint.arena.at(self.offset())
     }
 }
 
 impl Deref for ArenaBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range belongs to this buffer until it is dropped. Other ranks touch it only inside a collective
-        // that this rank takes part in with a borrow of the buffer: a call that fails returns when they have stopped, or
-        // has detached the pages from what they see.
+        // SAFETY: the range belongs to this buffer until it is dropped. Other ranks touch it only inside a collective that this
+        // rank takes part in with a borrow of the buffer; a failed call returns only after they have stopped, or after it has
+        // detached the pages from what they see.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }
     }
 }
@@ -74,13 +74,13 @@ impl DerefMut for ArenaBuffer {
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let bytes = (self.shift + self.bytes).next_multiple_of(4096);
-        // Another rank may still touch the arena's own copy of detached pages, so their range is never used again.
-        if self.seat.arena.free_detached(&(self.start..self.start + bytes)) {
+        // Another rank may still touch the arena's copy of detached pages, so their range is never reused.
+        if self.endpoint.arena.free_detached(&(self.start..self.start + bytes)) {
             return;
         }
         if self.returns_pages.load(Ordering::Relaxed) {
-            self.seat.arena.clear(self.start, bytes);
+            self.endpoint.arena.clear(self.start, bytes);
         }
-        self.seat.give_back(self.start, self.bytes);
+        self.endpoint.release(self.start, self.bytes);
     }
 }

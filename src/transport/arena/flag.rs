@@ -1,8 +1,8 @@
-//! A flag that one rank raises and others wait for: spin a little, then sleep in the kernel. It lives in shared memory.
+//! A monotonic event counter in shared memory that one rank raises and others wait for: spin briefly, then sleep in the kernel.
 //!
-//! A flag only ever counts upwards (and wraps around), so a waiter cannot miss a value. The order of operations is what
-//! matters: the raiser stores the value and then looks for sleepers; a sleeper announces itself and then looks at the
-//! value. One of the two therefore always sees the other. The loom test at the end tries every interleaving.
+//! A flag only counts upwards (and wraps around), so a waiter cannot miss a value. The order of operations prevents lost
+//! wake-ups: the raiser stores the value and then checks for sleepers; a sleeper registers itself and then checks the
+//! value. At least one of the two therefore sees the other. The loom tests below try every interleaving.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::futex::{self, AtomicU32, Ordering, fence};
 use crate::error::Result;
 use crate::transport::wait::{Park, Parked};
 
-/// Two flags on neighbouring cache lines disturb each other (processors fetch lines in pairs): keep them 128 bytes apart.
+/// Aligned to 128 bytes against false sharing: processors prefetch cache lines in pairs.
 #[repr(C, align(128))]
 pub(crate) struct Flag {
     value: AtomicU32,
@@ -23,13 +23,13 @@ impl Flag {
         Flag { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
     }
 
-    /// The current value; what was written before it was raised is visible to the caller.
+    /// The current value, with acquire ordering: everything written before it was raised is visible to the caller.
     #[inline]
     pub fn load(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Whether the flag has reached `target`, counting upwards with wrap-around.
+    /// Whether the flag has reached `target`, modulo wrap-around.
     #[inline]
     pub fn reached(&self, target: u32) -> bool {
         reached(self.load(), target)
@@ -42,7 +42,7 @@ impl Flag {
         self.wake();
     }
 
-    /// Adds one; any thread may.
+    /// Increments the flag; any thread may call this.
     pub fn ring(&self) {
         self.value.fetch_add(1, Ordering::Release);
         self.wake();
@@ -56,9 +56,9 @@ impl Flag {
         }
     }
 
-    /// Sleeps while the value is `seen`, at most for `limit`. May return early; true when a signal has arrived.
+    /// Sleeps while the value is `seen`, at most for `limit`. May return early; true if a signal interrupted the sleep.
     pub fn sleep_while(&self, seen: u32, limit: Duration) -> bool {
-        // A sleeper that is killed leaves its count behind; that only costs the raiser a needless wake.
+        // A sleeper that is killed leaves its count behind; that only costs the raiser a needless system call.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let signalled = self.value.load(Ordering::Relaxed) == seen && futex::wait(&self.value, seen, limit);
@@ -80,7 +80,7 @@ impl Park for &Flag {
     }
 }
 
-/// Whether a wrapping counter has come to `target`.
+/// Whether a wrapping counter has reached `target`.
 #[inline]
 pub(crate) fn reached(value: u32, target: u32) -> bool {
     value.wrapping_sub(target) as i32 >= 0
@@ -96,7 +96,7 @@ mod tests {
         Arc::new(Flag::new())
     }
 
-    /// A lost wake-up would leave the sleeper asleep for ever; loom reports that as a deadlock.
+    /// A lost wake-up would leave the sleeper asleep forever; loom reports that as a deadlock.
     #[test]
     fn a_sleeper_is_always_woken() {
         loom::model(|| {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn two_sleepers_are_both_woken() {
-        // All interleavings of three threads are too many; bugs of this kind need few switches.
+        // Exploring all interleavings of three threads takes too long; bugs of this kind need few preemptions.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
@@ -132,16 +132,16 @@ mod tests {
         });
     }
 
-    /// What a wait polls for changes before the bell rings, at any moment of the poll or after it: no ring is missed. Under loom a
-    /// sleep has no limit.
+    /// The polled value changes before the doorbell rings, at any moment during the poll or after it: no notification is lost.
+    /// Under loom a sleep has no time limit.
     #[test]
     fn a_change_after_the_poll_ends_the_sleep() {
         loom::model(|| {
             let (flag, changed) = (flag(), Arc::new(AtomicU32::new(0)));
-            let (bell, change) = (flag.clone(), changed.clone());
+            let (doorbell, change) = (flag.clone(), changed.clone());
             let thread = loom::thread::spawn(move || {
                 change.store(1, Ordering::Release);
-                bell.ring();
+                doorbell.ring();
             });
             let poll = || Ok((changed.load(Ordering::Acquire) == 1).then_some(()));
             wait(no_deadline(), &*flag, poll, || Ok(None)).unwrap();
@@ -149,7 +149,7 @@ mod tests {
         });
     }
 
-    /// What was written before the flag was raised is seen by whoever sees the flag.
+    /// Data written before the flag is raised is visible to every thread that sees the raised flag.
     #[test]
     fn data_travels_with_the_flag() {
         loom::model(|| {
@@ -157,14 +157,14 @@ mod tests {
             let data = Arc::new(loom::cell::UnsafeCell::new(0));
             let (raiser, cell) = (flag.clone(), data.clone());
             let thread = loom::thread::spawn(move || {
-                // SAFETY: nobody reads before the flag is raised.
+                // SAFETY: no thread reads before the flag is raised.
                 cell.with_mut(|data| unsafe { *data = 7 });
                 raiser.raise(1);
             });
             while !flag.reached(1) {
                 flag.sleep_while(0, Duration::MAX);
             }
-            // SAFETY: the flag is raised, so the writer is done.
+            // SAFETY: the flag is raised, so the writer has finished.
             assert_eq!(data.with(|data| unsafe { *data }), 7);
             thread.join().unwrap();
         });

@@ -1,5 +1,5 @@
-//! Sleeping in the kernel until a word in shared memory changes, and the atomics for it. Under loom a stand-in takes the
-//! kernel's place, so that flags and locks can be tried in every order.
+//! Futex wait and wake on words in shared memory, and the atomics for them. Under loom a model of the kernel replaces the system
+//! calls, so that flags and locks can be checked in every interleaving.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ mod kernel {
     use super::*;
     use rustix::thread::futex;
 
-    /// Sleeps while the word is `seen`, at most for `limit`. Every outcome means: look again. True if a signal has ended the sleep.
+    /// Sleeps while the word is `seen`, at most for `limit`. On any outcome the caller rechecks. True if a signal ended it.
     pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) -> bool {
         let limit = rustix::time::Timespec {
             tv_sec: limit.as_secs() as i64,
@@ -31,7 +31,7 @@ mod kernel {
     }
 }
 
-/// Its lock makes "compare and sleep" one step, as the kernel does.
+/// Model of the kernel: its lock makes "compare and sleep" one atomic step, as in the kernel.
 #[cfg(unisono_loom)]
 mod kernel {
     use super::*;

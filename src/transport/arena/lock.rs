@@ -1,8 +1,8 @@
-//! A lock in shared memory that outlives its holder: when the process that holds it dies, the next one takes it over.
+//! A robust lock in shared memory: when the process that holds it dies, the next process takes it over.
 //!
-//! One word: 0 when free, else the holder's token, and a bit that says that somebody may sleep. Whoever has slept keeps
-//! that bit set, because others may sleep too; so no release forgets a sleeper. A sleeper that is killed may swallow a
-//! wake-up: that is why no waiter sleeps longer than POLL_INTERVAL before it looks again, at the word and at the holder's health.
+//! One word: 0 when free, else the holder's token plus a bit that is set while a thread may be asleep. A thread that has slept
+//! keeps that bit set, because others may be asleep too, so no release misses a sleeper. A sleeper that is killed may swallow
+//! a wake-up; so no waiter sleeps longer than `POLL_INTERVAL` before it rechecks the word and whether the holder is alive.
 
 use std::time::Instant;
 
@@ -11,35 +11,35 @@ use crate::error::Result;
 use crate::transport::Call;
 use crate::transport::wait::{Park, Parked, no_deadline, wait};
 
-/// Locks on neighbouring cache lines disturb each other: keep them 128 bytes apart.
+/// Aligned to 128 bytes against false sharing.
 #[repr(C, align(128))]
 pub(crate) struct Lock {
     word: AtomicU32,
 }
 
-/// Set while somebody may sleep.
-const SLEEPERS: u32 = 1 << 31;
+/// Set while a thread may be asleep.
+const WAITERS: u32 = 1 << 31;
 
-/// Looks at the word before sleeping.
+/// Polls of the word before sleeping.
 #[cfg(not(unisono_loom))]
 const SPINS: u32 = 100;
 #[cfg(unisono_loom)]
 const SPINS: u32 = 0;
 
-/// How the lock was taken.
+/// How the lock was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Free,
-    /// Its holder had died with it: what it guards may be half changed.
-    FromTheDead(u32),
+pub(crate) enum Acquired {
+    Clean,
+    /// The previous holder died while holding the lock: the data it protects may be half updated (compare `EOWNERDEAD` of POSIX).
+    OwnerDied(u32),
 }
 
-/// A thread that waits for the lock with this word. It sleeps only while the word has the sleepers' bit.
+/// A thread that waits for the lock with this word. It sleeps only while the waiters bit is set.
 struct Waiter<'a>(&'a AtomicU32);
 
 impl Park for Waiter<'_> {
     fn seen(&self) -> u32 {
-        self.0.load(Ordering::Relaxed) | SLEEPERS
+        self.0.load(Ordering::Relaxed) | WAITERS
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
@@ -51,46 +51,47 @@ impl Park for Waiter<'_> {
 }
 
 impl Lock {
-    /// Takes the lock, or takes it over if its holder is dead. `token` is not zero, below 2^31, and names this process; threads of
-    /// one process may share it. The deadline and the interrupt hook of `call` end the wait; without a call only the lock does.
+    /// Acquires the lock, or takes it over if its holder is dead. `token` identifies this process, is nonzero and below 2^31;
+    /// threads of a process may share it. The deadline and interrupt hook of `call` end the wait; without a call, only acquiring
+    /// the lock does.
     #[inline]
-    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Taken> {
+    pub fn acquire(&self, token: u32, call: Option<&Call>, is_dead: impl Fn(u32) -> bool) -> Result<Acquired> {
         match self.word.compare_exchange(0, token, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Taken::Free),
-            Err(_) => self.acquire_slowly(token, call, is_dead),
+            Ok(_) => Ok(Acquired::Clean),
+            Err(_) => self.acquire_slow_path(token, call, is_dead),
         }
     }
 
     #[cold]
-    fn acquire_slowly(
+    fn acquire_slow_path(
         &self,
         token: u32,
         call: Option<&Call>,
         is_dead: impl Fn(u32) -> bool,
-    ) -> Result<Taken> {
+    ) -> Result<Acquired> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             if self.word.load(Ordering::Relaxed) == 0 && self.exchange(0, token) {
-                return Ok(Taken::Free);
+                return Ok(Acquired::Clean);
             }
         }
         let poll = || loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word == 0 && self.exchange(0, token | SLEEPERS) {
-                return Ok(Some(Taken::Free));
+            if word == 0 && self.exchange(0, token | WAITERS) {
+                return Ok(Some(Acquired::Clean));
             }
-            if word != 0 && (word & SLEEPERS != 0 || self.exchange(word, word | SLEEPERS)) {
+            if word != 0 && (word & WAITERS != 0 || self.exchange(word, word | WAITERS)) {
                 return Ok(None);
             }
         };
         let check = || {
             let word = self.word.load(Ordering::Relaxed);
-            let holder = word & !SLEEPERS;
-            if word != 0 && is_dead(holder) && self.exchange(word, token | SLEEPERS) {
-                return Ok(Some(Taken::FromTheDead(holder)));
+            let holder = word & !WAITERS;
+            if word != 0 && is_dead(holder) && self.exchange(word, token | WAITERS) {
+                return Ok(Some(Acquired::OwnerDied(holder)));
             }
             match (call, poll()?) {
-                (Some(call), None) => call.check_alone().map(|()| None),
+                (Some(call), None) => call.check_without_peers().map(|()| None),
                 (_, taken) => Ok(taken),
             }
         };
@@ -102,10 +103,10 @@ impl Lock {
         self.word.compare_exchange(old, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the lock back. Only its holder may.
+    /// Releases the lock. Only its holder may call this.
     #[inline]
     pub fn release(&self) {
-        if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
+        if self.word.swap(0, Ordering::Release) & WAITERS != 0 {
             futex::wake_one(&self.word);
         }
     }
@@ -139,9 +140,9 @@ mod tests {
         });
     }
 
-    /// A lost wake-up would leave a thread asleep for ever; loom reports that as a deadlock.
+    /// A lost wake-up would leave a thread asleep forever; loom reports that as a deadlock.
     #[test]
-    fn one_at_a_time_and_nobody_sleeps_for_ever() {
+    fn the_lock_is_exclusive_and_no_wake_up_is_lost() {
         check(2);
         check(3);
     }
@@ -154,7 +155,7 @@ mod tests {
     use crate::transport::Interrupt;
 
     #[test]
-    fn a_dead_holder_is_succeeded_and_a_living_one_waited_for() {
+    fn a_dead_holders_lock_is_taken_over_and_a_living_ones_is_awaited() {
         let lock = Lock { word: AtomicU32::new(0) };
         let started = Instant::now();
         let (operation, group, members) = ("add", "table", &[][..]);
@@ -162,11 +163,11 @@ mod tests {
             let call = Call { rank: 0, operation, number: 1, group, members, started, deadline, interrupt };
             lock.acquire(8, Some(&call), |_| false).unwrap_err().kind()
         };
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
         assert_eq!(call(started, None), Kind::Timeout, "the holder lives");
         assert_eq!(call(no_deadline(), Some(&|| true)), Kind::Interrupted);
-        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Taken::FromTheDead(7));
+        assert_eq!(lock.acquire(8, None, |token| token == 7).unwrap(), Acquired::OwnerDied(7));
         lock.release();
-        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Taken::Free);
+        assert_eq!(lock.acquire(7, None, |_| false).unwrap(), Acquired::Clean);
     }
 }

@@ -1,26 +1,26 @@
-//! The engine of `local` and `shm`: ranks that share one piece of memory, the arena. Heap memory for threads, a shared
-//! mapping for processes; nothing else differs.
+//! Shared-memory engine of the `local` and `shm` transports: all ranks of a host share one memory block, the arena. Ranks that
+//! are threads use process memory, ranks that are processes a shared mapping; nothing else differs.
 //!
-//! The arena holds a notice board, a ring from every seat to every other, a channel for the group of all, and a heap for
-//! each seat. A rank on this host has a seat; seats are numbered from 0.
+//! The arena holds a peer slot and a heap for each local rank, a ring from every local rank to every other, a channel for
+//! the group of all local ranks, and a shared heap that belongs to the job. Local ranks are numbered from 0.
 
-mod board;
+mod peer_slot;
 mod buffer;
 pub(crate) mod channel;
-mod commons;
-mod endpoint;
+mod shared_heap;
+mod arena_transport;
 mod exposure;
 pub(crate) mod flag;
 mod futex;
-mod heap;
-pub(crate) mod lanes;
+mod free_list;
+pub(crate) mod spsc;
 mod layout;
 pub(crate) mod lock;
-pub(crate) mod patience;
+pub(crate) mod backoff;
 mod posts;
 mod ring;
-mod seat;
-mod stay;
+mod local_endpoint;
+mod process_record;
 #[cfg(all(test, not(unisono_loom)))]
 mod tests;
 mod whole;
@@ -30,94 +30,94 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
-pub(crate) use board::Place;
+pub(crate) use peer_slot::PeerSlot;
 pub use buffer::ArenaBuffer;
-use commons::Commons;
-pub(crate) use commons::Extent;
-pub(crate) use endpoint::ArenaTransport;
+use shared_heap::SharedHeap;
+pub(crate) use shared_heap::Extent;
+pub(crate) use arena_transport::ArenaTransport;
 use exposure::Exposure;
-use layout::Layout;
+use layout::ArenaLayout;
 pub(crate) use layout::heap_bytes;
 #[cfg(test)]
 pub(crate) use layout::heap_bytes_of;
 use ring::Ring;
-pub(crate) use seat::{LOCATION_LIMIT, MOST_SEATS, Seat};
-pub(crate) use stay::{Fate, Underway};
+pub(crate) use local_endpoint::{LOCATION_TIMEOUT, MAX_LOCAL_RANKS, LocalEndpoint};
+pub(crate) use process_record::{PeerStatus, InFlightGuard};
 pub use whole::WholeArena;
 
 use crate::error::{Error, Result};
 use crate::transport::process;
 
-/// "UNISONO" and the version of the layout: processes with another layout refuse to share.
+/// "UNISONO" and the layout version: processes built for different layouts reject each other's arena.
 const MAGIC: u64 = u64::from_le_bytes(*b"UNISONO\x04");
 
 /// The first bytes of the arena.
 #[repr(C)]
-struct Header {
+struct ArenaHeader {
     magic: AtomicU64,
-    seats: AtomicU64,
+    local_size: AtomicU64,
     heap_bytes: AtomicU64,
-    /// The PID namespace of the process that made the arena; zero where it is not known.
+    /// PID namespace of the process that created the arena; zero if unknown.
     pid_namespace: AtomicU64,
 }
 
-/// Memory that all ranks of a host share.
+/// Memory shared by all ranks of a host.
 pub(crate) struct Arena {
     map: MmapRaw,
-    layout: Layout,
+    layout: ArenaLayout,
     exposure: Exposure,
 }
 
 impl Arena {
-    /// Bytes to reserve for an arena with so many seats.
-    pub fn bytes(seats: usize, heap_bytes: usize) -> usize {
-        Layout::new(seats, heap_bytes).total()
+    /// Bytes to reserve for an arena of `local_size` ranks.
+    pub fn bytes(local_size: usize, heap_bytes: usize) -> usize {
+        ArenaLayout::new(local_size, heap_bytes).total()
     }
 
-    /// Refuses more seats than an arena can have.
-    pub fn check_seats(seats: usize) -> Result<()> {
-        match seats <= MOST_SEATS {
+    /// Rejects more local ranks than an arena can have.
+    pub fn check_local_size(local_size: usize) -> Result<()> {
+        match local_size <= MAX_LOCAL_RANKS {
             true => Ok(()),
             false => Err(Error::usage(
                 "init",
-                format!("at most {MOST_SEATS} ranks on one host"),
-                seats.to_string(),
+                format!("at most {MAX_LOCAL_RANKS} ranks on one host"),
+                local_size.to_string(),
                 "start fewer, or spread them over several hosts",
             )),
         }
     }
 
-    /// Makes an arena in fresh memory, which must be all zeroes and [`Arena::bytes`] long.
-    pub fn format(map: MmapRaw, seats: usize, heap_bytes: usize) -> Arena {
-        let arena = Arena { map, layout: Layout::new(seats, heap_bytes), exposure: Exposure::default() };
+    /// Formats an arena in fresh memory, which must be zeroed and [`Arena::bytes`] long.
+    pub fn format(map: MmapRaw, local_size: usize, heap_bytes: usize) -> Arena {
+        let arena = Arena { map, layout: ArenaLayout::new(local_size, heap_bytes), exposure: Exposure::default() };
         assert!(arena.layout.total() <= arena.map.len(), "the memory for an arena is too small");
         let header = arena.header();
-        header.seats.store(seats as u64, Ordering::Relaxed);
+        header.local_size.store(local_size as u64, Ordering::Relaxed);
         header.heap_bytes.store(arena.layout.heap_bytes as u64, Ordering::Relaxed);
         header.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         arena
     }
 
-    /// Opens an arena that another process made.
+    /// Opens an arena that another process created.
     pub fn open(map: MmapRaw) -> Result<Arena> {
         let foreign =
             |what: &str| Error::unsupported("init", format!("the job's shared memory {what}"), SAME_VERSION);
-        if map.len() < size_of::<Header>() {
+        if map.len() < size_of::<ArenaHeader>() {
             return Err(foreign("is too small"));
         }
         // SAFETY: the mapping is large enough for the header, page-aligned, and lives as long as this function.
-        let header = unsafe { &*map.as_ptr().cast::<Header>() };
+        let header = unsafe { &*map.as_ptr().cast::<ArenaHeader>() };
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(foreign("was made by another version of unisono"));
         }
-        let seats = header.seats.load(Ordering::Relaxed) as usize;
+        let local_size = header.local_size.load(Ordering::Relaxed) as usize;
         let heap_bytes = header.heap_bytes.load(Ordering::Relaxed) as usize;
-        // Within these bounds the sizes of the layout cannot overflow.
-        if !(1..=MOST_SEATS).contains(&seats) || heap_bytes > map.len() {
+        // Within these bounds the layout's sizes cannot overflow.
+        if !(1..=MAX_LOCAL_RANKS).contains(&local_size) || heap_bytes > map.len() {
             return Err(foreign("has a damaged header"));
         }
-        let layout = Layout::new(seats, heap_bytes);
+        let layout = ArenaLayout::new(local_size, heap_bytes);
         if layout.total() > map.len() {
             return Err(foreign("is truncated"));
         }
@@ -130,42 +130,42 @@ impl Arena {
         Ok(Arena { map, layout, exposure: Exposure::default() })
     }
 
-    /// Keeps the file behind the mapping: pages of it can then be detached from what the other processes see.
+    /// Keeps the file behind the mapping, so that its pages can later be detached from what other processes see.
     pub fn backed_by(mut self, file: OwnedFd) -> Arena {
         self.exposure.file = Some(file);
         self
     }
 
-    pub fn seats(&self) -> usize {
-        self.layout.seats
+    pub fn local_size(&self) -> usize {
+        self.layout.local_size
     }
 
-    fn header(&self) -> &Header {
+    fn header(&self) -> &ArenaHeader {
         // SAFETY: the arena begins with its header; all fields are atomic.
         unsafe { &*self.at(0).cast() }
     }
 
-    pub fn place(&self, seat: usize) -> &Place {
-        assert!(seat < self.layout.seats);
-        // SAFETY: the layout puts a place there, zeroes are a valid place, and all its fields are atomic.
-        unsafe { &*self.at(self.layout.place(seat)).cast() }
+    pub fn peer_slot(&self, local_rank: usize) -> &PeerSlot {
+        assert!(local_rank < self.layout.local_size);
+        // SAFETY: the layout puts a peer slot there, zeroes are a valid slot, and all its fields are atomic.
+        unsafe { &*self.at(self.layout.peer_slot(local_rank)).cast() }
     }
 
     fn ring(&self, from: usize, to: usize) -> &Ring {
-        assert!(from < self.layout.seats && to < self.layout.seats);
-        // SAFETY: the layout puts a ring there, zeroes are an empty ring, and a ring may be shared.
+        assert!(from < self.layout.local_size && to < self.layout.local_size);
+        // SAFETY: the layout puts a ring there, zeroes are an empty ring, and `Ring` is `Sync`.
         unsafe { &*self.at(self.layout.ring(from, to)).cast() }
     }
 
-    fn commons(&self) -> &Commons {
-        // SAFETY: the layout puts the book there, zeroes are an empty one, and all its fields are atomic.
-        unsafe { &*self.at(self.layout.commons()).cast() }
+    fn shared_heap(&self) -> &SharedHeap {
+        // SAFETY: the layout puts the shared heap's extent list there, zeroes are an empty list, and all its fields are atomic.
+        unsafe { &*self.at(self.layout.shared_heap()).cast() }
     }
 
-    /// Makes memory all zeroes again. Whole pages; nobody uses them.
+    /// Zeroes full pages that are not in use.
     fn clear(&self, offset: usize, bytes: usize) {
         let start = self.range(offset, bytes);
-        // SAFETY: the range lies inside the mapping, and nobody uses it.
+        // SAFETY: the range is inside the mapping and not in use.
         let removed = unsafe { rustix::mm::madvise(start.cast(), bytes, rustix::mm::Advice::LinuxRemove) };
         if removed.is_err() {
             // SAFETY: as above.
@@ -176,18 +176,18 @@ impl Arena {
     /// A pointer into the arena.
     fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.map.len());
-        // SAFETY: the offset lies inside the mapping.
+        // SAFETY: the offset is inside the mapping.
         unsafe { self.map.as_mut_ptr().add(offset) }
     }
 
-    /// A pointer to so many bytes in the arena.
+    /// A pointer to a range of the arena; panics if it exceeds the mapping.
     fn range(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.map.len()), "outside the arena");
         self.at(offset)
     }
 
-    /// The offset of memory that lies in the arena, or `None` for other memory.
-    fn offset_of(&self, piece: channel::Piece) -> Option<usize> {
+    /// The arena offset of this memory, or `None` if it is not in the arena.
+    fn offset_of(&self, piece: channel::RawSlice) -> Option<usize> {
         let offset = (piece.pointer as usize).checked_sub(self.map.as_ptr() as usize)?;
         (offset + piece.bytes <= self.map.len()).then_some(offset)
     }

@@ -1,27 +1,27 @@
-//! Messages over the arena that belong to no exchange: posted with memory of their own, and received from anybody.
+//! Posted messages over the arena, which belong to no exchange: sent with an owned body, and received from any rank.
 
 use std::time::{Duration, Instant};
 
-use super::endpoint::{ArenaTransport, Body, Sending, State};
+use super::arena_transport::{ArenaTransport, MessageBody, Sending, TransportState};
 use crate::error::Result;
 use crate::transport::wait::poll_until;
 use crate::transport::{Call, Envelope, Slot, Ticket};
 
-/// Stands for all posted messages: no exchange has this ticket.
+/// The ticket of all posted messages: no exchange has it.
 const POSTED: Ticket = Ticket(0);
 
 impl ArenaTransport {
     pub(super) fn post_owned(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
-        let peer = self.seat_of(to);
+        let peer = self.local_rank_of(to);
         let mut state = self.state();
-        let (envelope, body) = (Envelope::new(slot, bytes.len()), Body::Owned(bytes));
+        let (envelope, body) = (Envelope::new(slot, bytes.len()), MessageBody::Owned(bytes));
         state.outgoing[peer].push_back(Sending { ticket: POSTED, envelope, body, done: 0 });
-        state.advance(&self.seat);
+        state.advance(&self.endpoint);
         if state.outgoing[peer].is_empty() {
             return Ok(());
         }
-        // There is no room for it: see whether there ever will be.
-        let Some(lost) = self.seat.unreachable(to) else { return Ok(()) };
+        // The ring is full: check whether the receiver can still drain it.
+        let Some(lost) = self.endpoint.unreachable(to) else { return Ok(()) };
         state.outgoing[peer].retain(|sending| sending.ticket != POSTED);
         Err(call.lost(vec![lost]))
     }
@@ -32,28 +32,28 @@ impl ArenaTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        self.look_until(limit, |state| state.mailbox.take_next(context, tag))
+        self.progress_until(limit, |state| state.mailbox.take_next(context, tag))
     }
 
     pub(super) fn wait_until_sent(&self, limit: Duration) -> Result<bool> {
         let sent =
-            |state: &mut State| !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED);
-        Ok(self.look_until(limit, |state| sent(state).then_some(()))?.is_some())
+            |state: &mut TransportState| !state.outgoing.iter().flatten().any(|sending| sending.ticket == POSTED);
+        Ok(self.progress_until(limit, |state| sent(state).then_some(()))?.is_some())
     }
 
-    /// Moves messages until `look` finds something, at most for `limit`.
-    fn look_until<R>(
+    /// Moves messages until `find` returns a value, at most for `limit`.
+    fn progress_until<R>(
         &self,
         limit: Duration,
-        mut look: impl FnMut(&mut State) -> Option<R>,
+        mut find: impl FnMut(&mut TransportState) -> Option<R>,
     ) -> Result<Option<R>> {
-        let parking = self.seat.patience.parked_on(&self.seat.place().bell);
+        let parking = self.endpoint.backoff.park_on(&self.endpoint.own_slot().doorbell);
         poll_until(Instant::now() + limit, parking, || {
             let mut state = self.state();
-            // After each step: what is there is taken before more of it piles up.
+            // Check after each step, so that arrived messages are taken before more of them queue up.
             loop {
-                let found = look(&mut state);
-                if found.is_some() || !state.advance(&self.seat) {
+                let found = find(&mut state);
+                if found.is_some() || !state.advance(&self.endpoint) {
                     return Ok(found);
                 }
             }

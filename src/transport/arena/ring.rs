@@ -1,13 +1,13 @@
-//! A ring buffer that carries a stream of bytes from one seat to another: one writer, one reader, no locks.
+//! Lock-free SPSC ring buffer that carries a byte stream from one local rank to another.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that fit into a ring; large messages stream through it and stay in the cache meanwhile.
+/// Capacity of a ring in bytes; large messages stream through it while it stays in the cache.
 pub(crate) const CAPACITY: usize = 128 * 1024;
 
-/// Counters run upwards for ever; `written - read` is what waits in the ring. Either side may find anything in the counter of
-/// the other one, whose process may be broken: what is computed from it stays inside the ring.
+/// The counters only grow; `written - read` is the number of bytes in the ring. Neither side trusts the other's counter, because
+/// the other process may be corrupted: every position computed from it stays inside the ring.
 #[repr(C, align(128))]
 pub(crate) struct Ring {
     written: Counter,
@@ -23,7 +23,7 @@ struct Counter(AtomicU64);
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Puts as many of `bytes` into the ring as fit and returns how many. Only the one writer may call this.
+    /// Writes as many of `bytes` as fit and returns how many. Only the single writer may call this.
     pub fn write(&self, bytes: &[u8]) -> usize {
         let written = self.written.0.load(Ordering::Relaxed);
         let waiting = written.wrapping_sub(self.read.0.load(Ordering::Acquire));
@@ -31,7 +31,7 @@ impl Ring {
         let count = bytes.len().min(free);
         let (first, second) = split(written, count);
         let data = self.data.get().cast::<u8>();
-        // SAFETY: both pieces lie inside `data` and in its free part, which only the writer touches.
+        // SAFETY: both pieces are inside `data` and in its free part, which only the writer touches.
         unsafe {
             bytes.as_ptr().copy_to_nonoverlapping(data.add(first.0), first.1);
             bytes.as_ptr().add(first.1).copy_to_nonoverlapping(data, second);
@@ -40,7 +40,7 @@ impl Ring {
         count
     }
 
-    /// Takes up to `room` bytes out of the ring to `target` and returns how many. Only the one reader may call this.
+    /// Reads up to `room` bytes from the ring to `target` and returns how many. Only the single reader may call this.
     ///
     /// # Safety
     /// `target` is valid for writing `room` bytes.
@@ -49,7 +49,7 @@ impl Ring {
         let count = room.min(self.waiting().unwrap_or(0));
         let (first, second) = split(read, count);
         let data = self.data.get().cast::<u8>();
-        // SAFETY: both pieces lie inside `data` and in its filled part, which only the reader touches; the caller
+        // SAFETY: both pieces are inside `data` and in its filled part, which only the reader touches; the caller
         // vouches for the target.
         unsafe {
             target.copy_from_nonoverlapping(data.add(first.0), first.1);
@@ -59,14 +59,14 @@ impl Ring {
         count
     }
 
-    /// How many bytes the reader has to read; none where the counters cannot be right.
+    /// Number of bytes available to the reader; `None` if the counters are inconsistent.
     pub fn waiting(&self) -> Option<usize> {
         let waiting =
             self.written.0.load(Ordering::Acquire).wrapping_sub(self.read.0.load(Ordering::Relaxed));
         (waiting <= CAPACITY as u64).then_some(waiting as usize)
     }
 
-    /// What a broken process may do to the counters.
+    /// Simulates a corrupted process that changes the counters.
     #[cfg(test)]
     pub fn forge(&self, written: u64, read: u64) {
         self.written.0.fetch_add(written, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Ring {
     }
 }
 
-/// Where `count` bytes from position `at` lie: offset and length of the first piece, length of the second at offset 0.
+/// Location of `count` bytes from position `at`: offset and length of the first piece, length of the second, at offset 0.
 fn split(at: u64, count: usize) -> ((usize, usize), usize) {
     let start = at as usize % CAPACITY;
     let first = count.min(CAPACITY - start);

@@ -1,11 +1,11 @@
-//! All of the arena at once, for layers above that agree among themselves who touches which bytes of it.
+//! The complete arena as raw memory, for higher layers that coordinate access to it themselves.
 
 use std::sync::Arc;
 
-use super::seat::Seat;
+use super::local_endpoint::LocalEndpoint;
 
-/// The memory that the ranks of a host share, mapped as long as this lives. Each rank has it at an address of its own;
-/// what a rank tells another is how far from the start something lies.
+/// The memory that the ranks of a host share, mapped as long as this value lives. Each rank maps it at its own address, so
+/// ranks exchange offsets from its start.
 ///
 /// ```
 /// let world = unisono::World::threads(1)?.remove(0);
@@ -16,21 +16,21 @@ use super::seat::Seat;
 /// ```
 #[expect(clippy::len_without_is_empty, reason = "an arena is never empty")]
 pub struct WholeArena {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
 }
 
 impl WholeArena {
-    pub(crate) fn new(seat: &Arc<Seat>) -> WholeArena {
-        WholeArena { seat: seat.clone() }
+    pub(crate) fn new(endpoint: &Arc<LocalEndpoint>) -> WholeArena {
+        WholeArena { endpoint: endpoint.clone() }
     }
 
-    /// The first byte. Whoever follows the pointer must know that nobody else uses those bytes meanwhile.
+    /// Pointer to the first byte. Before dereferencing it, the caller must make sure that no other rank uses those bytes.
     pub fn as_mut_ptr(&self) -> *mut u8 {
-        self.seat.arena.at(0)
+        self.endpoint.arena.at(0)
     }
 
-    /// How many bytes there are; most of them were never touched and take no memory.
+    /// Length in bytes; pages that were never touched take no memory.
     pub fn len(&self) -> usize {
-        self.seat.arena.map.len()
+        self.endpoint.arena.map.len()
     }
 }

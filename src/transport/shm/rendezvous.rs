@@ -1,5 +1,6 @@
-//! How the processes of a job find its memory: the maker listens on a socket whose name only the job knows, and hands
-//! the file to every process of the same user that asks. Such names vanish with their process; nothing is left behind.
+//! How the processes of a job find its memory: the creator listens on an abstract Unix socket whose name only the job knows, and
+//! passes the file descriptor to every process of the same user that connects. Abstract names vanish with their process;
+//! nothing is left behind.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::transport::Interrupt;
 use crate::transport::wait::wait;
 
-/// Hands out the job's memory until it is dropped.
-pub(crate) struct Host {
+/// Passes the memory's file descriptor to other processes until it is dropped.
+pub(crate) struct FdServer {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -29,9 +30,9 @@ pub(crate) struct Host {
     pid: u32,
 }
 
-impl Host {
-    /// Starts to listen.
-    pub fn start(name: &str, file: OwnedFd) -> Result<Host> {
+impl FdServer {
+    /// Starts to listen in a background thread.
+    pub fn start(name: &str, file: OwnedFd) -> Result<FdServer> {
         let advice = "end the other job of the same name, or start this one with another name";
         let refused = |error| Error::io("init", format!("listening as {name}"), error, advice);
         let address = address(name).map_err(refused)?;
@@ -46,7 +47,7 @@ impl Host {
                 if let Ok(stream) = stream
                     && is_own_user(&stream)
                 {
-                    // A process that dies while it asks is nobody's problem.
+                    // The requesting process may have died; no other process is affected.
                     let _ = send(&stream, &file);
                 }
             }
@@ -55,11 +56,11 @@ impl Host {
             .name("unisono-host".into())
             .spawn(serve)
             .map_err(|error| Error::io("init", "starting a thread", error, "raise the limit of threads"))?;
-        Ok(Host { address, ended, thread: Some(thread), pid: std::process::id() })
+        Ok(FdServer { address, ended, thread: Some(thread), pid: std::process::id() })
     }
 }
 
-impl Drop for Host {
+impl Drop for FdServer {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             return;
@@ -75,11 +76,11 @@ impl Drop for Host {
     }
 }
 
-/// Asks for the job's memory until somebody answers or the deadline passes.
+/// Requests the job's memory until a server replies or the deadline passes.
 pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>) -> Result<OwnedFd> {
     let advice = "the process that makes the job's memory (the launcher, or the first rank of this host) has not started, has ended, or runs in another container (network namespace); ranks in separate containers need an MPI launcher and UNISONO_TRANSPORT=mpi";
     let failed = Cell::new(None);
-    let poll = || Ok(ask(name).map_err(|error| failed.set(Some(error))).ok());
+    let poll = || Ok(request_fd(name).map_err(|error| failed.set(Some(error))).ok());
     let check = || {
         if interrupt.is_some_and(|stop| stop()) {
             let (operation, group) = ("init".into(), "world".into());
@@ -95,11 +96,11 @@ pub(super) fn fetch(name: &str, deadline: Instant, interrupt: Option<&Interrupt>
     wait(deadline, Duration::from_millis(5), poll, check)
 }
 
-/// Asks for memory that is known to be offered: there is nothing to wait for but the answer.
-pub(super) fn fetch_offered(name: &str, deadline: Instant) -> std::io::Result<OwnedFd> {
+/// Requests memory that is known to be served: only the reply itself can take time.
+pub(super) fn fetch_probe(name: &str, deadline: Instant) -> std::io::Result<OwnedFd> {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     loop {
-        match ask(name) {
+        match request_fd(name) {
             Err(error)
                 if matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
                     && Instant::now() < deadline => {}
@@ -108,8 +109,8 @@ pub(super) fn fetch_offered(name: &str, deadline: Instant) -> std::io::Result<Ow
     }
 }
 
-/// Asks once.
-fn ask(name: &str) -> std::io::Result<OwnedFd> {
+/// Makes a single request.
+fn request_fd(name: &str) -> std::io::Result<OwnedFd> {
     let stream = UnixStream::connect_addr(&address(name)?)?;
     if !is_own_user(&stream) {
         return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, "another user answered"));
@@ -123,7 +124,7 @@ fn address(name: &str) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("unisono-{user}-{name}"))
 }
 
-/// Sockets of this kind have no permissions: both sides look at who the other is.
+/// Abstract sockets have no permissions, so both sides check the user of the other.
 fn is_own_user(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == rustix::process::getuid())
 }

@@ -1,46 +1,46 @@
-//! Which members touch memory that others expose, and the handshake by which a member that gives up takes its memory back.
+//! Tracks which members touch memory that others expose, and the handshake by which a member that gives up reclaims its memory.
 //!
-//! A member announces that it touches, and then looks whether any other has given up; a member gives up, and then looks
-//! whether any other touches. One of the two therefore always sees the other. The loom test at the end tries every
-//! interleaving.
+//! A member first announces that it touches and then checks whether any member has given up; a member first gives up and then
+//! checks whether any member touches. At least one of the two therefore always sees the other. The loom test below tries
+//! every interleaving.
 
 use super::super::futex::{AtomicU32, Ordering, fence};
 
-/// One member's part of the handshake. The member writes it; all read it.
+/// One member's side of the handshake. The member writes it; all members read it.
 #[repr(C)]
 pub(super) struct Access {
-    /// Not zero when the member will not take part any more: the kind of its error, or that it left.
+    /// Nonzero once the member no longer takes part: the kind of its error, or `LEFT`.
     gave_up: AtomicU32,
     /// Not zero while the member may read or write memory that others expose.
     touching: AtomicU32,
 }
 
 impl Access {
-    /// The member takes no part any more. Members that see this touch nothing of it; see [`Access::is_touching`].
+    /// Ends the member's participation. Members that see this do not touch its memory; see [`Access::is_touching`].
     pub fn give_up(&self, why: u32) {
         self.gave_up.store(why, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Why the member has given up; zero while it has not.
+    /// Why the member gave up; zero while it takes part.
     pub fn gave_up(&self) -> u32 {
         self.gave_up.load(Ordering::Acquire)
     }
 
-    /// Announces that this member touches what others expose. It looks for members that have given up first.
+    /// Announces that this member touches exposed memory. The caller must then check for members that have given up.
     pub fn touch(&self) -> Touching<'_> {
         self.touching.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         Touching(self)
     }
 
-    /// Whether the member may be touching memory of one that has given up. Once it is not, it never will be.
+    /// Whether the member may be touching memory of one that has given up. Once false, it stays false for that memory.
     pub fn is_touching(&self) -> bool {
         self.touching.load(Ordering::Acquire) != 0
     }
 }
 
-/// A member touches what others expose, until this is dropped.
+/// The member touches exposed memory until this guard is dropped.
 pub(super) struct Touching<'a>(&'a Access);
 
 impl Drop for Touching<'_> {
@@ -71,7 +71,7 @@ mod tests {
             let thread = loom::thread::spawn(move || {
                 let _touching = other.peer.touch();
                 if other.owner.gave_up() == 0 {
-                    // SAFETY: the owner has not given up, and waits for this to end if it does.
+                    // SAFETY: the owner has not given up; if it does, it waits for this access to end.
                     other.memory.with_mut(|memory| unsafe { *memory = 1 });
                 }
             });
@@ -79,7 +79,7 @@ mod tests {
             while two.peer.is_touching() {
                 loom::thread::yield_now();
             }
-            // SAFETY: the peer does not touch it any more.
+            // SAFETY: the peer no longer touches it.
             two.memory.with_mut(|memory| unsafe { *memory = 2 });
             thread.join().unwrap();
             // SAFETY: the peer has ended.

@@ -1,26 +1,26 @@
-//! all_reduce: every member reduces its part of each window and the others copy the result.
+//! all_reduce over a channel: each member reduces its part of every window, and the others copy the result.
 //!
-//! Bytes that must move for N bytes on p members: at least 2·p·N (every buffer is read once and written once). Buffers in
-//! the arena reach that bound: a member reads its part from all and writes it to all. Private buffers go through the
-//! slots, which stay in the cache.
+//! Lower bound on the bytes moved for N bytes on p members: 2·p·N (every buffer is read once and written once). Buffers in
+//! the arena reach that bound: a member reads its part from all buffers and writes it to all. Private buffers go through
+//! the slots, which stay in the cache.
 
 use std::ops::Range;
 
-use super::record::Record;
+use super::call_record::CallRecord;
 use super::share::IN_PLACE;
-use super::{Channel, Piece, WINDOW};
+use super::{Channel, RawSlice, WINDOW};
 use crate::error::Result;
 use crate::memory::stream::stream;
 use crate::memory::{DType, ReduceOp, reduce};
 use crate::transport::{Call, Signature};
 
-/// Up to this length every member reduces everything by itself: one step instead of two.
+/// Up to this length every member reduces the full buffer itself: one step instead of two.
 const SMALL: usize = 32 * 1024;
 
-// Members overwrite what they share; so it must not be read in place.
+// Members overwrite the buffers that they share, so these must not be read in place.
 const _: () = assert!(SMALL < IN_PLACE);
 
-/// A result is shown to the others in blocks of so many bytes, while they are still in the first-level cache.
+/// A result is copied to the slot in blocks of this many bytes, while each block is still in the L1 cache.
 const BLOCK: usize = 16 * 1024;
 
 impl Channel {
@@ -37,13 +37,13 @@ impl Channel {
         if bytes <= SMALL {
             return self.all_reduce_small(call, signature, buffer, dtype, operation);
         }
-        let exposed = self.seat.arena.expose(Piece::of(buffer));
+        let exposed = self.endpoint.arena.expose(RawSlice::of(buffer));
         let offset = exposed.as_ref().map(|exposed| exposed.offset);
         let mut work = || self.all_reduce_long(call, signature, buffer, offset, (dtype, operation));
-        if exposed.is_some() { self.lend(exposed.as_ref(), work) } else { work() }
+        if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
     }
 
-    /// As [`Channel::all_reduce`], for a buffer that lies at `offset` in the arena, or elsewhere.
+    /// As [`Channel::all_reduce`], for a buffer at `offset` in the arena, or outside of it if `None`.
     fn all_reduce_long(
         &self,
         call: &Call,
@@ -55,10 +55,10 @@ impl Channel {
         let (bytes, buffer) = (buffer.len(), buffer.as_mut_ptr());
         let windows = bytes.div_ceil(WINDOW);
         let window = |index: usize| index * WINDOW..bytes.min((index + 1) * WINDOW);
-        let show = |slot: *mut u8, window: Range<usize>| {
+        let fill_slot = |slot: *mut u8, window: Range<usize>| {
             for member in (0..self.size()).filter(|&member| member != self.me && offset.is_none()) {
                 let part = self.part(&window, member);
-                // SAFETY: the part lies inside the buffer, and inside the slot at the same distance from the window's
+                // SAFETY: the part is inside the buffer, and inside the slot at the same distance from the window's
                 // start; this member may write to the slot now.
                 unsafe {
                     self.writer.copy(buffer.add(part.start), slot.add(part.start - window.start), part.len());
@@ -66,28 +66,28 @@ impl Channel {
             }
         };
         let first = self.next();
-        self.enter(call, Record::new(signature).at(offset), |slot| show(slot, window(0)))?;
+        self.enter(call, CallRecord::new(signature).at(offset), |slot| fill_slot(slot, window(0)))?;
 
-        let shown: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
-        if let Some(offsets) = shown.iter().copied().collect::<Option<Vec<usize>>>() {
+        let exposed_offsets: Vec<Option<usize>> = (0..self.size()).map(|member| self.record(member).offset()).collect();
+        if let Some(offsets) = exposed_offsets.iter().copied().collect::<Option<Vec<usize>>>() {
             let part = self.part(&(0..bytes), self.me);
-            let everywhere: Vec<*mut u8> = offsets
+            let targets: Vec<*mut u8> = offsets
                 .iter()
-                .map(|&offset| self.seat.arena.range(offset, bytes).wrapping_add(part.start))
+                .map(|&offset| self.endpoint.arena.range(offset, bytes).wrapping_add(part.start))
                 .collect();
-            let sources: Vec<*const u8> = everywhere.iter().map(|pointer| pointer.cast_const()).collect();
+            let sources: Vec<*const u8> = targets.iter().map(|pointer| pointer.cast_const()).collect();
             let count = part.len() / dtype.size();
             self.touch(call, || {
-                // SAFETY: every member shows a buffer of this length and leaves it to the others until `settle`, or until it
-                // has given up and no member touches it; this part of all of them is this member's alone.
-                unsafe { reduce::combine(dtype, operation, count, &sources, &everywhere) };
+                // SAFETY: every member exposes a buffer of this length and leaves it to the others until `settle`, or until it
+                // has given up and no member touches it; this part of every buffer belongs to this member alone.
+                unsafe { reduce::combine(dtype, operation, count, &sources, &targets) };
                 Ok(())
             })?;
             return self.settle(call);
         }
 
-        // Each window takes two steps: its parts are shown, its result is shown. The next window's parts are shown before
-        // this one's result, so that nobody has to wait for a member that is a little behind:
+        // Each window takes two steps: one publishes its parts, one its result. The next window's parts are published before
+        // this window's result, so that no member waits for one that is slightly behind:
         // parts 0, parts 1, result 0, parts 2, result 1, …, result of the last.
         let parts_step = |index: usize| first.wrapping_add((2 * index).saturating_sub(1) as u32);
         let result_step = |index: usize| first.wrapping_add((2 * index + 2).min(2 * windows - 1) as u32);
@@ -95,16 +95,16 @@ impl Channel {
         for index in 0..windows {
             if index + 1 < windows {
                 self.writable(call)?;
-                show(self.slot(self.me, self.next()), window(index + 1));
+                fill_slot(self.slot(self.me, self.next()), window(index + 1));
                 self.publish();
             }
             let part = self.part(&window(index), self.me);
             let in_slot = part.start - index * WINDOW;
             for (member, source) in sources.iter_mut().enumerate() {
                 self.wait_for(call, member, parts_step(index))?;
-                *source = match shown[member] {
+                *source = match exposed_offsets[member] {
                     _ if member == self.me => buffer.wrapping_add(part.start).cast_const(),
-                    Some(offset) => self.seat.arena.at(offset + part.start).cast_const(),
+                    Some(offset) => self.endpoint.arena.at(offset + part.start).cast_const(),
                     None => self.slot(member, parts_step(index)).wrapping_add(in_slot).cast_const(),
                 };
             }
@@ -112,12 +112,12 @@ impl Channel {
             let slot = self.slot(self.me, self.next()).wrapping_add(in_slot);
             let mine = buffer.wrapping_add(part.start);
             let mut reduce = || {
-                // SAFETY: sources and results are valid for the part; nobody reads the slot of the next step yet, and nobody
-                // else writes to this part.
+                // SAFETY: sources and results are valid for the part; no member reads the slot of the next step yet, and no
+                // other member writes to this part.
                 unsafe { self.reduce_part(&mut sources, mine, slot, part.len(), (dtype, operation)) };
                 Ok(())
             };
-            if shown.iter().any(Option::is_some) {
+            if exposed_offsets.iter().any(Option::is_some) {
                 self.touch(call, reduce)?
             } else {
                 reduce()?
@@ -130,10 +130,10 @@ impl Channel {
         self.collect(call, buffer, window(windows - 1), result_step(windows - 1))
     }
 
-    /// Reduces a part into this member's buffer and into the slot that shows it to the others.
+    /// Reduces a part into this member's buffer and into the slot from which the other members read it.
     ///
     /// # Safety
-    /// All pointers are valid for `bytes` bytes; nobody else writes to the buffer's part or uses the slot now.
+    /// All pointers are valid for `bytes` bytes; no other thread writes to the buffer's part or uses the slot meanwhile.
     unsafe fn reduce_part(
         &self,
         sources: &mut [*const u8],
@@ -142,15 +142,15 @@ impl Channel {
         bytes: usize,
         (dtype, operation): (DType, ReduceOp),
     ) {
-        if !self.writer.goes_past_caches(bytes) {
-            // SAFETY: passed on from the caller.
+        if !self.writer.uses_non_temporal(bytes) {
+            // SAFETY: guaranteed by the caller.
             return unsafe {
                 reduce::combine(dtype, operation, bytes / dtype.size(), sources, &[mine, slot])
             };
         }
         for start in (0..bytes).step_by(BLOCK) {
             let (mine, bytes) = (mine.wrapping_add(start), BLOCK.min(bytes - start));
-            // SAFETY: passed on from the caller; the block lies inside the part.
+            // SAFETY: guaranteed by the caller; the block is inside the part.
             unsafe {
                 reduce::combine(dtype, operation, bytes / dtype.size(), sources, &[mine]);
                 stream(mine, slot.wrapping_add(start), bytes);
@@ -159,12 +159,12 @@ impl Channel {
         }
     }
 
-    /// Copies the results that the other members show for a window.
+    /// Copies the results of a window that the other members have published.
     fn collect(&self, call: &Call, buffer: *mut u8, window: Range<usize>, step: u32) -> Result<()> {
         for member in (0..self.size()).filter(|&member| member != self.me) {
             self.wait_for(call, member, step)?;
             let part = self.part(&window, member);
-            // SAFETY: the member has published the result of its part, and nobody else touches it in the buffer.
+            // SAFETY: the member has published the result of its part, and no other thread touches that part of the buffer.
             unsafe {
                 let result = self.slot(member, step).add(part.start - window.start);
                 buffer.add(part.start).copy_from_nonoverlapping(result, part.len());
@@ -182,16 +182,16 @@ impl Channel {
         operation: ReduceOp,
     ) -> Result<()> {
         let (bytes, result) = (buffer.len(), buffer.as_mut_ptr());
-        let consume = |_, pieces: &[Piece]| {
+        let consume = |_, pieces: &[RawSlice]| {
             let sources: Vec<*const u8> = pieces.iter().map(|piece| piece.pointer).collect();
-            // SAFETY: every piece has `bytes` bytes; the result is this member's own buffer, which is one of them.
+            // SAFETY: every slice has `bytes` bytes; the result is this member's own buffer, which is one of them.
             unsafe { reduce::combine(dtype, operation, bytes / dtype.size(), &sources, &[result]) };
         };
-        // SAFETY: the buffer is borrowed by this function; `consume` writes to the one window that it is given.
-        unsafe { self.share(call, signature, Piece { pointer: result, bytes }, None, |_| bytes, consume) }
+        // SAFETY: the buffer is borrowed by this function; `consume` writes only to the single window that it is given.
+        unsafe { self.share(call, signature, RawSlice { pointer: result, bytes }, None, |_| bytes, consume) }
     }
 
-    /// The bytes of a window that `member` reduces; parts begin at whole cache lines.
+    /// The bytes of a window that `member` reduces; parts start at cache-line boundaries.
     fn part(&self, window: &Range<usize>, member: usize) -> Range<usize> {
         let length = window.len().div_ceil(self.size()).next_multiple_of(64);
         let at = |member: usize| window.end.min(window.start + member * length);

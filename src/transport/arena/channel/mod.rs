@@ -1,168 +1,168 @@
-//! A group's meeting place in the arena: collectives without messages. See README.md beside this file for the protocol.
+//! Collectives through shared memory, without messages, for a group whose members share an arena. Protocol: README.md.
 
 mod access;
 mod all_reduce;
 mod parts;
-mod record;
+mod call_record;
 mod share;
-mod writer;
+mod slot_writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use access::Access;
-use record::{Notice, Record};
-use writer::Writer;
+use call_record::{RecordCell, CallRecord};
+use slot_writer::SlotWriter;
 
 use super::exposure::Exposed;
 use super::flag::Flag;
-use super::{Arena, Seat};
+use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Kind, Lost, Missing, Result};
 use crate::transport::wait::Awaited;
 use crate::transport::{Call, GAVE_UP, Signature, process};
 
-/// Bytes of a window: what a member shows at once. Large enough that meeting costs little, small enough that it stays in
-/// the cache until it is read.
+/// Bytes of a window, the unit that a member publishes at once. Large enough to amortise the synchronisation, small enough to
+/// stay in the cache until it is read.
 const WINDOW: usize = 256 * 1024;
 
-/// How many slots a member uses in turn. Writing to memory that another core has just read is slow, because the core must
-/// first be told to forget it: several times slower than writing to memory that has left the other core's own cache.
-/// Sixteen windows are more than such a cache holds.
+/// Slots that a member uses in rotation. Writing to a line that another core has just read is slow, because that core's copy must
+/// first be invalidated: several times slower than writing to a line that has left the other core's private cache.
+/// Sixteen windows exceed the size of such a cache.
 const SLOTS: u32 = 16;
 
-/// How many steps a member may publish after a step that it still reads.
+/// Steps that a member may publish beyond a step that it still reads.
 const LAG: u32 = 2;
 
-/// Bytes between neighbouring slots. The extra bytes make slots begin at different places within a page: loads and stores
-/// at equal places are mistaken for each other by the processor and slow down.
+/// Distance between adjacent slots in bytes. The padding makes slots start at different offsets within a page: the processor
+/// mistakes loads and stores at equal offsets for each other (4K aliasing) and slows down.
 const SLOT: usize = WINDOW + 256;
 
-/// Where in its page the first slot begins: far from the first bytes, where most users' buffers begin.
+/// Page offset of the first slot: far from offset 0, where most users' buffers start.
 const SLOT_START: usize = 2048;
 
-/// How long a failed call waits for members that touch its memory before it detaches the memory: most end sooner, and then
+/// How long a failed call waits for members that touch its memory before it detaches the memory: most finish sooner, and then
 /// the memory stays in the arena.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How often such a wait looks.
+/// Poll interval of that wait.
 const POLL: Duration = Duration::from_micros(500);
 
-/// One member's notices.
+/// One member's control block.
 #[repr(C, align(128))]
-struct Member {
-    /// How many steps this member has published.
+struct ControlBlock {
+    /// Steps that this member has published.
     step: Flag,
-    /// What it shows, one for each slot.
-    records: [Notice; SLOTS as usize],
-    /// Whether it touches what others expose, and whether it takes part at all.
+    /// Its call records, one per slot.
+    records: [RecordCell; SLOTS as usize],
+    /// Whether it touches exposed memory, and whether it still takes part.
     access: Access,
-    /// The core that it ran on when it published its last step, plus one.
+    /// The core on which it published its last step, plus one; zero if none.
     core: AtomicU32,
 }
 
-/// The core that this thread runs on, plus one: zero is nobody's.
+/// The core that runs this thread, plus one.
 fn this_core() -> u32 {
     rustix::thread::sched_getcpu() as u32 + 1
 }
 
-/// Bytes that a channel of so many members needs.
+/// Bytes of a channel with `members` members.
 pub(crate) fn bytes(members: usize) -> usize {
     slots_start(members) + members * SLOTS as usize * SLOT
 }
 
 fn slots_start(members: usize) -> usize {
-    (members * size_of::<Member>()).next_multiple_of(4096) + SLOT_START
+    (members * size_of::<ControlBlock>()).next_multiple_of(4096) + SLOT_START
 }
 
-/// Which of its slots a step uses.
-fn turn(step: u32) -> usize {
+/// The slot that a step uses.
+fn slot_index(step: u32) -> usize {
     (step % SLOTS) as usize
 }
 
-/// Bytes that another member shows.
+/// Bytes that a member has published, as a raw pointer and a length.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct RawSlice {
     pub pointer: *const u8,
     pub bytes: usize,
 }
 
-impl Piece {
-    pub fn of(bytes: &[u8]) -> Piece {
-        Piece { pointer: bytes.as_ptr(), bytes: bytes.len() }
+impl RawSlice {
+    pub fn of(bytes: &[u8]) -> RawSlice {
+        RawSlice { pointer: bytes.as_ptr(), bytes: bytes.len() }
     }
 
-    /// Copies the piece to the bytes of `output` that begin at `start`.
+    /// Copies the bytes to `output`, starting at `start`.
     ///
     /// # Safety
-    /// The piece is valid for reading and does not overlap `output`.
+    /// The slice is valid for reading and does not overlap `output`.
     pub unsafe fn copy_to(self, output: &mut [u8], start: usize) {
         if self.bytes > 0 {
             let target = &mut output[start..start + self.bytes];
-            // SAFETY: the target has exactly the piece's length; the caller vouches for the piece.
+            // SAFETY: the target has exactly the slice's length; the caller vouches for the slice.
             unsafe { target.as_mut_ptr().copy_from_nonoverlapping(self.pointer, self.bytes) };
         }
     }
 }
 
-/// One member's end of the channel. Its calls are made one at a time, in the same order by every member.
+/// One member's handle to a channel. Every member makes the same calls in the same order, one at a time.
 pub(crate) struct Channel {
-    seat: Arc<Seat>,
+    endpoint: Arc<LocalEndpoint>,
     base: usize,
-    /// The seat of each member.
+    /// Local rank of each member.
     members: Vec<usize>,
     me: usize,
-    /// Steps published by this member.
+    /// Steps that this member has published.
     step: AtomicU32,
-    writer: Writer,
-    /// Whether the area comes from this seat's heap.
-    founded: bool,
-    /// Whether this is the channel of all, which a rank that was started again takes up where it had stopped.
-    of_all: bool,
+    writer: SlotWriter,
+    /// Whether the channel's memory comes from this rank's heap.
+    owns_memory: bool,
+    /// Whether this is the host-wide channel, in which a restarted rank continues at the step where it stopped.
+    host_wide: bool,
 }
 
 impl Channel {
-    /// The channel of the group of all seats, which every arena has.
-    pub fn of_all(seat: &Arc<Seat>) -> Channel {
-        let members = (0..seat.arena.seats()).collect();
-        let mut channel = Channel::new(seat, seat.arena.layout.channel(), members);
-        channel.of_all = true;
+    /// The channel of the group of all local ranks; every arena has one.
+    pub fn host_wide(endpoint: &Arc<LocalEndpoint>) -> Channel {
+        let members = (0..endpoint.arena.local_size()).collect();
+        let mut channel = Channel::new(endpoint, endpoint.arena.layout.channel(), members);
+        channel.host_wide = true;
         *channel.step.get_mut() = channel.member(channel.me).step.load();
         channel
     }
 
-    /// A new channel in this seat's heap, for the other members to [`Channel::join`] at its [`Channel::offset`].
-    pub fn found(seat: &Arc<Seat>, members: Vec<usize>) -> Result<Channel> {
-        let base = seat.reserve(bytes(members.len()))?;
-        // SAFETY: the area was just reserved and is large enough; nobody else knows of it yet.
-        unsafe { seat.arena.at(base).write_bytes(0, slots_start(members.len())) };
-        let mut channel = Channel::new(seat, base, members);
-        channel.founded = true;
+    /// Creates a channel in this rank's heap, which the other members [`Channel::join`] at its [`Channel::offset`].
+    pub fn create(endpoint: &Arc<LocalEndpoint>, members: Vec<usize>) -> Result<Channel> {
+        let base = endpoint.reserve(bytes(members.len()))?;
+        // SAFETY: the area was just reserved and is large enough; no other rank knows of it yet.
+        unsafe { endpoint.arena.at(base).write_bytes(0, slots_start(members.len())) };
+        let mut channel = Channel::new(endpoint, base, members);
+        channel.owns_memory = true;
         Ok(channel)
     }
 
-    /// This member's end of a channel that another member founded.
-    pub fn join(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        Channel::new(seat, base, members)
+    /// Opens a channel that another member created.
+    pub fn join(endpoint: &Arc<LocalEndpoint>, base: usize, members: Vec<usize>) -> Channel {
+        Channel::new(endpoint, base, members)
     }
 
-    fn new(seat: &Arc<Seat>, base: usize, members: Vec<usize>) -> Channel {
-        assert!(base + bytes(members.len()) <= seat.arena.layout.total() && base.is_multiple_of(4096));
+    fn new(endpoint: &Arc<LocalEndpoint>, base: usize, members: Vec<usize>) -> Channel {
+        assert!(base + bytes(members.len()) <= endpoint.arena.layout.total() && base.is_multiple_of(4096));
         let me =
-            members.iter().position(|&member| member == seat.index).expect("only members open a channel");
+            members.iter().position(|&member| member == endpoint.local_rank).expect("only members open a channel");
         Channel {
-            seat: seat.clone(),
+            endpoint: endpoint.clone(),
             base,
             members,
             me,
             step: AtomicU32::new(0),
-            writer: Writer::default(),
-            founded: false,
-            of_all: false,
+            writer: SlotWriter::default(),
+            owns_memory: false,
+            host_wide: false,
         }
     }
 
-    /// Where the channel is, in bytes from the start of the arena.
+    /// Offset of the channel, in bytes from the start of the arena.
     pub fn offset(&self) -> usize {
         self.base
     }
@@ -171,37 +171,37 @@ impl Channel {
         self.members.len()
     }
 
-    fn member(&self, member: usize) -> &Member {
+    fn member(&self, member: usize) -> &ControlBlock {
         assert!(member < self.members.len());
-        let offset = self.base + member * size_of::<Member>();
-        // SAFETY: the area has a notice block for each member; zeroes are valid; records are only touched as `record`
-        // and `show` describe.
-        unsafe { &*self.seat.arena.at(offset).cast() }
+        let offset = self.base + member * size_of::<ControlBlock>();
+        // SAFETY: the area has a control block for each member; zeroes are valid; records are only accessed as
+        // `RecordCell::read` and `RecordCell::store` describe.
+        unsafe { &*self.endpoint.arena.at(offset).cast() }
     }
 
-    /// Where a member puts what it shows in the given step.
+    /// Where a member puts its data in the given step.
     fn slot(&self, member: usize, step: u32) -> *mut u8 {
-        let index = member * SLOTS as usize + turn(step);
-        self.seat.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
+        let index = member * SLOTS as usize + slot_index(step);
+        self.endpoint.arena.at(self.base + slots_start(self.members.len()) + index * SLOT)
     }
 
-    /// The step that this member publishes next.
+    /// The next step that this member will publish.
     fn next(&self) -> u32 {
         self.current().wrapping_add(1)
     }
 
-    /// The step that this member published last.
+    /// The last step that this member has published.
     fn current(&self) -> u32 {
         self.step.load(Ordering::Relaxed)
     }
 
-    /// Waits until the slot of the next step may be overwritten: its last content belonged to the step `SLOTS` before, and
-    /// whoever has published more than `LAG` steps after that one does not read it any more.
+    /// Waits until the slot of the next step may be overwritten. Its content belongs to the step `SLOTS` before, and a member
+    /// that has published more than `LAG` steps after that one no longer reads it.
     fn writable(&self, call: &Call) -> Result<()> {
         self.wait_all(call, self.next().wrapping_sub(SLOTS - LAG - 1))
     }
 
-    /// Publishes the next step: what was written into its slot and record is there for the others.
+    /// Publishes the next step, which makes its slot and record visible to the other members.
     fn publish(&self) {
         let step = self.next();
         self.step.store(step, Ordering::Relaxed);
@@ -217,69 +217,70 @@ impl Channel {
     #[inline]
     fn wait_for(&self, call: &Call, member: usize, step: u32) -> Result<()> {
         let flag = &self.member(member).step;
-        let crowded = || self.member(member).core.load(Ordering::Relaxed) == this_core();
-        self.seat.patience.wait(call, flag, || flag.reached(step), || self.check(call, step), crowded)
+        let shares_core = || self.member(member).core.load(Ordering::Relaxed) == this_core();
+        self.endpoint.backoff.wait(call, flag, || flag.reached(step), || self.check(call, step), shares_core)
     }
 
-    /// Fails if there is no sense in waiting for this step any longer.
+    /// Fails if waiting for this step is pointless: an awaited member is lost, the deadline has passed, or the caller must stop.
     fn check(&self, call: &Call, step: u32) -> Result<()> {
-        let late = Late { channel: self, step };
+        let late = LateMembers { channel: self, step };
         call.check(&late, || Ok(late.awaited().is_empty())).map(drop)
     }
 
-    /// How a member was lost to this group. One that ended between two calls on the group of all may be started again.
-    fn gone(&self, member: usize) -> Option<Lost> {
-        let rank = self.seat.ranks[self.members[member]];
+    /// How a member was lost to this group. In the host-wide channel a member that ended between two calls may be restarted.
+    fn lost_to_group(&self, member: usize) -> Option<Lost> {
+        let rank = self.endpoint.ranks[self.members[member]];
         let gave_up = self.member(member).access.gave_up();
-        let because = || self.seat.lost_because(rank, cause(gave_up));
-        // The process ends soon after such an error, and its end alone would not say why.
+        let because = || self.endpoint.lost_because(rank, cause(gave_up));
+        // The process exits soon after such an error, and its exit alone would not explain the cause.
         if gave_up == REPEATS {
             return Some(because());
         }
-        let lost = if self.of_all { self.seat.lost_for_good(rank) } else { self.seat.unreachable(rank) };
+        let lost = if self.host_wide { self.endpoint.permanently_lost(rank) } else { self.endpoint.unreachable(rank) };
         lost.or_else(|| (gave_up != 0).then(because))
     }
 
-    /// How a member was lost to calls that go on between two of the channel's: whoever was started again is.
+    /// Why a member is unreachable across calls; restarted members always are.
     pub fn lost(&self, member: usize) -> Option<Lost> {
-        self.seat.unreachable(self.seat.ranks[self.members[member]]).or_else(|| self.gone(member))
+        self.endpoint.unreachable(self.endpoint.ranks[self.members[member]]).or_else(|| self.lost_to_group(member))
     }
 
-    /// The first step of every call: shows what the call is and `fill`s the slot, waits for everybody, and compares.
-    fn enter(&self, call: &Call, mine: Record, fill: impl FnOnce(*mut u8)) -> Result<()> {
+    /// First step of every call: publishes the call record and the slot filled by `fill`, waits for all members, and compares
+    /// the records.
+    fn enter(&self, call: &Call, mine: CallRecord, fill: impl FnOnce(*mut u8)) -> Result<()> {
         let step = self.next();
         self.writable(call)?;
         fill(self.slot(self.me, step));
-        self.member(self.me).records[turn(step)].show(mine);
+        self.member(self.me).records[slot_index(step)].store(mine);
         self.publish();
         self.wait_all(call, step)?;
         if (0..self.size()).all(|member| self.record(member).signature == mine.signature) {
             return Ok(());
         }
         let words =
-            |member| (self.seat.ranks[self.members[member]], self.record(member).signature.to_string());
+            |member| (self.endpoint.ranks[self.members[member]], self.record(member).signature.to_string());
         Err(call.mismatch((0..self.size()).map(words).collect()))
     }
 
-    /// What a member showed in the current step. Valid until this member publishes the next one.
-    fn record(&self, member: usize) -> Record {
-        self.member(member).records[turn(self.current())].read()
+    /// A member's call record in the current step. Valid until this member publishes the next step.
+    fn record(&self, member: usize) -> CallRecord {
+        self.member(member).records[slot_index(self.current())].read()
     }
 
-    /// One step without data: afterwards nobody reads anything that was shown before.
+    /// One step without data: afterwards no member reads anything that was published before.
     fn settle(&self, call: &Call) -> Result<()> {
         self.writable(call)?;
         self.publish();
         self.wait_all(call, self.current())
     }
 
-    /// Waits until everybody is here.
+    /// Waits until all members have entered the call.
     pub fn barrier(&self, call: &Call, signature: Signature) -> Result<()> {
-        self.enter(call, Record::new(signature), |_| {})
+        self.enter(call, CallRecord::new(signature), |_| {})
     }
 
-    /// Lets this member touch memory that others expose: does `work`, unless a member has given up on the call that all have
-    /// just entered; its memory is its caller's again. `work` waits for no other member, because a member that gives up
+    /// Runs `work`, which touches memory that others expose, unless a member has given up on the call that all have just entered:
+    /// that member's memory belongs to its caller again. `work` must not wait for another member, because a member that gives up
     /// meanwhile waits for `work`.
     pub fn touch<R>(&self, call: &Call, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let _touching = self.member(self.me).access.touch();
@@ -287,29 +288,29 @@ impl Channel {
         match (0..self.size()).find(|&member| gave_up(member) != 0) {
             None => work(),
             Some(member) => {
-                let rank = self.seat.ranks[self.members[member]];
-                Err(call.lost(vec![self.seat.lost_because(rank, cause(gave_up(member)))]))
+                let rank = self.endpoint.ranks[self.members[member]];
+                Err(call.lost(vec![self.endpoint.lost_because(rank, cause(gave_up(member)))]))
             }
         }
     }
 
-    /// Makes a call whose others may touch memory of this member: what is `exposed` of it in the arena, or memory on a
-    /// device. After an error this returns when none of them does so any more, nor ever will.
-    pub fn lend<R>(&self, exposed: Option<&Exposed>, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let mut failed = Withdraw { channel: self, exposed, kind: Some(Kind::Internal) };
+    /// Runs a call in which other members may touch this member's memory: its `exposed` memory in the arena, or memory on a
+    /// device. After an error it returns only when no member touches that memory any more, nor ever will.
+    pub fn with_exposed<R>(&self, exposed: Option<&Exposed>, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let mut failed = ReclaimOnError { channel: self, exposed, kind: Some(Kind::Internal) };
         let result = work();
-        // Calls that differ touch nothing.
+        // Mismatched calls touch nothing.
         failed.kind = result.as_ref().err().map(Error::kind).filter(|&kind| kind != Kind::Usage);
         result
     }
 
-    /// Takes this member's memory back. Members that touch it are waited for, beyond the call's deadline, because they wait
-    /// for nothing but their own work; after [`GRACE`] the memory is detached instead where it can be.
-    fn withdraw(&self, exposed: Option<&Exposed>, kind: Kind) {
+    /// Reclaims this member's memory. It waits for members that touch the memory, even beyond the call's deadline, because they
+    /// wait for nothing but their own work; after [`GRACE`] the memory is detached instead if possible.
+    fn reclaim(&self, exposed: Option<&Exposed>, kind: Kind) {
         self.member(self.me).access.give_up(kind as u32);
         let detach_at = Instant::now() + GRACE;
         for member in (0..self.size()).filter(|&member| member != self.me) {
-            let ended = || self.seat.arena.place(self.members[member]).process_ended();
+            let ended = || self.endpoint.arena.peer_slot(self.members[member]).process_ended();
             while self.member(member).access.is_touching() && !ended() {
                 if Instant::now() >= detach_at && exposed.is_some_and(Exposed::detach) {
                     return;
@@ -319,92 +320,92 @@ impl Channel {
         }
     }
 
-    /// Tells the others that this member will not take part any more, so that they need not wait for it.
+    /// Announces that this member no longer takes part, so that the others do not wait for it.
     pub fn give_up(&self, error: &Error) {
         self.give_up_with(error.kind() as u32);
     }
 
-    /// The same, for a process that was started again and would repeat calls of the one before it.
+    /// As [`Channel::give_up`], for a restarted process that would repeat calls of its predecessor.
     pub fn give_up_as_restarted(&self) {
         self.give_up_with(REPEATS);
     }
 
     fn give_up_with(&self, cause: u32) {
-        if self.of_all {
-            self.seat.place().stay.break_off();
+        if self.host_wide {
+            self.endpoint.own_slot().process.mark_group_failed();
         }
         self.member(self.me).access.give_up(cause);
     }
 }
 
-/// Takes a member's memory back when its call has failed, or panicked.
-struct Withdraw<'a> {
+/// Reclaims a member's memory when its call has failed or panicked.
+struct ReclaimOnError<'a> {
     channel: &'a Channel,
     exposed: Option<&'a Exposed<'a>>,
-    /// How the call has failed; none when it has not.
+    /// How the call failed; `None` if it succeeded.
     kind: Option<Kind>,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for ReclaimOnError<'_> {
     fn drop(&mut self) {
         if let Some(kind) = self.kind {
-            self.channel.withdraw(self.exposed, kind);
+            self.channel.reclaim(self.exposed, kind);
         }
     }
 }
 
-/// The members that have not published a step.
-struct Late<'a> {
+/// The members that have not published a step yet.
+struct LateMembers<'a> {
     channel: &'a Channel,
     step: u32,
 }
 
-impl Awaited for Late<'_> {
+impl Awaited for LateMembers<'_> {
     fn awaited(&self) -> Vec<usize> {
         let is_late = |&member: &usize| !self.channel.member(member).step.reached(self.step);
         (0..self.channel.size()).filter(is_late).collect()
     }
 
     fn lost(&self, member: usize) -> Option<Lost> {
-        self.channel.gone(member)
+        self.channel.lost_to_group(member)
     }
 
     fn missing(&self, members: Vec<usize>) -> Vec<Missing> {
-        let Channel { seat, members: seats, .. } = self.channel;
-        seat.all_missing(members.into_iter().map(|member| seat.ranks[seats[member]]))
+        let Channel { endpoint, members: local_ranks, .. } = self.channel;
+        endpoint.all_missing(members.into_iter().map(|member| endpoint.ranks[local_ranks[member]]))
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // A forked child inherits its parent's end of the channel, but not the right to leave.
-        // Of the channel of all, leaving the seat has told everything; another process may take it up.
-        if self.seat.place().pid() != Some(process::own()) || self.of_all {
+        // A forked child inherits its parent's handle but must not leave on behalf of the parent.
+        // For the host-wide channel the process record already says that the rank has left, and a restarted process may reuse it.
+        if self.endpoint.own_slot().pid() != Some(process::own_pid()) || self.host_wide {
             return;
         }
         self.member(self.me).access.give_up(LEFT);
-        if self.founded {
-            self.seat.retire(self.base, self.size());
+        if self.owns_memory {
+            self.endpoint.retire_channel(self.base, self.size());
         }
     }
 }
 
-/// Whether all members have left a channel, so that its memory may be used again.
-pub(super) fn is_deserted(arena: &Arena, base: usize, members: usize) -> bool {
+/// Whether all members have left a channel, so that its memory may be reused.
+pub(super) fn all_left(arena: &Arena, base: usize, members: usize) -> bool {
     (0..members).all(|member| {
-        // SAFETY: the founder reserved this area for a channel of so many members and has not given it back.
-        let member = unsafe { &*arena.at(base + member * size_of::<Member>()).cast::<Member>() };
+        // SAFETY: the creator reserved this area for a channel of `members` members and has not freed it.
+        let member = unsafe { &*arena.at(base + member * size_of::<ControlBlock>()).cast::<ControlBlock>() };
         member.access.gave_up() == LEFT
     })
 }
 
-/// Set by a member that has dropped its end; other values are the kind of the error that made it give up.
+/// Set by a member that has dropped its handle; other values are the kind of the error that made it give up.
 const LEFT: u32 = u32::MAX;
 
-/// Set by a process that was started again and did not declare its position.
+/// Set by a restarted process that did not declare its position.
 const REPEATS: u32 = u32::MAX - 1;
 
-/// In words, why a member gave up.
+/// Describes why a member gave up.
 fn cause(gave_up: u32) -> &'static str {
     match gave_up {
         LEFT => LEFT_GROUP,
@@ -424,24 +425,24 @@ mod tests {
 
     #[test]
     fn memory_of_failed_groups_is_used_again() {
-        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let round = || {
-            let first = Channel::found(&seats[0], vec![0, 1]).unwrap();
-            let second = Channel::join(&seats[1], first.offset(), vec![0, 1]);
-            let buffer = seats[0].allocate(1 << 20).unwrap();
+            let first = Channel::create(&endpoints[0], vec![0, 1]).unwrap();
+            let second = Channel::join(&endpoints[1], first.offset(), vec![0, 1]);
+            let buffer = endpoints[0].allocate(1 << 20).unwrap();
             first.give_up(&Error::internal("barrier", "failed"));
             second.give_up(&Error::internal("barrier", "failed"));
             (first.offset(), buffer.offset())
         };
-        let places = round();
-        assert_eq!(round(), places);
-        assert_eq!(round(), places);
+        let offsets = round();
+        assert_eq!(round(), offsets);
+        assert_eq!(round(), offsets);
     }
 
-    /// Ranks that are threads cannot detach memory: a failed call returns when the others have stopped touching it.
+    /// Ranks that are threads cannot detach memory: a failed call returns once the others have stopped touching it.
     #[test]
     fn a_failed_call_outlasts_those_that_touch_its_memory() {
-        let seats: Vec<Arc<Seat>> = local::create(2).unwrap().into_iter().map(|one| one.seat).collect();
+        let endpoints: Vec<Arc<LocalEndpoint>> = local::create(2).unwrap().into_iter().map(|one| one.endpoint).collect();
         let started = Instant::now();
         let call = |rank| Call {
             rank,
@@ -453,9 +454,9 @@ mod tests {
             deadline: started,
             interrupt: None,
         };
-        let (owner, peer) = (Channel::of_all(&seats[0]), Channel::of_all(&seats[1]));
-        let buffer = seats[0].allocate(1 << 20).unwrap();
-        let exposed = seats[0].arena.expose(Piece::of(&buffer)).unwrap();
+        let (owner, peer) = (Channel::host_wide(&endpoints[0]), Channel::host_wide(&endpoints[1]));
+        let buffer = endpoints[0].allocate(1 << 20).unwrap();
+        let exposed = endpoints[0].arena.expose(RawSlice::of(&buffer)).unwrap();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -470,7 +471,7 @@ mod tests {
             while begun.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            let error = owner.lend(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
+            let error = owner.with_exposed(Some(&exposed), || Err::<(), _>(call(0).timeout(Vec::new()))).unwrap_err();
             assert_eq!((error.kind(), ended.load(Ordering::Acquire)), (Kind::Timeout, 1));
         });
         let write = || {

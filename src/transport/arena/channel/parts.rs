@@ -1,15 +1,15 @@
-//! Members show a part for each other member: scatter, reduce_scatter, all_to_all.
+//! Each member publishes a separate part for every other member: scatter, reduce_scatter, all_to_all.
 
 use std::ops::Range;
 
-use super::record::Record;
-use super::{Channel, Piece, WINDOW};
+use super::call_record::CallRecord;
+use super::{Channel, RawSlice, WINDOW};
 use crate::error::Result;
 use crate::transport::{Call, Signature};
 
 impl Channel {
-    /// Shows each member its part of `input`: `part` says which bytes are for whom. `expected` says how many bytes come
-    /// from each member. `consume` gets, for each window, where in the part it begins and the piece from each member.
+    /// Sends each member its part of `input`: `part` gives the bytes for a member, `expected` the number of bytes from a member.
+    /// For each window `consume` gets its start within the part and the slice from each member.
     pub fn parts(
         &self,
         call: &Call,
@@ -17,15 +17,15 @@ impl Channel {
         input: &[u8],
         part: impl Fn(usize) -> Range<usize>,
         expected: impl Fn(usize) -> usize,
-        mut consume: impl FnMut(usize, &[Piece]),
+        mut consume: impl FnMut(usize, &[RawSlice]),
     ) -> Result<()> {
-        // Every slot is divided into one compartment for each member.
+        // Every slot is divided into one compartment per member.
         let compartment = WINDOW / self.size() / 64 * 64;
         let fill = |slot: *mut u8, start: usize| {
             for member in (0..self.size()).filter(|&member| member != self.me) {
                 let rest = &input[part(member)];
                 let rest = &rest[start.min(rest.len())..];
-                // SAFETY: the compartment lies inside the slot, which this member may write to now.
+                // SAFETY: the compartment is inside the slot, which this member may write to now.
                 unsafe {
                     self.writer.copy(
                         rest.as_ptr(),
@@ -36,7 +36,7 @@ impl Channel {
             }
         };
         let largest = (0..self.size()).map(|member| part(member).len()).max().unwrap_or(0);
-        self.enter(call, Record::new(signature).largest(largest), |slot| fill(slot, 0))?;
+        self.enter(call, CallRecord::new(signature).largest(largest), |slot| fill(slot, 0))?;
 
         let longest = (0..self.size()).map(|member| self.record(member).largest as usize).max().unwrap_or(0);
         let mut pieces = Vec::with_capacity(self.size());
@@ -56,7 +56,7 @@ impl Channel {
                         self.slot(member, self.current()).wrapping_add(self.me * compartment).cast_const()
                     }
                 };
-                Piece { pointer, bytes }
+                RawSlice { pointer, bytes }
             }));
             consume(start, &pieces);
         }

@@ -1,7 +1,7 @@
-//! Members show bytes and every member may read all of them: broadcast, gather, all_gather, reduce, small all_reduce.
+//! Each member publishes bytes that all members may read: broadcast, gather, all_gather, reduce, small all_reduce.
 
-use super::record::Record;
-use super::{Channel, Piece, WINDOW};
+use super::call_record::CallRecord;
+use super::{Channel, RawSlice, WINDOW};
 use crate::error::Result;
 use crate::transport::{Call, Signature};
 
@@ -9,36 +9,36 @@ use crate::transport::{Call, Signature};
 pub(super) const IN_PLACE: usize = 64 * 1024;
 
 impl Channel {
-    /// Shows `input` to all, or to the one `reader` (equal on all members). `length` says how many bytes each member shows
-    /// (equal on all members). At the readers `consume` gets, for each window, where it begins and the piece of each member
-    /// in it (this member's own: straight from `input`).
+    /// Publishes `input` to all members, or to a single `reader` (equal on all members). `length` gives the number of bytes from
+    /// each member (equal on all members). On the readers, `consume` gets for each window its start and the slice of each member
+    /// in it (this member's own slice points into `input`).
     ///
-    /// The one reader's own bytes go nowhere, and the others may be several windows ahead of it.
+    /// A single reader's own bytes are not published, and the other members may run several windows ahead of it.
     ///
     /// # Safety
-    /// `input` is valid for reading `length` of this member until this returns. If it lies in the arena and is [`IN_PLACE`]
-    /// bytes or longer, other members read it where it is: then only the one reader may write to it in `consume`.
+    /// `input` is valid for reading `length` of this member until this returns. If it is in the arena and [`IN_PLACE`] bytes or
+    /// longer, other members read it in place: then only the single reader may write to it in `consume`.
     pub unsafe fn share(
         &self,
         call: &Call,
         signature: Signature,
-        input: Piece,
+        input: RawSlice,
         reader: Option<usize>,
         length: impl Fn(usize) -> usize,
-        consume: impl FnMut(usize, &[Piece]),
+        consume: impl FnMut(usize, &[RawSlice]),
     ) -> Result<()> {
-        let is_hidden = reader == Some(self.me);
-        let exposed = match input.bytes >= IN_PLACE && !is_hidden {
-            true => self.seat.arena.expose(input),
+        let is_sole_reader = reader == Some(self.me);
+        let exposed = match input.bytes >= IN_PLACE && !is_sole_reader {
+            true => self.endpoint.arena.expose(input),
             false => None,
         };
         let offset = exposed.as_ref().map(|exposed| exposed.offset);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let work = || unsafe { self.share_at(call, signature, (input, offset), reader, length, consume) };
-        if exposed.is_some() { self.lend(exposed.as_ref(), work) } else { work() }
+        if exposed.is_some() { self.with_exposed(exposed.as_ref(), work) } else { work() }
     }
 
-    /// As [`Channel::share`], of an input that lies at this offset in the arena, or elsewhere.
+    /// As [`Channel::share`], for an input at `offset` in the arena, or outside of it if `None`.
     ///
     /// # Safety
     /// As [`Channel::share`].
@@ -46,20 +46,20 @@ impl Channel {
         &self,
         call: &Call,
         signature: Signature,
-        (input, offset): (Piece, Option<usize>),
+        (input, offset): (RawSlice, Option<usize>),
         reader: Option<usize>,
         length: impl Fn(usize) -> usize,
-        mut consume: impl FnMut(usize, &[Piece]),
+        mut consume: impl FnMut(usize, &[RawSlice]),
     ) -> Result<()> {
         let is_reader = reader.is_none_or(|reader| reader == self.me);
-        let is_hidden = reader == Some(self.me);
-        let fills = offset.is_none() && !is_hidden;
+        let is_sole_reader = reader == Some(self.me);
+        let fills = offset.is_none() && !is_sole_reader;
         let fill = |slot: *mut u8, start: usize| {
             let start = start.min(input.bytes);
             // SAFETY: the rest of the input is valid, a slot has room for a window, and this member may write to it now.
             unsafe { self.writer.copy(input.pointer.add(start), slot, WINDOW.min(input.bytes - start)) };
         };
-        self.enter(call, Record::new(signature).at(offset), |slot| {
+        self.enter(call, CallRecord::new(signature).at(offset), |slot| {
             if fills {
                 fill(slot, 0);
             }
@@ -69,9 +69,9 @@ impl Channel {
             (0..self.size()).map(|member| self.record(member).offset()).collect();
         let touches = in_place.iter().any(Option::is_some);
         let longest = (0..self.size()).map(&length).max().unwrap_or(0);
-        let comes_whole =
+        let needs_no_slot =
             |member: usize| length(member) == 0 || in_place[member].is_some() || reader == Some(member);
-        let all_in_place = (0..self.size()).all(comes_whole);
+        let all_in_place = (0..self.size()).all(needs_no_slot);
         let window = if all_in_place { longest } else { WINDOW }.max(1);
         let mut pieces = Vec::with_capacity(self.size());
         for start in (0..longest.max(1)).step_by(window) {
@@ -93,10 +93,10 @@ impl Channel {
                 let bytes = length(member).saturating_sub(start).min(window);
                 let pointer = match in_place[member] {
                     _ if member == self.me => input.pointer.wrapping_add(start),
-                    Some(offset) if bytes > 0 => self.seat.arena.range(offset + start, bytes).cast_const(),
+                    Some(offset) if bytes > 0 => self.endpoint.arena.range(offset + start, bytes).cast_const(),
                     _ => self.slot(member, self.current()).cast_const(),
                 };
-                Piece { pointer, bytes }
+                RawSlice { pointer, bytes }
             }));
             if touches {
                 self.touch(call, || {

@@ -1,12 +1,13 @@
-//! Shared memory that another process has damaged: an error or an answer, never a panic, a hang or an access outside of it.
+//! Shared memory corrupted by another process: the result is an error or a valid answer, never a panic, a hang or an access
+//! outside the arena.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memmap2::MmapMut;
 
-use super::board::Place;
-use super::{Arena, Header, MAGIC, ring};
+use super::peer_slot::PeerSlot;
+use super::{Arena, ArenaHeader, MAGIC, ring};
 use crate::testing::{call, fuzz, mutate};
 use crate::transport::{Envelope, Incoming, Progress, Signature, Slot, Transport, Verb, local};
 
@@ -15,22 +16,22 @@ fn damaged_headers() {
     let good = {
         let map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
         let arena = Arena::format(map.into(), 2, 1 << 16);
-        // SAFETY: the arena begins with its header, of which nothing changes now.
-        let header = unsafe { std::slice::from_raw_parts(arena.at(0), size_of::<Header>()) };
+        // SAFETY: the arena begins with its header, which no longer changes.
+        let header = unsafe { std::slice::from_raw_parts(arena.at(0), size_of::<ArenaHeader>()) };
         [header.to_vec()]
     };
     fuzz!(|script: &[u8]| {
         let mut header = mutate(&good, script);
-        header.resize(size_of::<Header>(), 0);
+        header.resize(size_of::<ArenaHeader>(), 0);
         let mut map = MmapMut::map_anon(Arena::bytes(2, 1 << 16)).unwrap();
         map[..header.len()].copy_from_slice(&header);
         let length = map.len();
         if let Ok(arena) = Arena::open(map.into()) {
             assert_eq!(arena.header().magic.load(Ordering::Relaxed), MAGIC);
             assert!(arena.layout.total() <= length, "{:?}", arena.layout);
-            // The last byte of everything that the layout promises.
-            arena.place(arena.seats() - 1).activity();
-            let (start, end) = arena.layout.commons_memory();
+            // Access the last byte of everything that the layout promises.
+            arena.peer_slot(arena.local_size() - 1).activity();
+            let (start, end) = arena.layout.shared_heap_range();
             arena.range(start, end - start);
         }
     });
@@ -39,18 +40,18 @@ fn damaged_headers() {
 #[test]
 fn damaged_process_records() {
     fuzz!(|script: &[u8]| {
-        let mut bytes = mutate(&[vec![0; size_of::<Place>()]], script);
-        bytes.resize(size_of::<Place>(), 0);
-        let mut memory: Box<std::mem::MaybeUninit<Place>> = Box::new_uninit();
-        // SAFETY: a place has this many bytes, and any bytes are one: all its fields are atomic numbers.
-        let place = unsafe {
+        let mut bytes = mutate(&[vec![0; size_of::<PeerSlot>()]], script);
+        bytes.resize(size_of::<PeerSlot>(), 0);
+        let mut memory: Box<std::mem::MaybeUninit<PeerSlot>> = Box::new_uninit();
+        // SAFETY: the copy fills the slot, and any bytes are a valid slot: all its fields are atomic numbers.
+        let peer_slot = unsafe {
             memory.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             memory.assume_init()
         };
-        let _ = (place.pid(), place.is_dead(), place.incarnation(), place.process_ended());
-        let _ = (place.stay.fate(), place.stay.obstacle(), place.stay.heap_used(), place.activity());
-        assert!(!place.in_words().is_empty());
-        let _ = place.ask_location(Duration::ZERO);
+        let _ = (peer_slot.pid(), peer_slot.is_dead(), peer_slot.incarnation(), peer_slot.process_ended());
+        let _ = (peer_slot.process.status(), peer_slot.process.restart_obstacle(), peer_slot.process.heap_high_water(), peer_slot.activity());
+        assert!(!peer_slot.describe().is_empty());
+        let _ = peer_slot.request_location(Duration::ZERO);
     });
 }
 
@@ -61,7 +62,7 @@ fn forged_rings() {
     let message = |slot: &Slot, bytes: usize| {
         [bytemuck::bytes_of(&Envelope::new(slot, bytes)), &vec![7; bytes]].concat()
     };
-    // What is added to the two counters, then the stream.
+    // Increments of the two counters, then the stream.
     let stream = |messages: &[Vec<u8>]| [vec![0; 16], messages.concat()].concat();
     let good = [
         stream(&[message(&slot, 40), message(&later, 500)]),
@@ -79,16 +80,16 @@ fn forged_rings() {
         let call = call(0, "recv");
         let mut memory = [0; 120];
         let (_, rest) = memory.split_at_mut(40);
-        // SAFETY: the ticket is cancelled before the buffer is gone.
+        // SAFETY: the ticket is cancelled before the buffer goes out of scope.
         let ticket =
             unsafe { transport.begin(&slot, &[], &mut [Incoming { from: 1, bytes: &mut rest[..40] }]) };
-        let ring = transport.seat.arena.ring(1, 0);
+        let ring = transport.endpoint.arena.ring(1, 0);
         ring.write(stream);
         ring.forge(written, read);
         let outcome = transport.poll(&call, &ticket);
         let taken = transport.receive_next(&call, later.context, later.tag, Duration::ZERO);
-        // To the same rank: its ring's counters may be forged as well.
-        transport.seat.arena.ring(0, 1).forge(read, written);
+        // A send to the same rank: that ring's counters may be forged as well.
+        transport.endpoint.arena.ring(0, 1).forge(read, written);
         let _ = transport.post(&call, 1, &later, vec![1; 50]);
         transport.cancel(ticket);
         if let (Ok(true), Ok(_)) = (outcome, taken) {

@@ -1,38 +1,39 @@
-//! Memory that belongs to the job and not to a rank: named pieces of the arena that survive whoever made them.
+//! The shared heap: named extents of the arena that belong to the job and outlive the rank that allocated them.
 //!
-//! The list of pieces is the whole book: a piece is in use when its length is not zero, and that length is written last
-//! and cleared first. So a process that dies here leaves at most a piece that nobody finds, never a broken book.
+//! The extent list is the only metadata. An extent is in use if its length is nonzero; the length is the last field written
+//! on allocation and the first cleared on free. A process that dies here therefore leaks at most one unreferenced extent; it
+//! never corrupts the list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lock::Lock;
-use super::{Arena, Seat};
+use super::{Arena, LocalEndpoint};
 use crate::error::{Error, Result};
 
-/// How many pieces there can be at once.
-const PIECES: usize = 4096;
+/// Maximum number of extents in use at a time.
+const MAX_EXTENTS: usize = 4096;
 
-/// Pieces begin and end at pages.
+/// Extents start and end at page boundaries.
 const PAGE: usize = 4096;
 
-/// The book, at its place in the arena; zeroes are an empty one.
+/// The extent list in the arena; zeroes are an empty list.
 #[repr(C)]
-pub(crate) struct Commons {
+pub(crate) struct SharedHeap {
     lock: Lock,
-    pieces: [Entry; PIECES],
+    extents: [Entry; MAX_EXTENTS],
 }
 
 #[repr(C)]
 struct Entry {
-    /// What its maker calls it; pieces may share a name.
+    /// Key chosen by the allocating rank; several extents may share a name.
     name: AtomicU64,
     start: AtomicU64,
-    /// Zero: not in use.
+    /// Zero if the entry is unused.
     bytes: AtomicU64,
 }
 
-/// A piece of the job's memory. Dropping the handle does not free it.
+/// An extent of the shared heap. Dropping this handle does not free it.
 #[derive(Clone)]
 pub(crate) struct Extent {
     arena: Arc<Arena>,
@@ -41,16 +42,16 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// A pointer to so many bytes of the piece.
+    /// A pointer to a range of the extent; panics if the range exceeds it.
     pub fn range(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the piece");
         self.arena.at(self.start + offset)
     }
 }
 
-impl Seat {
-    /// Takes a piece of the job's memory, all zeroes.
-    pub fn take_common(&self, name: u64, bytes: usize) -> Result<Extent> {
+impl LocalEndpoint {
+    /// Allocates a zeroed extent of the shared heap.
+    pub fn allocate_shared(&self, name: u64, bytes: usize) -> Result<Extent> {
         let too_much = |largest: usize| {
             Error::usage(
                 "table",
@@ -60,15 +61,15 @@ impl Seat {
             )
         };
         let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| too_much(0))?;
-        let commons = self.arena.commons();
-        let _guard = self.hold(&commons.lock)?;
-        let (start, room) = commons.gap(&self.arena, length);
+        let shared_heap = self.arena.shared_heap();
+        let _guard = self.acquire(&shared_heap.lock)?;
+        let (start, room) = shared_heap.gap(&self.arena, length);
         if room < length {
             return Err(too_much(room));
         }
-        let free = commons.pieces.iter().find(|entry| entry.bytes.load(Ordering::Relaxed) == 0);
+        let free = shared_heap.extents.iter().find(|entry| entry.bytes.load(Ordering::Relaxed) == 0);
         let entry = free.ok_or_else(|| {
-            let received = format!("{PIECES} pieces in use");
+            let received = format!("{MAX_EXTENTS} pieces in use");
             Error::usage("table", "fewer tables", received, "drop tables that are not needed any more")
         })?;
         entry.name.store(name, Ordering::Relaxed);
@@ -77,9 +78,9 @@ impl Seat {
         Ok(Extent { arena: self.arena.clone(), start, bytes: length })
     }
 
-    /// The pieces of this name.
-    pub fn find_common(&self, name: u64) -> Vec<Extent> {
-        let entries = self.arena.commons().pieces.iter();
+    /// All extents with this name.
+    pub fn find_shared(&self, name: u64) -> Vec<Extent> {
+        let entries = self.arena.shared_heap().extents.iter();
         let used = entries.filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire) as usize;
             let named = entry.name.load(Ordering::Relaxed) == name;
@@ -89,22 +90,22 @@ impl Seat {
         used.collect()
     }
 
-    /// A pointer to bytes of a piece that is in use, by their place in the arena, as processes tell each other.
+    /// A pointer to bytes of an extent in use, given their arena offset, which is valid in every process.
     #[inline]
-    pub fn common_range(&self, start: usize, bytes: usize) -> *mut u8 {
+    pub fn shared_range(&self, start: usize, bytes: usize) -> *mut u8 {
         self.arena.range(start, bytes)
     }
 
-    /// Gives a piece back. Nobody may use it any more.
-    pub fn free_common(&self, extent: &Extent) -> Result<()> {
-        let commons = self.arena.commons();
-        let _guard = self.hold(&commons.lock)?;
-        let here = |entry: &&Entry| {
+    /// Frees an extent. No rank may use it any more.
+    pub fn free_shared(&self, extent: &Extent) -> Result<()> {
+        let shared_heap = self.arena.shared_heap();
+        let _guard = self.acquire(&shared_heap.lock)?;
+        let is_extent = |entry: &&Entry| {
             entry.bytes.load(Ordering::Relaxed) > 0
                 && entry.start.load(Ordering::Relaxed) as usize == extent.start
         };
-        if let Some(entry) = commons.pieces.iter().find(here) {
-            // Whoever takes this memory next expects zeroes.
+        if let Some(entry) = shared_heap.extents.iter().find(is_extent) {
+            // The next allocation expects zeroes.
             self.arena.clear(extent.start, extent.bytes);
             entry.bytes.store(0, Ordering::Release);
         }
@@ -112,12 +113,12 @@ impl Seat {
     }
 }
 
-impl Commons {
-    /// The first gap of so many bytes, or else the largest one: where, and how long.
+impl SharedHeap {
+    /// Offset and length of the first gap of at least `bytes` bytes, or else of the largest gap.
     fn gap(&self, arena: &Arena, bytes: usize) -> (usize, usize) {
-        let (mut at, end) = arena.layout.commons_memory();
+        let (mut at, end) = arena.layout.shared_heap_range();
         let mut used: Vec<(usize, usize)> = self
-            .pieces
+            .extents
             .iter()
             .map(|entry| {
                 (entry.start.load(Ordering::Relaxed) as usize, entry.bytes.load(Ordering::Relaxed) as usize)
@@ -146,23 +147,23 @@ mod tests {
     use crate::transport::local;
 
     #[test]
-    fn pieces_are_apart_found_by_name_and_clean_when_taken_again() {
+    fn extents_are_disjoint_found_by_name_and_zeroed_on_reuse() {
         let transports = local::create(2).unwrap();
-        let (one, other) = (&transports[0].seat, &transports[1].seat);
-        let first = one.take_common(1, 10_000).unwrap();
-        let second = other.take_common(2, 1).unwrap();
-        let third = one.take_common(2, 5000).unwrap();
+        let (one, other) = (&transports[0].endpoint, &transports[1].endpoint);
+        let first = one.allocate_shared(1, 10_000).unwrap();
+        let second = other.allocate_shared(2, 1).unwrap();
+        let third = one.allocate_shared(2, 5000).unwrap();
         assert!(first.start + first.bytes <= second.start && second.start + second.bytes <= third.start);
-        assert_eq!(other.find_common(2).len(), 2);
-        assert_eq!(other.find_common(1)[0].start, first.start);
-        // SAFETY: the range is ours.
+        assert_eq!(other.find_shared(2).len(), 2);
+        assert_eq!(other.find_shared(1)[0].start, first.start);
+        // SAFETY: the test owns the range.
         unsafe { first.range(0, 10_000).write_bytes(7, 10_000) };
-        other.free_common(&first).unwrap();
-        assert!(one.find_common(1).is_empty());
-        let again = one.take_common(3, 12_000).unwrap();
+        other.free_shared(&first).unwrap();
+        assert!(one.find_shared(1).is_empty());
+        let again = one.allocate_shared(3, 12_000).unwrap();
         assert_eq!(again.start, first.start, "the gap is used again");
-        // SAFETY: the range is ours.
+        // SAFETY: the test owns the range.
         assert!((0..12_000).all(|at| unsafe { *again.range(at, 1) } == 0), "it is clean");
-        assert!(one.take_common(4, usize::MAX).is_err());
+        assert!(one.allocate_shared(4, usize::MAX).is_err());
     }
 }

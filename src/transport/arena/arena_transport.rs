@@ -1,10 +1,10 @@
-//! Messages over the arena's rings: an exchange streams through them, straight between the callers' buffers.
+//! Messages through the arena's rings: an exchange streams its bytes directly between the callers' buffers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{LOCATION_LIMIT, Seat};
+use super::{LOCATION_TIMEOUT, LocalEndpoint};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::mailbox::{Mailbox, Target};
 use crate::transport::wait::{self, Awaited};
@@ -15,33 +15,33 @@ pub(crate) struct ArenaTransport {
     name: &'static str,
     rank: usize,
     size: usize,
-    pub seat: Arc<Seat>,
-    state: Mutex<State>,
+    pub endpoint: Arc<LocalEndpoint>,
+    state: Mutex<TransportState>,
 }
 
-/// What is on its way, seen from this rank.
-pub(super) struct State {
+/// All sends and receives of this rank in progress.
+pub(super) struct TransportState {
     pub mailbox: Mailbox,
-    /// For each seat, the messages that wait for room in its ring.
+    /// For each local rank, the messages that wait for space in its ring.
     pub outgoing: Vec<VecDeque<Sending>>,
-    /// For each seat, the message that is arriving from it.
+    /// For each local rank, the message that is currently arriving from it.
     incoming: Vec<Receiving>,
-    /// A rank whose ring holds what cannot be messages. Nothing more is read from it.
+    /// A rank whose ring holds bytes that cannot be messages. Nothing more is read from that ring.
     damaged: Option<usize>,
 }
 
 pub(super) struct Sending {
     pub ticket: Ticket,
     pub envelope: Envelope,
-    pub body: Body,
-    /// Bytes already in the ring, the envelope's included.
+    pub body: MessageBody,
+    /// Bytes already written to the ring, including the envelope.
     pub done: usize,
 }
 
-pub(super) enum Body {
+pub(super) enum MessageBody {
     /// The caller's buffer, valid until the ticket is closed.
     Borrowed(*const u8),
-    /// A posted message, or one whose caller gave up half-way: the stream must stay whole.
+    /// A posted message, or one whose caller gave up midway: the rest must still be sent to keep the stream intact.
     Owned(Vec<u8>),
 }
 
@@ -61,29 +61,29 @@ impl Receiving {
 }
 
 impl ArenaTransport {
-    pub fn new(name: &'static str, size: usize, seat: Seat) -> ArenaTransport {
-        let seats = seat.arena.seats();
-        let state = State {
+    pub fn new(name: &'static str, size: usize, endpoint: LocalEndpoint) -> ArenaTransport {
+        let local_size = endpoint.arena.local_size();
+        let state = TransportState {
             mailbox: Mailbox::default(),
-            outgoing: (0..seats).map(|_| VecDeque::new()).collect(),
-            incoming: (0..seats).map(|_| Receiving::START).collect(),
+            outgoing: (0..local_size).map(|_| VecDeque::new()).collect(),
+            incoming: (0..local_size).map(|_| Receiving::START).collect(),
             damaged: None,
         };
-        let rank = seat.ranks[seat.index];
-        ArenaTransport { name, rank, size, seat: Arc::new(seat), state: Mutex::new(state) }
+        let rank = endpoint.ranks[endpoint.local_rank];
+        ArenaTransport { name, rank, size, endpoint: Arc::new(endpoint), state: Mutex::new(state) }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, TransportState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seat_of(&self, rank: usize) -> usize {
-        self.seat.seat_of(rank).expect("messages over the arena go to ranks of this host")
+    pub(super) fn local_rank_of(&self, rank: usize) -> usize {
+        self.endpoint.local_rank_of(rank).expect("messages over the arena go to ranks of this host")
     }
 }
 
-/// An exchange that a call waits for. What a lost rank had sent before is still in its ring; and another thread may have moved
-/// the last bytes for us while the rank died before it could ring our bell: so every check polls.
+/// An exchange that a call waits for. Data that a lost rank had sent is still in its ring, and another thread may have moved the
+/// last bytes for this one while the sender died before it rang the doorbell. Every check therefore polls.
 struct Exchange<'a> {
     transport: &'a ArenaTransport,
     ticket: &'a Ticket,
@@ -95,11 +95,11 @@ impl Awaited for Exchange<'_> {
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {
-        self.transport.seat.unreachable(rank)
+        self.transport.endpoint.unreachable(rank)
     }
 
     fn missing(&self, ranks: Vec<usize>) -> Vec<Missing> {
-        self.transport.seat.all_missing(ranks.into_iter())
+        self.transport.endpoint.all_missing(ranks.into_iter())
     }
 }
 
@@ -117,7 +117,7 @@ impl Transport for ArenaTransport {
     }
 
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        let parking = self.seat.patience.parked_on(&self.seat.place().bell);
+        let parking = self.endpoint.backoff.park_on(&self.endpoint.own_slot().doorbell);
         let poll = || Ok(self.poll(call, ticket)?.then_some(()));
         let exchange = Exchange { transport: self, ticket };
         let check = || Ok(call.check(&exchange, || self.poll(call, ticket))?.then_some(()));
@@ -147,11 +147,11 @@ impl Transport for ArenaTransport {
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {
-        self.seat.unreachable(rank)
+        self.endpoint.unreachable(rank)
     }
 
     fn missing(&self, rank: usize) -> Missing {
-        self.seat.missing(rank, Instant::now() + LOCATION_LIMIT)
+        self.endpoint.missing(rank, Instant::now() + LOCATION_TIMEOUT)
     }
 }
 
@@ -162,26 +162,26 @@ impl Progress for ArenaTransport {
         let ticket = unsafe { state.mailbox.open(slot, sends.len(), receives) };
         for send in sends {
             let envelope = Envelope::new(slot, send.bytes.len());
-            let body = Body::Borrowed(send.bytes.as_ptr());
-            state.outgoing[self.seat_of(send.to)].push_back(Sending { ticket, envelope, body, done: 0 });
+            let body = MessageBody::Borrowed(send.bytes.as_ptr());
+            state.outgoing[self.local_rank_of(send.to)].push_back(Sending { ticket, envelope, body, done: 0 });
         }
         ticket
     }
 
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         let mut state = self.state();
-        while state.advance(&self.seat) {}
+        while state.advance(&self.endpoint) {}
         state.check(call)?;
-        state.mailbox.state(*ticket).map_err(|surprise| surprise.error(call))
+        state.mailbox.state(*ticket).map_err(|mismatch| mismatch.error(call))
     }
 
     fn cancel(&self, ticket: Ticket) {
         let mut state = self.state();
         state.mailbox.close(ticket);
         for queue in &mut state.outgoing {
-            // A message that has not begun is forgotten; one that has begun must be finished from a copy.
+            // A message that has not started is dropped; one that has started must be completed from a copy.
             queue.retain(|sending| sending.ticket != ticket || sending.done > 0);
-            queue.iter_mut().filter(|sending| sending.ticket == ticket).for_each(Sending::keep);
+            queue.iter_mut().filter(|sending| sending.ticket == ticket).for_each(Sending::copy_body);
         }
         for receiving in &mut state.incoming {
             receiving.redirect(ticket);
@@ -191,10 +191,10 @@ impl Progress for ArenaTransport {
     fn awaited(&self, ticket: &Ticket) -> Vec<usize> {
         let state = self.state();
         let mut ranks: Vec<usize> = state.mailbox.awaited(*ticket).collect();
-        for (seat, &rank) in self.seat.ranks.iter().enumerate() {
-            let arriving = matches!(&state.incoming[seat],
+        for (local_rank, &rank) in self.endpoint.ranks.iter().enumerate() {
+            let arriving = matches!(&state.incoming[local_rank],
                 Receiving::Body { target: Target::Posted { ticket: owner, .. }, .. } if owner == ticket);
-            if arriving || state.outgoing[seat].iter().any(|sending| sending.ticket == *ticket) {
+            if arriving || state.outgoing[local_rank].iter().any(|sending| sending.ticket == *ticket) {
                 ranks.push(rank);
             }
         }
@@ -204,8 +204,8 @@ impl Progress for ArenaTransport {
     }
 }
 
-impl State {
-    /// Fails after a rank has written what cannot be messages.
+impl TransportState {
+    /// Fails once a peer has written bytes that cannot be messages.
     fn check(&self, call: &Call) -> Result<()> {
         let Some(from) = self.damaged else { return Ok(()) };
         let what = format!(
@@ -215,32 +215,32 @@ impl State {
         Err(Error::internal(call.operation, what))
     }
 
-    /// Moves what can be moved now; false when nothing could.
-    pub(super) fn advance(&mut self, seat: &Seat) -> bool {
+    /// Moves all bytes that can move now; returns whether any did.
+    pub(super) fn advance(&mut self, endpoint: &LocalEndpoint) -> bool {
         let mut moved = false;
-        for peer in 0..seat.arena.seats() {
-            let mut peer_should_know = false;
-            let ring = seat.arena.ring(seat.index, peer);
+        for peer in 0..endpoint.arena.local_size() {
+            let mut notify_peer = false;
+            let ring = endpoint.arena.ring(endpoint.local_rank, peer);
             while let Some(sending) = self.outgoing[peer].front_mut() {
                 let (before, total) = (sending.done, Envelope::SIZE + sending.envelope.bytes as usize);
                 sending.write(ring);
-                peer_should_know |= sending.done > before;
+                notify_peer |= sending.done > before;
                 if sending.done < total {
                     break;
                 }
                 self.mailbox.sent(sending.ticket);
                 self.outgoing[peer].pop_front();
             }
-            let ring = seat.arena.ring(peer, seat.index);
-            let from = seat.ranks[peer];
+            let ring = endpoint.arena.ring(peer, endpoint.local_rank);
+            let from = endpoint.ranks[peer];
             while self.damaged != Some(from) && ring.waiting() != Some(0) {
                 match ring.waiting().and_then(|_| self.incoming[peer].read(ring, from, &mut self.mailbox)) {
-                    Some(()) => peer_should_know = true,
+                    Some(()) => notify_peer = true,
                     None => self.damaged = Some(from),
                 }
             }
-            if peer_should_know {
-                seat.arena.place(peer).bell.ring();
+            if notify_peer {
+                endpoint.arena.peer_slot(peer).doorbell.ring();
                 moved = true;
             }
         }
@@ -255,8 +255,8 @@ impl Sending {
         }
         if let Some(sent) = self.done.checked_sub(Envelope::SIZE) {
             let start = match &self.body {
-                Body::Borrowed(pointer) => *pointer,
-                Body::Owned(bytes) => bytes.as_ptr(),
+                MessageBody::Borrowed(pointer) => *pointer,
+                MessageBody::Owned(bytes) => bytes.as_ptr(),
             };
             // SAFETY: the body has `envelope.bytes` bytes and is valid while it is queued here.
             let rest =
@@ -265,18 +265,18 @@ impl Sending {
         }
     }
 
-    /// Lets go of the caller's buffer.
-    fn keep(&mut self) {
-        if let Body::Borrowed(pointer) = self.body {
-            // SAFETY: the caller's buffer is valid until `cancel` returns, and we are inside it.
+    /// Replaces the borrowed caller's buffer by a copy.
+    fn copy_body(&mut self) {
+        if let MessageBody::Borrowed(pointer) = self.body {
+            // SAFETY: the caller's buffer is valid until `cancel` returns, which has not happened yet.
             let bytes = unsafe { std::slice::from_raw_parts(pointer, self.envelope.bytes as usize) };
-            self.body = Body::Owned(bytes.to_vec());
+            self.body = MessageBody::Owned(bytes.to_vec());
         }
     }
 }
 
 impl Receiving {
-    /// Takes what is there; none if it begins a message for which there is no memory.
+    /// Reads the available bytes; `None` if they start a message that cannot be allocated.
     fn read(&mut self, ring: &super::Ring, from: usize, mailbox: &mut Mailbox) -> Option<()> {
         if let Receiving::Envelope { bytes, have } = self {
             // SAFETY: the target is the rest of `bytes`.
@@ -305,7 +305,7 @@ impl Receiving {
         Some(())
     }
 
-    /// Lets go of a cancelled receive's buffer: the rest of the message goes to a buffer of our own and is forgotten.
+    /// Releases a cancelled receive's buffer: the rest of the message goes to a private buffer and is discarded.
     fn redirect(&mut self, cancelled: Ticket) {
         if let Receiving::Body { envelope, target, .. } = self
             && matches!(target, Target::Posted { ticket, .. } if *ticket == cancelled)
@@ -321,10 +321,10 @@ mod tests {
     use crate::transport::{Signature, Verb, local};
     use std::time::Duration;
 
-    /// A rank may be killed after it has sent and before it has rung. If another thread of the receiver then moves the
-    /// bytes, the thread that waits for them must find out by itself.
+    /// A rank may be killed after it has sent but before it rings the doorbell. If another thread of the receiver then moves
+    /// the bytes, the thread that waits for them must notice without being notified.
     #[test]
-    fn what_another_thread_moved_is_noticed_without_a_bell() {
+    fn what_another_thread_moved_is_noticed_without_a_doorbell() {
         let mut transports = local::create(2).unwrap();
         let (other, mine) = (transports.pop().unwrap(), transports.pop().unwrap());
         let slot = Slot { context: 0, tag: 1, signature: Signature::new(Verb::Recv, 1) };
@@ -348,11 +348,11 @@ mod tests {
             while mine.state().mailbox.awaited(Ticket(1)).next().is_none() {
                 std::thread::yield_now();
             }
-            // Asleep by now; were it not, it would only find the message sooner.
+            // The thread is asleep by now; if not, it merely finds the message sooner.
             std::thread::sleep(Duration::from_millis(20));
-            let (envelope, body) = (Envelope::new(&slot, 1), Body::Owned(vec![7]));
-            Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.seat.arena.ring(1, 0));
-            // SAFETY: the ticket is cancelled before the buffer is gone.
+            let (envelope, body) = (Envelope::new(&slot, 1), MessageBody::Owned(vec![7]));
+            Sending { ticket: Ticket(1), envelope, body, done: 0 }.write(other.endpoint.arena.ring(1, 0));
+            // SAFETY: the ticket is cancelled before the buffer goes out of scope.
             let ticket =
                 unsafe { mine.begin(&unrelated, &[], &mut [Incoming { from: 1, bytes: &mut more }]) };
             assert!(!mine.poll(&call, &ticket).unwrap());

@@ -1,0 +1,163 @@
+//! Peer slots: for each local rank its process record, doorbell and current activity, readable by every peer.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::flag::Flag;
+use super::process_record::{PeerStatus, ProcessRecord};
+use crate::transport::Verb;
+use crate::transport::process;
+
+/// Longest source location that a rank can publish, in bytes.
+const LOCATION_BYTES: usize = 248;
+
+/// One local rank's slot. The owner writes it; every peer may read it at any time, hence the atomics.
+#[repr(C, align(128))]
+pub(crate) struct PeerSlot {
+    /// Rung when a message has arrived for this rank or buffer space has become free for it.
+    pub doorbell: Flag,
+    /// Incremented by peers that request the source location.
+    pub location_request: Flag,
+    /// Incremented by the owner when `location` holds the reply.
+    pub location_reply: Flag,
+    /// Liveness and restart state of the owner.
+    pub process: ProcessRecord,
+    verb: AtomicU32,
+    inside: AtomicU32,
+    context: AtomicU32,
+    answers_location: AtomicU32,
+    number: AtomicU64,
+    since: AtomicU64,
+    location_bytes: AtomicU32,
+    location: [AtomicU32; LOCATION_BYTES / 4],
+}
+
+/// A rank's most recently published activity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CallActivity {
+    pub verb: Option<Verb>,
+    pub number: u64,
+    /// Context number of the group.
+    pub context: u32,
+    /// Whether the call is still running.
+    pub inside: bool,
+    pub since: Duration,
+}
+
+impl PeerSlot {
+    /// Registers the calling process as the slot's owner. The previous owner must have exited.
+    pub fn register(&self) {
+        self.since.store(now(), Ordering::Relaxed);
+        self.verb.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+        self.answers_location.store(0, Ordering::Relaxed);
+        self.process.register();
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
+    /// The owner's incarnation: 1 for the first process of the rank. Together with the local rank it identifies a process.
+    pub fn incarnation(&self) -> u32 {
+        self.process.incarnation()
+    }
+
+    /// Whether the last owner has exited or left, regardless of whether it may be restarted.
+    pub fn is_dead(&self) -> bool {
+        self.lost().is_some()
+    }
+
+    /// Whether the last owner's process has exited. A process that has left may still run and hold a lock.
+    pub fn process_ended(&self) -> bool {
+        self.process.process_ended()
+    }
+
+    /// How the last owner was lost, or `None` while it is alive or has not joined yet.
+    pub fn lost(&self) -> Option<&'static str> {
+        self.process.lost()
+    }
+
+    /// Publishes that a call begins (`inside`) or has ended.
+    #[inline]
+    pub fn set_activity(&self, verb: Verb, number: u64, context: u32, inside: bool) {
+        self.verb.store(verb as u32, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+        self.context.store(context, Ordering::Relaxed);
+        self.since.store(now(), Ordering::Relaxed);
+        self.inside.store(u32::from(inside), Ordering::Release);
+    }
+
+    pub fn activity(&self) -> CallActivity {
+        let inside = self.inside.load(Ordering::Acquire) == 1;
+        CallActivity {
+            verb: Verb::from_number(self.verb.load(Ordering::Relaxed) as u8),
+            number: self.number.load(Ordering::Relaxed),
+            context: self.context.load(Ordering::Relaxed),
+            inside,
+            since: Duration::from_nanos(now().saturating_sub(self.since.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Describes the activity and the state of the process, for error messages.
+    pub fn describe(&self) -> String {
+        let Some(pid) = self.pid() else { return "it has not called init yet".into() };
+        if self.process.status() == PeerStatus::Restarting {
+            return "its process ended and is being started again".into();
+        }
+        let CallActivity { verb, number, inside, since, .. } = self.activity();
+        let seconds = since.as_secs_f64();
+        let doing = match (verb, inside) {
+            (None, _) => format!("computing for {seconds:.1} s since init"),
+            (Some(verb), true) => format!("in {} #{number} for {seconds:.1} s", verb.name()),
+            (Some(verb), false) => format!("computing for {seconds:.1} s since {} #{number}", verb.name()),
+        };
+        match process::is_stopped(pid) {
+            true => format!("stopped by a signal, {doing}"),
+            false => doing,
+        }
+    }
+
+    /// Announces that this rank answers location requests.
+    pub fn enable_location_requests(&self) {
+        self.answers_location.store(1, Ordering::Release);
+    }
+
+    /// Requests the rank's current source location; `None` if no reply arrives within `limit`.
+    pub fn request_location(&self, limit: Duration) -> Option<String> {
+        if self.answers_location.load(Ordering::Acquire) == 0 || self.is_dead() {
+            return None;
+        }
+        let seen = self.location_reply.load();
+        self.location_request.ring();
+        let until = std::time::Instant::now() + limit;
+        while self.location_reply.load() == seen {
+            let left = until.checked_duration_since(std::time::Instant::now())?;
+            self.location_reply.sleep_while(seen, left);
+        }
+        let bytes = (self.location_bytes.load(Ordering::Acquire) as usize).min(LOCATION_BYTES);
+        let words = self.location.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let text: Vec<u8> = words.take(bytes).collect();
+        (bytes > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Replies to all pending location requests.
+    pub fn report_location(&self, text: &str) {
+        // Truncate at the front: the file name and line number matter more than the directories.
+        let bytes = text.as_bytes();
+        let bytes = &bytes[bytes.len().saturating_sub(LOCATION_BYTES)..];
+        for (word, chunk) in self.location.iter().zip(bytes.chunks(4)) {
+            let mut padded = [0; 4];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            word.store(u32::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+        self.location_bytes.store(bytes.len() as u32, Ordering::Release);
+        self.location_reply.ring();
+    }
+}
+
+/// Monotonic clock in nanoseconds, shared by all processes of a host.
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
