@@ -76,7 +76,7 @@ pub(crate) const LEFT_EARLY: &str = "it ended, or called shutdown, while others 
 #[non_exhaustive]
 pub enum Error {
     /// A call that cannot be right.
-    #[error("{}{operation}: expected {expected}, received {received}; {advice}", Rank(.rank))]
+    #[error("{}{operation}: expected {expected}, received {received}; {advice}", RankPrefix(.rank))]
     Usage {
         /// The calling rank, where known.
         rank: Option<usize>,
@@ -92,7 +92,7 @@ pub enum Error {
     /// Ranks of one group made different calls.
     #[error(
         "rank {rank}: call #{number} on {group} differs between ranks: {}; every rank of a group must make the same calls in the same order with the same sizes",
-        Calls(.calls)
+        CallList(.calls)
     )]
     Mismatch {
         /// The calling rank.
@@ -107,7 +107,7 @@ pub enum Error {
     /// The deadline passed before everybody arrived.
     #[error(
         "rank {rank}: {operation} #{number} on {group} timed out after {:.1} s waiting for {}; raise the limit with timeout= or UNISONO_TIMEOUT if they are only slow",
-        .waited.as_secs_f64(), Missings(.missing)
+        .waited.as_secs_f64(), MissingList(.missing)
     )]
     Timeout {
         /// The calling rank.
@@ -124,7 +124,7 @@ pub enum Error {
         missing: Vec<Missing>,
     },
     /// Another rank is gone.
-    #[error("rank {rank}: {operation} #{number} on {group} lost {}; {}", Losts(.lost), Then(.lost))]
+    #[error("rank {rank}: {operation} #{number} on {group} lost {}; {}", LostList(.lost), LostAdvice(.lost))]
     PeerLost {
         /// The calling rank.
         rank: usize,
@@ -270,8 +270,8 @@ impl Error {
     }
 }
 
-struct Rank<'a>(&'a Option<usize>);
-impl fmt::Display for Rank<'_> {
+struct RankPrefix<'a>(&'a Option<usize>);
+impl fmt::Display for RankPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(rank) => write!(f, "rank {rank}: "),
@@ -280,15 +280,15 @@ impl fmt::Display for Rank<'_> {
     }
 }
 
-struct Calls<'a>(&'a [(usize, String)]);
-impl fmt::Display for Calls<'_> {
+struct CallList<'a>(&'a [(usize, String)]);
+impl fmt::Display for CallList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, (rank, call)| write!(f, "rank {rank} called {call}"))
     }
 }
 
-struct Missings<'a>(&'a [Missing]);
-impl fmt::Display for Missings<'_> {
+struct MissingList<'a>(&'a [Missing]);
+impl fmt::Display for MissingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, missing| {
             write!(f, "rank {}", missing.rank)?;
@@ -305,8 +305,8 @@ impl fmt::Display for Missings<'_> {
     }
 }
 
-struct Losts<'a>(&'a [Lost]);
-impl fmt::Display for Losts<'_> {
+struct LostList<'a>(&'a [Lost]);
+impl fmt::Display for LostList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, lost| match lost.pid {
             Some(pid) => write!(f, "rank {} (process {pid}: {})", lost.rank, lost.how),
@@ -316,8 +316,8 @@ impl fmt::Display for Losts<'_> {
 }
 
 /// What to do about ranks that are gone. One that left may have done nothing wrong but that it left too early.
-struct Then<'a>(&'a [Lost]);
-impl fmt::Display for Then<'_> {
+struct LostAdvice<'a>(&'a [Lost]);
+impl fmt::Display for LostAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.iter().all(|lost| lost.how == LEFT_EARLY) {
             true => {

@@ -44,7 +44,7 @@ impl Call<'_> {
     }
 
     /// Fails when the call's time is over or its caller wants to stop: for waits for a device.
-    pub fn go_on(&self) -> Result<()> {
+    pub fn check_wait(&self) -> Result<()> {
         self.check_interrupt()?;
         if self.remaining().is_zero() {
             let doing = "its device is still at work".to_string();

@@ -33,10 +33,10 @@ impl Slot {
     pub const COLLECTIVE: u32 = u32::MAX;
 
     /// The tag of messages that found a group.
-    pub const FOUNDING: u32 = u32::MAX - 1;
+    pub const CREATE_GROUP: u32 = u32::MAX - 1;
 
     /// The tag of messages that found the floors of a group over several hosts.
-    pub const FLOORS: u32 = u32::MAX - 2;
+    pub const CREATE_LEVELS: u32 = u32::MAX - 2;
 
     /// The tag of requests to a server of tables.
     pub const REQUEST: u32 = u32::MAX - 3;

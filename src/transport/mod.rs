@@ -8,9 +8,9 @@ pub(crate) mod local;
 mod mailbox;
 mod message;
 pub(crate) mod mpi;
-mod posted;
+mod owned_exchange;
 pub(crate) mod process;
-mod progress;
+mod nonblocking;
 pub(crate) mod shm;
 mod signature;
 pub(crate) mod wait;
@@ -21,8 +21,8 @@ pub(crate) use call::Call;
 pub use call::Interrupt;
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
-pub(crate) use posted::Posted;
-pub(crate) use progress::{Progress, Ticket};
+pub(crate) use owned_exchange::OwnedExchange;
+pub(crate) use nonblocking::{NonblockingTransport, Ticket};
 pub(crate) use signature::{Signature, Verb};
 pub use wait::POLL_INTERVAL;
 
@@ -32,10 +32,10 @@ use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
 /// Why a member that does not take part in its group any more is lost to the others.
-pub(crate) const GAVE_UP: &str = "it revoked this group, or gave up on it after an error";
+pub(crate) const REVOKED: &str = "it revoked this group, or gave up on it after an error";
 
 /// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
-pub(crate) trait Transport: Progress + Send + Sync {
+pub(crate) trait Transport: NonblockingTransport + Send + Sync {
     /// The name that users see: "alone", "local", "shm", "mpi", "shm+mpi".
     fn name(&self) -> &'static str;
 
@@ -83,7 +83,7 @@ pub(crate) trait Transport: Progress + Send + Sync {
     ) -> Result<Option<(usize, Vec<u8>)>>;
 
     /// Waits, at most for `limit`, until everything that was posted has left this rank; true when it has.
-    fn settle(&self, call: &Call, limit: Duration) -> Result<bool>;
+    fn flush(&self, call: &Call, limit: Duration) -> Result<bool>;
 
     /// Why no message of a rank comes any more, or `None` as far as this rank can see.
     fn lost(&self, rank: usize) -> Option<Lost>;
@@ -106,7 +106,7 @@ pub(crate) trait Transport: Progress + Send + Sync {
     ) -> Result<()> {
         // SAFETY: the buffers are borrowed for this whole function, and the ticket is cancelled before it ends.
         let ticket = unsafe { self.begin(slot, sends, receives) };
-        let cancel = Cancel(|| self.cancel(ticket));
+        let cancel = CancelOnDrop(|| self.cancel(ticket));
         let outcome = self.complete(call, &ticket);
         drop(cancel);
         outcome
@@ -114,9 +114,9 @@ pub(crate) trait Transport: Progress + Send + Sync {
 }
 
 /// Cancels an exchange when it goes out of scope, also when a caller's hook panics: no buffer may be referenced then.
-pub(crate) struct Cancel<F: FnMut()>(pub F);
+pub(crate) struct CancelOnDrop<F: FnMut()>(pub F);
 
-impl<F: FnMut()> Drop for Cancel<F> {
+impl<F: FnMut()> Drop for CancelOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }

@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Send = 10,
     Group = 11,
     Recv = 12,
-    GaveUp = 13,
+    Revoke = 13,
     HaloForward = 20,
     HaloAdjoint = 21,
     HaloEnd = 22,
@@ -51,7 +51,7 @@ impl Verb {
         Verb::Send,
         Verb::Group,
         Verb::Recv,
-        Verb::GaveUp,
+        Verb::Revoke,
         Verb::HaloForward,
         Verb::HaloAdjoint,
         Verb::HaloEnd,
@@ -80,7 +80,7 @@ impl Verb {
             Verb::Send => "send",
             Verb::Group => "group",
             Verb::Recv => "recv",
-            Verb::GaveUp => "nothing any more",
+            Verb::Revoke => "nothing any more",
             Verb::HaloForward => "halo forward",
             Verb::HaloAdjoint => "halo adjoint",
             Verb::HaloEnd => "halo end",
@@ -113,7 +113,7 @@ pub(crate) struct Signature {
     dtype: u8,
     operation: u8,
     /// [`DETERMINISTIC`], [`ON_DEVICE`].
-    manner: u8,
+    flags: u8,
     root: u32,
     /// Elements; [`Signature::VARIES`] where ranks may differ.
     count: u64,
@@ -172,13 +172,13 @@ impl Signature {
     }
 
     pub fn deterministic(mut self, deterministic: bool) -> Signature {
-        self.manner |= if deterministic { DETERMINISTIC } else { 0 };
+        self.flags |= if deterministic { DETERMINISTIC } else { 0 };
         self
     }
 
     /// The elements are in the memory of a device.
     pub fn on_device(mut self, on_device: bool) -> Signature {
-        self.manner |= if on_device { ON_DEVICE } else { 0 };
+        self.flags |= if on_device { ON_DEVICE } else { 0 };
         self
     }
 
@@ -210,10 +210,10 @@ impl fmt::Display for Signature {
         if self.parts != 0 {
             write!(f, " in parts {:04x}", self.parts as u16)?;
         }
-        if self.manner & ON_DEVICE != 0 {
+        if self.flags & ON_DEVICE != 0 {
             f.write_str(" in CUDA memory")?;
         }
-        if self.manner & DETERMINISTIC != 0 {
+        if self.flags & DETERMINISTIC != 0 {
             f.write_str(", deterministic")?;
         }
         if self.root != NO_ROOT {

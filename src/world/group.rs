@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{self, Background};
-use super::origin::Origin;
+use super::fork_guard::ForkGuard;
 use super::pending::{Pending, pending};
-use super::turn::{Turn, Turns};
+use super::call_order::{CallPermit, CallOrder};
 use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::Seat;
@@ -16,7 +16,7 @@ use crate::transport::arena::channel::Channel;
 use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
 /// What all groups of one world have in common.
-pub(crate) struct Common {
+pub(crate) struct WorldState {
     pub transport: Arc<dyn Transport>,
     /// This rank's place in the arena of its host; a world with one rank per host has none.
     pub seat: Option<Arc<Seat>>,
@@ -26,50 +26,50 @@ pub(crate) struct Common {
     /// The deadline of calls through handles that have none of their own, in nanoseconds.
     timeout: AtomicU64,
     /// The process that made the world: a forked child must not use it.
-    pub origin: Origin,
+    pub fork_guard: ForkGuard,
     /// For the context numbers of groups that this rank leads.
     pub contexts: AtomicU32,
     /// Who hears of calls of the world's group.
     pub watchers: Watchers,
 }
 
-impl Common {
+impl WorldState {
     pub fn new(
         transport: Arc<dyn Transport>,
         seat: Option<Arc<Seat>>,
         hosts: Vec<usize>,
         timeout: Duration,
-    ) -> Common {
-        let common = Common {
+    ) -> WorldState {
+        let world = WorldState {
             transport,
             seat,
             hosts,
             closed: AtomicBool::new(false),
             timeout: AtomicU64::new(0),
-            origin: Origin::here(),
+            fork_guard: ForkGuard::new(),
             contexts: AtomicU32::new(0),
             watchers: Watchers::default(),
         };
-        common.set_timeout(timeout);
-        common
+        world.set_timeout(timeout);
+        world
     }
 
     pub fn set_timeout(&self, timeout: Duration) {
-        self.timeout.store(timeout.min(LONGEST).as_nanos() as u64, Ordering::Relaxed);
+        self.timeout.store(timeout.min(MAX_TIMEOUT).as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
 /// The group itself, shared by all its handles.
-pub(crate) struct Core {
-    pub common: Arc<Common>,
+pub(crate) struct GroupCore {
+    pub world: Arc<WorldState>,
     pub context: u32,
     pub name: String,
     /// The world rank of each member.
     pub members: Vec<usize>,
-    pub me: usize,
+    pub own_rank: usize,
     /// The fast way for members that share memory.
     pub channel: Option<Channel>,
-    pub turns: Turns,
+    pub call_order: CallOrder,
     /// Held during a call.
     running: Mutex<()>,
     background: Background,
@@ -82,17 +82,17 @@ pub(crate) struct Core {
 }
 
 /// The longest deadline, about thirty years: no clock overflows.
-pub(super) const LONGEST: Duration = Duration::from_secs(1_000_000_000);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(1_000_000_000);
 
 /// How a handle makes its calls.
 #[derive(Clone)]
-struct Options {
+struct HandleOptions {
     /// The world's, where there is none.
     timeout: Option<Duration>,
     deterministic: bool,
     interrupt: Option<Arc<Interrupt>>,
     /// The call number of work in the background, whose turn has come already.
-    turn: Option<u64>,
+    call_number: Option<u64>,
 }
 
 /// Ranks that make calls together. A handle is cheap to clone; the options belong to the handle.
@@ -108,31 +108,31 @@ struct Options {
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    pub(crate) core: Arc<Core>,
-    options: Options,
+    pub(crate) core: Arc<GroupCore>,
+    options: HandleOptions,
 }
 
 impl Group {
     pub(crate) fn new(
-        common: Arc<Common>,
+        world: Arc<WorldState>,
         context: u32,
         name: String,
         members: Vec<usize>,
         channel: Option<Channel>,
         timeout: Option<Duration>,
     ) -> Group {
-        let rank = common.transport.rank();
-        let me = members.iter().position(|&member| member == rank).expect("this rank is a member");
+        let rank = world.transport.rank();
+        let own_rank = members.iter().position(|&member| member == rank).expect("this rank is a member");
         // Only the world's own group can be taken up by a process that was started again.
-        let seat = common.seat.clone().filter(|_| context == 0 && channel.is_some());
-        let core = Core {
-            common,
+        let seat = world.seat.clone().filter(|_| context == 0 && channel.is_some());
+        let core = GroupCore {
+            world,
             context,
             name,
             members,
-            me,
+            own_rank,
             channel,
-            turns: seat.map_or_else(Turns::default, Turns::at),
+            call_order: seat.map_or_else(CallOrder::default, CallOrder::restored_from),
             running: Mutex::new(()),
             background: Background::default(),
             messages: AtomicU64::new(0),
@@ -140,13 +140,13 @@ impl Group {
             hierarchy: OnceLock::new(),
             device: Mutex::default(),
         };
-        let options = Options { timeout, deterministic: false, interrupt: None, turn: None };
+        let options = HandleOptions { timeout, deterministic: false, interrupt: None, call_number: None };
         Group { core: Arc::new(core), options }
     }
 
     /// This rank's number in the group.
     pub fn rank(&self) -> usize {
-        self.core.me
+        self.core.own_rank
     }
 
     /// How many members there are.
@@ -167,7 +167,7 @@ impl Group {
     /// The deadline that each call gets.
     pub fn timeout(&self) -> Duration {
         self.own_timeout()
-            .unwrap_or_else(|| Duration::from_nanos(self.core.common.timeout.load(Ordering::Relaxed)))
+            .unwrap_or_else(|| Duration::from_nanos(self.core.world.timeout.load(Ordering::Relaxed)))
     }
 
     /// The deadline that this handle's calls get instead of the world's.
@@ -179,7 +179,7 @@ impl Group {
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Group {
         let mut group = self.clone();
-        group.options.timeout = Some(timeout.min(LONGEST));
+        group.options.timeout = Some(timeout.min(MAX_TIMEOUT));
         group
     }
 
@@ -202,7 +202,7 @@ impl Group {
     /// A handle whose calls are not counted, for those that the library makes itself before any other.
     pub(super) fn uncounted(&self) -> Group {
         let mut group = self.clone();
-        group.options.turn = Some(0);
+        group.options.call_number = Some(0);
         group
     }
 
@@ -221,9 +221,9 @@ impl Group {
     pub fn skip_call(&self) {
         // A forked child counts for nobody, least of all in the memory that it shares with its parent.
         // Nor does one that was started again and has not declared its position: its calls are no call of the others.
-        if self.options.turn.is_none() && self.core.common.origin.is_here() && self.core.turns.repeated() == 0
+        if self.options.call_number.is_none() && self.core.world.fork_guard.is_original_process() && self.core.call_order.completed_before() == 0
         {
-            self.core.turns.skip();
+            self.core.call_order.skip();
         }
     }
 
@@ -236,25 +236,25 @@ impl Group {
         let mut group = self.clone();
         // A forked child has no background; and work inside other work has that one's turn.
         if let Err(error) = self.check_usable("start").and_then(|()| self.check_position("start")) {
-            promise.keep(|| Err(error));
+            promise.fulfil(|| Err(error));
             return result;
         }
-        if self.options.turn.is_some() {
-            promise.keep(|| work(&group));
+        if self.options.call_number.is_some() {
+            promise.fulfil(|| work(&group));
             return result;
         }
         self.core.background.run(|| {
             // Numbers are taken in the order in which work is queued.
-            let number = self.core.turns.take();
+            let number = self.core.call_order.take();
             Box::new(move || {
-                promise.keep(|| {
+                promise.fulfil(|| {
                     // Only calls made before can be in the way, and each of them ends by its own deadline.
-                    let forever = Instant::now() + LONGEST;
-                    let turn = group.core.turns.wait(number, forever, || group.core.broken.get().is_some());
-                    group.options.turn = Some(number);
+                    let forever = Instant::now() + MAX_TIMEOUT;
+                    let permit = group.core.call_order.wait(number, forever, || group.core.broken.get().is_some());
+                    group.options.call_number = Some(number);
                     group.options.interrupt = None;
                     let result = work(&group);
-                    drop(turn);
+                    drop(permit);
                     result
                 });
             })
@@ -263,14 +263,14 @@ impl Group {
     }
 
     /// Runs the wait for a message in the background, beside all other calls.
-    pub(crate) fn start_beside<R: Send + 'static>(
+    pub(crate) fn start_unordered<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Group) -> Result<R> + Send + 'static,
     ) -> Pending<R> {
         let (promise, result) = pending();
         let mut group = self.clone();
         group.options.interrupt = None;
-        background::spawn(move || promise.keep(|| work(&group)));
+        background::spawn(move || promise.fulfil(|| work(&group)));
         result
     }
 
@@ -278,13 +278,13 @@ impl Group {
     pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let started = Instant::now();
-        let mut turn = None;
-        let number = match self.options.turn {
+        let mut permit = None;
+        let number = match self.options.call_number {
             Some(number) => number,
             None => {
                 let taken = self.wait_for_turn(verb, started)?;
                 let number = taken.number;
-                turn = Some(taken);
+                permit = Some(taken);
                 number
             }
         };
@@ -293,20 +293,20 @@ impl Group {
         let _alone = self.core.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_usable(verb.name())?;
         let call = self.describe(verb, number, started);
-        let mut unfinished = Unfinished { group: self, operation: verb.name(), armed: true };
+        let mut panic_guard = RevokeOnPanic { group: self, operation: verb.name(), armed: true };
         // Who makes a call in the background does other things meanwhile.
-        let watched = turn.is_some() && self.core.context == 0;
-        let inside = watched.then(|| self.core.common.watchers.during(number));
-        let result = self.noted(verb, number, || body(&call));
-        drop(inside);
-        unfinished.armed = false;
+        let watched = permit.is_some() && self.core.context == 0;
+        let watched_call = watched.then(|| self.core.world.watchers.notify_call(number));
+        let result = self.record_activity(verb, number, || body(&call));
+        drop(watched_call);
+        panic_guard.armed = false;
         if let Err(error) = &result
             && (error.kind() != Kind::Usage || self.core.channel.is_none())
         {
-            self.give_up(error);
+            self.revoke_with(error);
         }
         // Only now may the next call have its turn.
-        drop(turn);
+        drop(permit);
         result
     }
 
@@ -322,14 +322,14 @@ impl Group {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
         let call = Call { members: &[], ..self.describe(verb, number, Instant::now()) };
-        let _underway = self.core.common.seat.as_ref().map(|seat| seat.place().stay.message());
-        self.noted(verb, number, || body(&call))
+        let _underway = self.core.world.seat.as_ref().map(|seat| seat.place().stay.message());
+        self.record_activity(verb, number, || body(&call))
     }
 
     /// Fails if messages and groups with one of these ranks of the world do not work, because it, or this rank, was
     /// started again.
     pub(crate) fn check_reachable(&self, call: &Call, ranks: impl Iterator<Item = usize>) -> Result<()> {
-        let Some(seat) = &self.core.common.seat else { return Ok(()) };
+        let Some(seat) = &self.core.world.seat else { return Ok(()) };
         let lost: Vec<_> = ranks.filter_map(|rank| seat.started_again(rank)).collect();
         if lost.is_empty() { Ok(()) } else { Err(call.lost(lost)) }
     }
@@ -352,7 +352,7 @@ impl Group {
         receives.iter_mut().for_each(|receive| receive.from = self.core.members[receive.from]);
         let peers = sends.iter().map(|send| send.to).chain(receives.iter().map(|receive| receive.from));
         self.check_reachable(call, peers)?;
-        self.core.common.transport.exchange(call, slot, &sends, &mut receives)
+        self.core.world.transport.exchange(call, slot, &sends, &mut receives)
     }
 
     /// A call that is not part of the group's order, on an object of its own name: only its deadline is the group's.
@@ -370,7 +370,7 @@ impl Group {
 
     pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
         Call {
-            rank: self.core.common.transport.rank(),
+            rank: self.core.world.transport.rank(),
             operation: verb.name(),
             number,
             group: &self.core.name,
@@ -381,21 +381,21 @@ impl Group {
         }
     }
 
-    fn noted<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
-        let Some(seat) = &self.core.common.seat else { return body() };
+    fn record_activity<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
+        let Some(seat) = &self.core.world.seat else { return body() };
         seat.note(verb, number, self.core.context, true);
         let result = body();
         seat.note(verb, number, self.core.context, false);
         result
     }
 
-    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<Turn<'_>> {
+    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<CallPermit<'_>> {
         self.check_position(verb.name())?;
-        let number = self.core.turns.take();
+        let number = self.core.call_order.take();
         let deadline = started + self.timeout();
         let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
-        if let Some(turn) = self.core.turns.wait(number, deadline, stop) {
-            return Ok(turn);
+        if let Some(permit) = self.core.call_order.wait(number, deadline, stop) {
+            return Ok(permit);
         }
         self.check_usable(verb.name())?;
         // The turn will come when nobody wants it any more: the group's order is lost.
@@ -404,22 +404,22 @@ impl Group {
             true => call.timeout(Vec::new()),
             false => call.interrupted(),
         };
-        self.give_up(&error);
+        self.revoke_with(&error);
         Err(error)
     }
 }
 
 /// Breaks the group if a call panics: its members would be out of step.
-struct Unfinished<'a> {
+struct RevokeOnPanic<'a> {
     group: &'a Group,
     operation: &'static str,
     armed: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for RevokeOnPanic<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.group.give_up(&Error::internal(self.operation, "it panicked half-way"));
+            self.group.revoke_with(&Error::internal(self.operation, "it panicked half-way"));
         }
     }
 }

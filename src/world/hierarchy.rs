@@ -21,24 +21,24 @@ impl Group {
         if let Some(known) = self.core.hierarchy.get() {
             return Ok(known.as_ref());
         }
-        let hosts = &self.core.common.hosts;
+        let hosts = &self.core.world.hosts;
         let host = |rank: usize| hosts[self.core.members[rank]];
         let leader_of =
             |rank: usize| (0..self.size()).find(|&other| host(other) == host(rank)).unwrap_or(rank);
         let leaders: Vec<usize> = (0..self.size()).filter(|&rank| leader_of(rank) == rank).collect();
-        let made = if leaders.len() == 1 || leaders.len() == self.size() {
+        let created = if leaders.len() == 1 || leaders.len() == self.size() {
             None
         } else {
-            let neighbours: Vec<usize> =
+            let host_ranks: Vec<usize> =
                 (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
-            let local = self.found(call, &neighbours, Slot::FLOORS)?;
+            let local = self.create_subgroup(call, &host_ranks, Slot::CREATE_LEVELS)?;
             let leads = leaders.contains(&self.rank());
-            let above = if leads { Some(self.found(call, &leaders, Slot::FLOORS)?) } else { None };
+            let leader_group = if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
             let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
             let host_of = (0..self.size()).filter_map(position).collect();
-            Some(Hierarchy { local, leaders: above, host_of })
+            Some(Hierarchy { local, leaders: leader_group, host_of })
         };
-        Ok(self.core.hierarchy.get_or_init(|| made).as_ref())
+        Ok(self.core.hierarchy.get_or_init(|| created).as_ref())
     }
 }
 

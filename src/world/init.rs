@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::group::LONGEST;
-use super::join::{Joined, Spread, alone, on_one_host, over_mpi, seated};
+use super::group::MAX_TIMEOUT;
+use super::join::{Joined, HostMapping, single_process, over_shared_memory, over_mpi, attach};
 use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
-use super::settings::{self, DEFAULT_TIMEOUT, Wish};
-use super::{Common, Group, World};
+use super::settings::{self, DEFAULT_TIMEOUT, TransportChoice};
+use super::{WorldState, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
@@ -49,22 +49,22 @@ impl World {
     pub fn init_with(options: InitOptions) -> Result<World> {
         let placement = launcher::detect(settings::variable)?;
         let timeout = timeout(&options)?;
-        let pretended = settings::hosts(settings::variable)?;
-        let wish = settings::transport(settings::variable)?;
-        log::tell(format_args!(
-            "joining as {placement:?}, deadline {timeout:?}, wish {wish:?}, {pretended} hosts"
+        let simulated_hosts = settings::hosts(settings::variable)?;
+        let choice = settings::transport(settings::variable)?;
+        log::debug(format_args!(
+            "joining as {placement:?}, deadline {timeout:?}, wish {choice:?}, {simulated_hosts} hosts"
         ));
         let (launcher, restarts) = (placement.launcher, placement.restarts);
         // Ranks that cannot see their launcher are in containers: whether they share memory is found out over MPI.
         let one_host =
-            placement.local_size == Some(placement.size) && pretended <= 1 && placement.job.is_some();
+            placement.local_size == Some(placement.size) && simulated_hosts <= 1 && placement.job.is_some();
         let deadline = Instant::now() + timeout;
-        let joined = match wish {
-            Some(Wish::Mpi) => over_mpi(placement, timeout, Spread::Apart)?,
-            _ if placement.size == 1 => alone()?,
-            _ if one_host => on_one_host(placement, deadline, options.interrupt.as_deref())?,
-            None => over_mpi(placement, timeout, Spread::Hosts(pretended))?,
-            Some(Wish::Shm) => {
+        let joined = match choice {
+            Some(TransportChoice::Mpi) => over_mpi(placement, timeout, HostMapping::OnePerRank)?,
+            _ if placement.size == 1 => single_process()?,
+            _ if one_host => over_shared_memory(placement, deadline, options.interrupt.as_deref())?,
+            None => over_mpi(placement, timeout, HostMapping::Detected(simulated_hosts))?,
+            Some(TransportChoice::Shm) => {
                 return Err(Error::usage(
                     "init",
                     "all ranks on one host, for UNISONO_TRANSPORT=shm",
@@ -78,8 +78,8 @@ impl World {
         if let Some(interrupt) = options.interrupt {
             world.group = world.group.with_interrupt(interrupt);
         }
-        world.meet(deadline)?;
-        log::tell(format_args!(
+        world.initial_barrier(deadline)?;
+        log::debug(format_args!(
             "rank {} of {} joined over {}",
             world.rank(),
             world.size(),
@@ -91,18 +91,18 @@ impl World {
     /// Joins a job whose memory this process holds already, as the given rank.
     pub(crate) fn join(arena: Arc<Arena>, rank: usize, options: InitOptions) -> Result<World> {
         let timeout = timeout(&options)?;
-        let mut world = World::new(seated(arena, rank, 0)?, OWN, timeout);
+        let mut world = World::new(attach(arena, rank, 0)?, OWN, timeout);
         if let Some(interrupt) = options.interrupt {
             world.group = world.group.with_interrupt(interrupt);
         }
-        world.meet(Instant::now() + timeout)?;
+        world.initial_barrier(Instant::now() + timeout)?;
         Ok(world)
     }
 
     /// Waits until everybody is there. A rank that was started again goes on where its process had stopped, which is after
     /// this, and the others are elsewhere.
-    fn meet(&self, deadline: Instant) -> Result<()> {
-        let stay = self.common().seat.as_ref().map(|seat| &seat.place().stay);
+    fn initial_barrier(&self, deadline: Instant) -> Result<()> {
+        let stay = self.state().seat.as_ref().map(|seat| &seat.place().stay);
         if stay.is_some_and(|stay| stay.has_joined()) {
             return Ok(());
         }
@@ -137,27 +137,27 @@ impl World {
         let world = |transport| {
             let joined = Joined::local(transport);
             let me = hosts[joined.transport.rank()];
-            let neighbours = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
-            World::new(Joined { hosts: hosts.to_vec(), neighbours, ..joined }, "none", DEFAULT_TIMEOUT)
+            let host_ranks = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
+            World::new(Joined { hosts: hosts.to_vec(), host_ranks, ..joined }, "none", DEFAULT_TIMEOUT)
         };
         Ok(local::create(hosts.len())?.into_iter().map(world).collect())
     }
 
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
-        let Joined { transport, seat, hosts, names, neighbours, host } = joined;
+        let Joined { transport, seat, hosts, names, host_ranks, host } = joined;
         let rank = transport.rank();
-        let local_rank = neighbours.iter().position(|&other| other == rank).unwrap_or(0);
+        let local_rank = host_ranks.iter().position(|&other| other == rank).unwrap_or(0);
         let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
         let channel = seat.as_ref().filter(|_| share_memory).map(Channel::of_all);
         let members = (0..transport.size()).collect();
-        let common = Common::new(transport, seat, hosts, timeout);
+        let world = WorldState::new(transport, seat, hosts, timeout);
         World {
-            group: Group::new(Arc::new(common), 0, "world".into(), members, channel, None),
+            group: Group::new(Arc::new(world), 0, "world".into(), members, channel, None),
             launcher,
             restarts: 0,
             hosts: names,
             local_rank,
-            local_size: neighbours.len(),
+            local_size: host_ranks.len(),
             locator: Locator::default(),
             _host: host,
         }
@@ -167,5 +167,5 @@ impl World {
 /// The deadline of every call: what the program asks for, else what the environment does. No clock overflows.
 fn timeout(options: &InitOptions) -> Result<Duration> {
     let timeout = options.timeout.map_or_else(|| settings::timeout(settings::variable), Ok)?;
-    Ok(timeout.min(LONGEST))
+    Ok(timeout.min(MAX_TIMEOUT))
 }

@@ -7,7 +7,7 @@ use crate::transport::process;
 
 /// What the launcher says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placement {
+pub(crate) struct RankPlacement {
     /// The launcher's name.
     pub launcher: &'static str,
     pub rank: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Placement {
 }
 
 /// The variables of one launcher.
-struct Launcher {
+struct LauncherVariables {
     name: &'static str,
     rank: &'static str,
     size: &'static str,
@@ -41,8 +41,8 @@ pub(crate) const OWN: &str = "unisono run";
 pub(crate) const TORCHRUN: &str = "torchrun";
 
 /// In the order in which they are looked for: the innermost launcher is the likeliest first.
-const LAUNCHERS: [Launcher; 5] = [
-    Launcher {
+const LAUNCHERS: [LauncherVariables; 5] = [
+    LauncherVariables {
         name: OWN,
         rank: "UNISONO_RANK",
         size: "UNISONO_SIZE",
@@ -50,7 +50,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "UNISONO_SIZE",
         job: "UNISONO_JOB",
     },
-    Launcher {
+    LauncherVariables {
         name: TORCHRUN,
         rank: "RANK",
         size: "WORLD_SIZE",
@@ -58,7 +58,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "LOCAL_WORLD_SIZE",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "Open MPI",
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
@@ -66,7 +66,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "MPICH (PMI)",
         rank: "PMI_RANK",
         size: "PMI_SIZE",
@@ -74,7 +74,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "MPI_LOCALNRANKS",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "Slurm",
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
@@ -85,7 +85,7 @@ const LAUNCHERS: [Launcher; 5] = [
 ];
 
 /// Finds the launcher, or says that this process is alone.
-pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placement> {
+pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
     for launcher in &LAUNCHERS {
         // Both must be there: some shells inherit one of them from a job that surrounds them.
         if variable(launcher.rank).is_some() && variable(launcher.size).is_some() {
@@ -94,7 +94,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
     }
     // A launcher that speaks only PMIx tells a process its rank, but not how many there are.
     if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE")) {
-        return Ok(Placement {
+        return Ok(RankPlacement {
             launcher: "PMIx",
             rank: number("PMIx", "PMIX_RANK", &rank)?,
             size: 0,
@@ -104,7 +104,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
             restarts: 0,
         });
     }
-    Ok(Placement {
+    Ok(RankPlacement {
         launcher: "none",
         rank: 0,
         size: 1,
@@ -115,7 +115,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
     })
 }
 
-fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Result<Placement> {
+fn read(launcher: &LauncherVariables, variable: &impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
     let read = |name: &str| variable(name).map(|text| number(launcher.name, name, &text)).transpose();
     let below = |(name, value): (&str, usize), (limit_name, limit): (&str, usize)| match value < limit {
         true => Ok(()),
@@ -143,7 +143,7 @@ fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Resu
         }
         None => ancestor(launcher.rank).map(|name| format!("{}-{name}", launcher.rank.to_lowercase())),
     };
-    Ok(Placement {
+    Ok(RankPlacement {
         launcher: launcher.name,
         rank,
         size,
@@ -185,7 +185,7 @@ fn ancestor(variable: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn detect_in(variables: &[(&str, &str)]) -> Result<Placement> {
+    fn detect_in(variables: &[(&str, &str)]) -> Result<RankPlacement> {
         detect(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
     }
 

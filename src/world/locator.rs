@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::transport::arena::Seat;
 
 /// How long the thread sleeps at most before it looks whether it should end.
-const LOOK: Duration = Duration::from_secs(1);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Locator {
@@ -28,7 +28,7 @@ impl Locator {
             let question = &seat.place().question;
             let mut seen = question.load();
             while !ended.load(Ordering::Acquire) {
-                question.sleep_while(seen, LOOK);
+                question.sleep_while(seen, STOP_CHECK_INTERVAL);
                 let asked = question.load();
                 if asked != seen && !ended.load(Ordering::Acquire) {
                     seat.place().tell_location(&locate().unwrap_or_default());

@@ -8,13 +8,13 @@ mod join;
 mod launcher;
 mod locator;
 mod log;
-mod origin;
+mod fork_guard;
 mod pending;
 mod probe;
 mod resume;
 mod settings;
 mod subgroup;
-mod turn;
+mod call_order;
 mod usable;
 mod watchers;
 
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use background::Background;
-pub(crate) use group::Common;
+pub(crate) use group::WorldState;
 pub use group::Group;
 pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
@@ -90,7 +90,7 @@ impl World {
 
     /// How bytes travel: "alone", "local", "shm", "mpi" or "shm+mpi".
     pub fn transport(&self) -> &'static str {
-        self.common().transport.name()
+        self.state().transport.name()
     }
 
     /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm", "PMIx" or "none".
@@ -110,13 +110,13 @@ impl World {
 
     /// Sets the deadline of every call on this world from now on, except through handles that have one of their own.
     pub fn set_timeout(&self, timeout: Duration) {
-        self.common().set_timeout(timeout);
+        self.state().set_timeout(timeout);
     }
 
     /// Memory in the arena of this host: collectives on it need no copy.
     pub fn empty(&self, bytes: usize) -> Result<ArenaBuffer> {
         self.group.check_usable("empty")?;
-        match &self.common().seat {
+        match &self.state().seat {
             Some(seat) => seat.allocate(bytes),
             None => {
                 Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
@@ -128,13 +128,13 @@ impl World {
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
         let nobody = || Error::unsupported("arena", "this rank shares memory with nobody", "send messages");
-        self.common().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
+        self.state().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 
     /// Lets others learn where this rank is in its program: `locate` is called on another thread when some other rank's
     /// deadline passes while it waits for this one.
     pub fn set_locator(&self, locate: impl Fn() -> Option<String> + Send + 'static) {
-        if let Some(seat) = &self.common().seat {
+        if let Some(seat) = &self.state().seat {
             self.locator.start(seat, Box::new(locate));
         }
     }
@@ -143,25 +143,25 @@ impl World {
     /// alone may init again; a rank of a job joins it once.
     pub fn shutdown(self) {}
 
-    fn common(&self) -> &Arc<Common> {
-        &self.group.core.common
+    fn state(&self) -> &Arc<WorldState> {
+        &self.group.core.world
     }
 }
 
 /// How long to wait for the others when leaving.
-const LEAVE: Duration = Duration::from_secs(10);
-const LEAVE_BROKEN: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT_BROKEN: Duration = Duration::from_secs(2);
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.common().closed.store(true, Ordering::Release);
+        self.state().closed.store(true, Ordering::Release);
         self.locator.stop();
-        if self.common().origin.is_here() {
+        if self.state().fork_guard.is_original_process() {
             // After an error the others may not come.
-            let limit = if self.group.is_broken() { LEAVE_BROKEN } else { LEAVE };
-            self.common().transport.leave(self.group.timeout().min(limit));
+            let limit = if self.group.is_broken() { LEAVE_TIMEOUT_BROKEN } else { LEAVE_TIMEOUT };
+            self.state().transport.leave(self.group.timeout().min(limit));
         }
-        if let Some(seat) = &self.common().seat {
+        if let Some(seat) = &self.state().seat {
             seat.leave();
         }
     }

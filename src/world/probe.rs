@@ -17,7 +17,7 @@ const TOKEN: usize = 32;
 pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec<usize>> {
     let (rank, size) = (mpi.rank(), mpi.size());
     let candidates = mpi.peers.candidates();
-    tell_namespaces(mpi);
+    log_namespaces(mpi);
     if (0..size).all(|other| candidates[other] == other) {
         return Ok(candidates);
     }
@@ -28,7 +28,7 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
     if first == rank && candidates[rank + 1..].contains(&rank) {
         token = fresh_token();
         offered = shm::offer(&name, &token)
-            .inspect_err(|error| log::tell(format_args!("rank {rank} cannot offer shared memory: {error}")))
+            .inspect_err(|error| log::debug(format_args!("rank {rank} cannot offer shared memory: {error}")))
             .ok();
     }
     let tokens = mpi.all_gather(&token, deadline)?;
@@ -36,31 +36,31 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
         let token = &tokens[first * TOKEN..][..TOKEN];
         let outcome = shm::probe(&name, token, deadline);
         if let Err(error) = &outcome {
-            log::tell(format_args!("rank {rank} cannot map memory of rank {first}: {error}"));
+            log::debug(format_args!("rank {rank} cannot map memory of rank {first}: {error}"));
         }
         outcome.is_ok()
     };
-    let mut report = Report::new(size);
+    let mut report = ProbeReport::new(size);
     report.set(size, mapped);
     (0..size).for_each(|other| report.set(other, mpi.peers.is_visible(other)));
     let reports = mpi.all_gather(&report.0, deadline)?;
     drop(offered);
-    let reports: Vec<Report> =
-        reports.chunks_exact(report.0.len()).map(|bytes| Report(bytes.to_vec())).collect();
-    let hosts = group(&candidates, &reports);
-    let neighbours: Vec<usize> = (0..size).filter(|&other| hosts[other] == hosts[rank]).collect();
-    log::tell(format_args!(
-        "rank {rank} shares memory with the ranks {neighbours:?}; the others are reached by MPI"
+    let reports: Vec<ProbeReport> =
+        reports.chunks_exact(report.0.len()).map(|bytes| ProbeReport(bytes.to_vec())).collect();
+    let hosts = group_by_host(&candidates, &reports);
+    let host_ranks: Vec<usize> = (0..size).filter(|&other| hosts[other] == hosts[rank]).collect();
+    log::debug(format_args!(
+        "rank {rank} shares memory with the ranks {host_ranks:?}; the others are reached by MPI"
     ));
     Ok(hosts)
 }
 
 /// For people who wonder why ranks of one machine use MPI.
-fn tell_namespaces(mpi: &MpiTransport) {
+fn log_namespaces(mpi: &MpiTransport) {
     let rank = mpi.rank();
     for other in 0..mpi.size() {
-        if let Some(why) = mpi.peers.apart(other).filter(|_| other != rank) {
-            log::tell(format_args!(
+        if let Some(why) = mpi.peers.isolation_reason(other).filter(|_| other != rank) {
+            log::debug(format_args!(
                 "rank {rank} does not share memory with rank {other} of this machine: {why}"
             ));
         }
@@ -79,11 +79,11 @@ fn fresh_token() -> [u8; TOKEN] {
 }
 
 /// What a rank found: a bit for each rank whose process it sees, and one more if it mapped the memory.
-struct Report(Vec<u8>);
+struct ProbeReport(Vec<u8>);
 
-impl Report {
-    fn new(size: usize) -> Report {
-        Report(vec![0; size / 8 + 1])
+impl ProbeReport {
+    fn new(size: usize) -> ProbeReport {
+        ProbeReport(vec![0; size / 8 + 1])
     }
 
     fn set(&mut self, bit: usize, value: bool) {
@@ -97,7 +97,7 @@ impl Report {
 
 /// For each rank, the first of its host: a rank joins its first candidate if it mapped that one's memory, and it and all that
 /// have joined before see each other. The same on all ranks.
-fn group(candidates: &[usize], reports: &[Report]) -> Vec<usize> {
+fn group_by_host(candidates: &[usize], reports: &[ProbeReport]) -> Vec<usize> {
     let size = candidates.len();
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); size];
     let mut hosts: Vec<usize> = (0..size).collect();
@@ -118,9 +118,9 @@ mod tests {
     use super::*;
 
     /// Reports of ranks that map and see everything, except for these.
-    fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<Report> {
+    fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<ProbeReport> {
         let report = |rank: usize| {
-            let mut report = Report::new(size);
+            let mut report = ProbeReport::new(size);
             report.set(size, !unmapped.contains(&rank));
             (0..size).for_each(|other| report.set(other, !unseen.contains(&(rank, other))));
             report
@@ -131,14 +131,14 @@ mod tests {
     #[test]
     fn only_ranks_that_map_and_see_each_other_share_a_host() {
         let one = [0; 4];
-        assert_eq!(group(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
-        assert_eq!(group(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
-        assert_eq!(group(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
-        assert_eq!(group(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
-        assert_eq!(group(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
-        assert_eq!(group(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
+        assert_eq!(group_by_host(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
+        assert_eq!(group_by_host(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
+        assert_eq!(group_by_host(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
         for size in [7, 8, 9, 16] {
-            assert_eq!(group(&vec![0; size], &reports(size, &[], &[])), vec![0; size]);
+            assert_eq!(group_by_host(&vec![0; size], &reports(size, &[], &[])), vec![0; size]);
         }
     }
 

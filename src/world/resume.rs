@@ -35,14 +35,14 @@ impl World {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn resume(&self) {
-        self.group.core.turns.resume();
+        self.group.core.call_order.resume();
     }
 
     /// For libraries over this one: collectives of this rank, until the result is dropped, with which they set something up
     /// that a restarted rank finds without them. They do not count as completed ones, and a rank that dies among them
     /// cannot be started again.
     pub fn series(&self) -> Series {
-        let seat = self.group.core.common.seat.clone();
+        let seat = self.group.core.world.seat.clone();
         seat.iter().for_each(|seat| seat.place().stay.begin_series());
         Series(seat)
     }
@@ -51,24 +51,24 @@ impl World {
 impl Group {
     /// Fails, and ends the use of the group for all members, if this process would repeat collectives of an earlier one.
     pub(super) fn check_position(&self, operation: &str) -> Result<()> {
-        let repeated = self.core.turns.repeated();
-        if repeated == 0 {
+        let completed_before = self.core.call_order.completed_before();
+        if completed_before == 0 {
             return Ok(());
         }
-        let rank = self.core.common.transport.rank();
-        let restart = self.core.common.seat.as_ref().map_or(0, |seat| seat.place().stay.restarts());
-        let collectives = if repeated == 1 { "collective" } else { "collectives" };
+        let rank = self.core.world.transport.rank();
+        let restart = self.core.world.seat.as_ref().map_or(0, |seat| seat.place().stay.restarts());
+        let collectives = if completed_before == 1 { "collective" } else { "collectives" };
         let error = Error::usage(
             operation,
             "the collective that the other ranks make next",
             format!(
                 "restart {restart} of rank {rank}, which would repeat collectives: its earlier process had completed \
-                 {repeated} {collectives}"
+                 {completed_before} {collectives}"
             ),
             "restore its state and call world.resume() before its first collective, or start the job again",
         )
         .at_rank(rank);
-        if self.break_with(&error)
+        if self.mark_broken(&error)
             && let Some(channel) = &self.core.channel
         {
             channel.give_up_as_restarted();

@@ -9,7 +9,7 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The transports that a user can ask for with `UNISONO_TRANSPORT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum TransportChoice {
     Shm,
     Mpi,
 }
@@ -19,11 +19,11 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-pub(super) fn transport(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wish>> {
+pub(super) fn transport(variable: impl Fn(&str) -> Option<String>) -> Result<Option<TransportChoice>> {
     match variable("UNISONO_TRANSPORT").as_deref() {
         None | Some("") => Ok(None),
-        Some("shm") => Ok(Some(Wish::Shm)),
-        Some("mpi") => Ok(Some(Wish::Mpi)),
+        Some("shm") => Ok(Some(TransportChoice::Shm)),
+        Some("mpi") => Ok(Some(TransportChoice::Mpi)),
         Some(other) => Err(Error::usage(
             "init",
             "UNISONO_TRANSPORT to be shm or mpi",

@@ -28,25 +28,25 @@ impl Watchers {
     }
 
     /// Tells all watchers that a call begins; that it has ended, when the result is dropped.
-    pub fn during(&self, number: u64) -> Inside {
+    pub fn notify_call(&self, number: u64) -> WatchedCall {
         if !self.any.load(Ordering::Acquire) {
-            return Inside(Vec::new());
+            return WatchedCall(Vec::new());
         }
-        let all = self.living();
+        let all = self.alive();
         all.iter().for_each(|watcher| watcher.enter(number));
-        Inside(all)
+        WatchedCall(all)
     }
 
-    fn living(&self) -> Vec<Arc<dyn Watcher>> {
+    fn alive(&self) -> Vec<Arc<dyn Watcher>> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 /// A call that is being made.
-pub(crate) struct Inside(Vec<Arc<dyn Watcher>>);
+pub(crate) struct WatchedCall(Vec<Arc<dyn Watcher>>);
 
-impl Drop for Inside {
+impl Drop for WatchedCall {
     fn drop(&mut self) {
         self.0.iter().for_each(|watcher| watcher.leave());
     }

@@ -9,21 +9,21 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use super::MpiTransport;
-use super::wire::INLINE;
+use super::wire::EAGER_LIMIT;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp, reduce};
-use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket};
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket};
 
 /// Bytes that all others together send for one piece: large, because each piece costs an offer and an answer, and bounded,
 /// because that much memory is kept for them.
-const PIECE: usize = 16 << 20;
+const PIECE_BYTES: usize = 16 << 20;
 /// The longest buffer that is sent whole: with our header and MPI's it still leaves in one step on every MPI.
-const SMALL: usize = 3 << 10;
+const DIRECT_LIMIT: usize = 3 << 10;
 /// Pieces of the first step under way at once.
-const AHEAD: usize = 2;
+const PIPELINE_DEPTH: usize = 2;
 
 /// One all_reduce: the buffer as a pointer, because pieces of it are sent, received and folded at the same time.
-struct Work<'a> {
+struct ReduceTask<'a> {
     members: &'a [usize],
     /// The caller's place in `members`.
     own: usize,
@@ -38,7 +38,7 @@ struct Work<'a> {
 
 impl MpiTransport {
     /// Combines `bytes` of all `members` (ranks of the world, in group order) and leaves the result on each of them.
-    pub fn all_reduce_in_pieces(
+    pub fn all_reduce_pipelined(
         &self,
         call: &Call,
         slot: &Slot,
@@ -52,47 +52,47 @@ impl MpiTransport {
             return Ok(());
         }
         // Small ones: everybody sends everything to everybody, one step instead of two.
-        let small = bytes.len() <= SMALL && bytes.len() * others <= INLINE;
+        let small = bytes.len() <= DIRECT_LIMIT && bytes.len() * others <= EAGER_LIMIT;
         let count = bytes.len() / dtype.size();
         let longest_part = count.div_ceil(members.len());
-        let piece = if small { count } else { longest_part.min((PIECE / others).max(INLINE) / dtype.size()) };
-        let mut scratch = self.take_scratch(others * piece * dtype.size() * if small { 1 } else { AHEAD });
+        let piece = if small { count } else { longest_part.min((PIECE_BYTES / others).max(EAGER_LIMIT) / dtype.size()) };
+        let mut scratch = self.take_scratch(others * piece * dtype.size() * if small { 1 } else { PIPELINE_DEPTH });
         let (start, scratch_start) = (bytes.as_mut_ptr(), scratch.as_mut_ptr());
-        let work = Work { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
+        let task = ReduceTask { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
         let mut open = VecDeque::new();
         let outcome =
-            if small { self.at_once(call, slot, &work) } else { self.pipeline(call, slot, &work, &mut open) };
+            if small { self.direct(call, slot, &task) } else { self.pipeline(call, slot, &task, &mut open) };
         open.into_iter().for_each(|ticket| self.cancel(ticket));
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         outcome
     }
 
     fn take_scratch(&self, bytes: usize) -> Vec<u8> {
-        let kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut scratch = kept.unwrap_or_default();
+        let reused = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut scratch = reused.unwrap_or_default();
         if scratch.len() < bytes {
             scratch = vec![0; bytes];
         }
         scratch
     }
 
-    fn at_once(&self, call: &Call, slot: &Slot, work: &Work) -> Result<()> {
-        let all = 0..work.count;
-        let sends: Vec<_> = work.others().map(|place| work.outgoing(place, all.clone())).collect();
-        let mut receives: Vec<_> = work.others().map(|place| work.incoming(place, 0, all.len())).collect();
+    fn direct(&self, call: &Call, slot: &Slot, task: &ReduceTask) -> Result<()> {
+        let all = 0..task.count;
+        let sends: Vec<_> = task.others().map(|member| task.outgoing(member, all.clone())).collect();
+        let mut receives: Vec<_> = task.others().map(|member| task.incoming(member, 0, all.len())).collect();
         // SAFETY: buffer and scratch outlive this function, which closes the ticket.
         let ticket = unsafe { self.begin(slot, &sends, &mut receives) };
         let outcome = self.wait(call, &ticket);
         self.cancel(ticket);
-        outcome.map(|()| work.fold(0, all))
+        outcome.map(|()| task.fold(0, all))
     }
 
-    fn pipeline(&self, call: &Call, slot: &Slot, work: &Work, open: &mut VecDeque<Ticket>) -> Result<()> {
-        let pieces = work.part(0).len().div_ceil(work.piece);
+    fn pipeline(&self, call: &Call, slot: &Slot, task: &ReduceTask, open: &mut VecDeque<Ticket>) -> Result<()> {
+        let pieces = task.part(0).len().div_ceil(task.piece);
         // Both steps begin in the same order on all ranks, so their messages need no other name than their order.
-        let mut second: VecDeque<Ticket> = VecDeque::new();
-        for index in 0..pieces.min(AHEAD) {
-            open.push_back(self.first_step(slot, work, index));
+        let mut all_gathers: VecDeque<Ticket> = VecDeque::new();
+        for index in 0..pieces.min(PIPELINE_DEPTH) {
+            open.push_back(self.start_reduce_scatter(slot, task, index));
         }
         let mut outcome = Ok(());
         for index in 0..pieces {
@@ -101,61 +101,61 @@ impl MpiTransport {
                 break;
             }
             open.pop_front();
-            work.fold(index % AHEAD, work.piece_of(work.own, index));
-            second.push_back(self.second_step(slot, work, index));
-            if index + AHEAD < pieces {
-                open.push_back(self.first_step(slot, work, index + AHEAD));
+            task.fold(index % PIPELINE_DEPTH, task.piece_of(task.own, index));
+            all_gathers.push_back(self.start_all_gather(slot, task, index));
+            if index + PIPELINE_DEPTH < pieces {
+                open.push_back(self.start_reduce_scatter(slot, task, index + PIPELINE_DEPTH));
             }
         }
         while outcome.is_ok()
-            && let Some(ticket) = second.front()
+            && let Some(ticket) = all_gathers.front()
         {
             outcome = self.wait(call, ticket);
             if outcome.is_ok() {
-                second.pop_front();
+                all_gathers.pop_front();
             }
         }
-        open.append(&mut second);
+        open.append(&mut all_gathers);
         outcome
     }
 
     /// Sends a piece of everybody's part to its owner and collects that piece of the own part.
-    fn first_step(&self, slot: &Slot, work: &Work, index: usize) -> Ticket {
-        let sends: Vec<_> = work.others().map(|to| work.outgoing(to, work.piece_of(to, index))).collect();
-        let length = work.piece_of(work.own, index).len();
+    fn start_reduce_scatter(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+        let sends: Vec<_> = task.others().map(|to| task.outgoing(to, task.piece_of(to, index))).collect();
+        let length = task.piece_of(task.own, index).len();
         let mut receives: Vec<_> =
-            work.others().map(|from| work.incoming(from, index % AHEAD, length)).collect();
+            task.others().map(|from| task.incoming(from, index % PIPELINE_DEPTH, length)).collect();
         // SAFETY: buffer and scratch outlive `all_reduce`, which closes every ticket; a lane of the scratch is used again
         // only after its piece was folded, and the pieces that are sent are not written to before this ticket is done.
         unsafe { self.begin(slot, &sends, &mut receives) }
     }
 
     /// Sends a finished piece of the own part to everybody and receives theirs in place.
-    fn second_step(&self, slot: &Slot, work: &Work, index: usize) -> Ticket {
-        let own = work.piece_of(work.own, index);
-        let sends: Vec<_> = work.others().map(|to| work.outgoing(to, own.clone())).collect();
+    fn start_all_gather(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+        let own = task.piece_of(task.own, index);
+        let sends: Vec<_> = task.others().map(|to| task.outgoing(to, own.clone())).collect();
         let mut receives: Vec<_> =
-            work.others().map(|from| work.in_place(from, work.piece_of(from, index))).collect();
+            task.others().map(|from| task.in_place(from, task.piece_of(from, index))).collect();
         // SAFETY: as above; the places that are received into were sent by the first step of this piece, which is done.
         unsafe { self.begin(slot, &sends, &mut receives) }
     }
 }
 
-impl<'a> Work<'a> {
+impl<'a> ReduceTask<'a> {
     fn others(&self) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.members.len()).filter(|place| *place != self.own)
+        (0..self.members.len()).filter(|member| *member != self.own)
     }
 
     /// The elements that a member folds; the first parts are the longest.
-    fn part(&self, place: usize) -> Range<usize> {
+    fn part(&self, member: usize) -> Range<usize> {
         let (each, more) = (self.count / self.members.len(), self.count % self.members.len());
-        let begin = place * each + place.min(more);
-        begin..begin + each + usize::from(place < more)
+        let begin = member * each + member.min(more);
+        begin..begin + each + usize::from(member < more)
     }
 
     /// One piece of a member's part; empty beyond its end.
-    fn piece_of(&self, place: usize, index: usize) -> Range<usize> {
-        let part = self.part(place);
+    fn piece_of(&self, member: usize, index: usize) -> Range<usize> {
+        let part = self.part(member);
         let begin = (part.start + index * self.piece).min(part.end);
         begin..(begin + self.piece).min(part.end)
     }
@@ -166,9 +166,9 @@ impl<'a> Work<'a> {
     }
 
     /// Where a member's piece lies in the scratch.
-    fn lane(&self, place: usize, turn: usize) -> *mut u8 {
-        let line = place - usize::from(place > self.own);
-        let index = turn * (self.members.len() - 1) + line;
+    fn scratch_slot(&self, member: usize, stage: usize) -> *mut u8 {
+        let column = member - usize::from(member > self.own);
+        let index = stage * (self.members.len() - 1) + column;
         // SAFETY: the scratch has room for one piece of every other member, for each turn.
         unsafe { self.scratch.add(index * self.piece * self.dtype.size()) }
     }
@@ -180,10 +180,10 @@ impl<'a> Work<'a> {
         Outgoing { to: self.members[to], bytes }
     }
 
-    fn incoming(&self, from: usize, turn: usize, count: usize) -> Incoming<'a> {
+    fn incoming(&self, from: usize, stage: usize, count: usize) -> Incoming<'a> {
         let length = count * self.dtype.size();
         // SAFETY: the lane has room for a piece, and nobody else uses it during this turn.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.lane(from, turn), length) };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.scratch_slot(from, stage), length) };
         Incoming { from: self.members[from], bytes }
     }
 
@@ -195,11 +195,11 @@ impl<'a> Work<'a> {
     }
 
     /// Folds what everybody sent for `range` with the own values, in rank order, in place.
-    fn fold(&self, turn: usize, range: Range<usize>) {
+    fn fold(&self, stage: usize, range: Range<usize>) {
         let own = self.element(range.start);
-        let source = |place| if place == self.own { own } else { self.lane(place, turn) };
+        let source = |member| if member == self.own { own } else { self.scratch_slot(member, stage) };
         let sources: Vec<*const u8> =
-            (0..self.members.len()).map(|place| source(place).cast_const()).collect();
+            (0..self.members.len()).map(|member| source(member).cast_const()).collect();
         // SAFETY: every source holds `range.len()` elements; the destination is one of them; messages about this range
         // are done, and the next ones begin after this.
         unsafe { reduce::combine(self.dtype, self.operation, range.len(), &sources, &[own]) };

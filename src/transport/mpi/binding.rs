@@ -4,16 +4,16 @@
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-use super::abi::{Handle, Status};
-use super::library::Loaded;
-use super::wait::Pause;
+use super::abi::{MpiHandle, MpiStatus};
+use super::library::LoadedMpi;
+use super::wait::PollBackoff;
 use crate::error::{Error, Result};
 use crate::transport::wait::poll_until;
 
 /// A loaded and initialised MPI, with a communicator of our own.
 pub(super) struct Mpi {
-    library: Loaded,
-    communicator: Handle,
+    library: LoadedMpi,
+    communicator: MpiHandle,
     /// Whether we called MPI_Init_thread, and so have to call MPI_Finalize.
     initialised_here: bool,
     pub rank: usize,
@@ -22,7 +22,7 @@ pub(super) struct Mpi {
 
 /// A send or receive that MPI is working on. Dropping it forgets it; MPI goes on.
 #[derive(Debug)]
-pub(super) struct Request(Handle);
+pub(super) struct MpiRequest(MpiHandle);
 
 /// How a request ended.
 pub(super) struct Completion {
@@ -34,7 +34,7 @@ pub(super) struct Completion {
 impl Mpi {
     /// Initialises MPI unless that was done already, and makes our communicator. MPI_Init_thread itself has no deadline:
     /// the launcher ends a job whose ranks do not all start.
-    pub fn start(library: Loaded, deadline: Instant) -> Result<Mpi> {
+    pub fn start(library: LoadedMpi, deadline: Instant) -> Result<Mpi> {
         let mut mpi = Mpi { library, communicator: 0, initialised_here: false, rank: 0, size: 0 };
         mpi.initialise()?;
         let functions = &mpi.library.functions;
@@ -45,8 +45,8 @@ impl Mpi {
         // SAFETY: as above.
         mpi.check("MPI_Comm_size", unsafe { (functions.comm_size)(world, &mut size) })?;
         // MPI writes the new handle while the request is in flight, which may be after the deadline: the cell is leaked.
-        let cell: &'static mut Handle = Box::leak(Box::new(0));
-        let mut request = Request(0);
+        let cell: &'static mut MpiHandle = Box::leak(Box::new(0));
+        let mut request = MpiRequest(0);
         // SAFETY: both cells are live; the one for the communicator lives forever.
         let code = unsafe { (functions.comm_idup)(world, &mut *cell, &mut request.0) };
         mpi.check("MPI_Comm_idup", code)?;
@@ -107,7 +107,7 @@ impl Mpi {
         let own: &'static mut [u8] = Box::leak(own.into());
         let all: &'static mut [u8] = Box::leak(vec![0; own.len() * self.size].into());
         let (count, byte) = (own.len() as c_int, functions.constants.byte);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         // SAFETY: the buffers have the stated sizes and live forever.
         let code = unsafe {
             let (own, all) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
@@ -118,8 +118,8 @@ impl Mpi {
         Ok(all.to_vec())
     }
 
-    fn finish(&self, mut request: Request, deadline: Instant, purpose: &str) -> Result<()> {
-        let ended = poll_until(deadline, Pause::new(true), || self.test(&mut request))?;
+    fn finish(&self, mut request: MpiRequest, deadline: Instant, purpose: &str) -> Result<()> {
+        let ended = poll_until(deadline, PollBackoff::new(true), || self.test(&mut request))?;
         ended.map(drop).ok_or_else(|| {
             let what = format!("not all ranks arrived in time to {purpose}");
             let advice = "see that every rank calls init, or raise the limit with UNISONO_TIMEOUT";
@@ -131,10 +131,10 @@ impl Mpi {
     ///
     /// # Safety
     /// The `length` bytes at `start` must stay valid and unchanged until the request has completed.
-    pub unsafe fn send(&self, start: *const u8, length: usize, to: usize, tag: u16) -> Result<Request> {
+    pub unsafe fn send(&self, start: *const u8, length: usize, to: usize, tag: u16) -> Result<MpiRequest> {
         let functions = &self.library.functions;
         let (byte, communicator) = (functions.constants.byte, self.communicator);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         let (to, tag) = (to as c_int, c_int::from(tag));
         // SAFETY: the caller vouches for the memory; the rest are live values of ours.
         let code = unsafe {
@@ -155,10 +155,10 @@ impl Mpi {
     ///
     /// # Safety
     /// The `length` bytes at `start` must stay valid and untouched until the request has completed.
-    pub unsafe fn receive(&self, start: *mut u8, length: usize, from: usize, tag: u16) -> Result<Request> {
+    pub unsafe fn receive(&self, start: *mut u8, length: usize, from: usize, tag: u16) -> Result<MpiRequest> {
         let functions = &self.library.functions;
         let (byte, communicator) = (functions.constants.byte, self.communicator);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         let (from, tag) = (from as c_int, c_int::from(tag));
         // SAFETY: as for `send`.
         let code = unsafe {
@@ -182,10 +182,10 @@ impl Mpi {
     ///
     /// # Safety
     /// As for [`receive`](Self::receive).
-    pub unsafe fn receive_any(&self, start: *mut u8, length: usize, tag: u16) -> Result<Option<Request>> {
+    pub unsafe fn receive_any(&self, start: *mut u8, length: usize, tag: u16) -> Result<Option<MpiRequest>> {
         let functions = &self.library.functions;
         let (source, tag) = (functions.constants.any_source, c_int::from(tag));
-        let (mut arrived, mut message, mut status) = (0, 0, Status::default());
+        let (mut arrived, mut message, mut status) = (0, 0, MpiStatus::default());
         // SAFETY: the pointers are to live values.
         let code = unsafe {
             (functions.improbe)(source, tag, self.communicator, &mut arrived, &mut message, &mut status)
@@ -194,7 +194,7 @@ impl Mpi {
         if arrived == 0 {
             return Ok(None);
         }
-        let (byte, mut request) = (functions.constants.byte, Request(0));
+        let (byte, mut request) = (functions.constants.byte, MpiRequest(0));
         // SAFETY: as for `receive`; the message is the one that was just found, and is received once.
         let code =
             unsafe { (functions.imrecv)(start.cast(), length as c_int, byte, &mut message, &mut request.0) };
@@ -202,9 +202,9 @@ impl Mpi {
     }
 
     /// Whether a request has completed. It must not be tested again after that.
-    pub fn test(&self, request: &mut Request) -> Result<Option<Completion>> {
+    pub fn test(&self, request: &mut MpiRequest) -> Result<Option<Completion>> {
         let functions = &self.library.functions;
-        let mut status = Status::default();
+        let mut status = MpiStatus::default();
         let mut done = 0;
         // SAFETY: the request is live and the pointers are to live values.
         self.check("MPI_Test", unsafe { (functions.test)(&mut request.0, &mut done, &mut status) })?;
@@ -222,14 +222,14 @@ impl Mpi {
     }
 
     /// Asks MPI to give up a receive; it still has to be tested until it completes.
-    pub fn cancel(&self, request: &mut Request) -> Result<()> {
+    pub fn cancel(&self, request: &mut MpiRequest) -> Result<()> {
         // SAFETY: the request is live.
         self.check("MPI_Cancel", unsafe { (self.library.functions.cancel)(&mut request.0) })
     }
 
     /// Starts a barrier over all ranks.
-    pub fn barrier(&self) -> Result<Request> {
-        let mut request = Request(0);
+    pub fn barrier(&self) -> Result<MpiRequest> {
+        let mut request = MpiRequest(0);
         // SAFETY: the communicator is valid.
         let code = unsafe { (self.library.functions.ibarrier)(self.communicator, &mut request.0) };
         self.check("MPI_Ibarrier", code).map(|()| request)

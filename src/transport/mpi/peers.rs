@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::wait::Pause;
+use super::wait::PollBackoff;
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process::{self, Liveness};
 use crate::transport::wait::{self, Awaited};
-use crate::transport::{Call, Progress, Ticket};
+use crate::transport::{Call, NonblockingTransport, Ticket};
 
 /// What a rank was last doing, where that is known; provided by the layer above.
-pub(crate) type Describe = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
+pub(crate) type DescribeRank = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
 
 const NAME: usize = 64;
 
 /// How long the living may take to finish a call after one of its members has died. They cannot always say that they gave
 /// up: a rank that lost a peer in the middle of a transfer never enters MPI again.
-const WITHOUT_A_MEMBER: Duration = Duration::from_secs(2);
+const LOST_MEMBER_GRACE: Duration = Duration::from_secs(2);
 
 /// What each rank tells the others about itself.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     started: u64,
     /// The kernel's boot id: equal on ranks that share a kernel, whatever the host calls itself.
     boot: [u8; NAME],
@@ -34,11 +34,11 @@ pub(super) struct Identity {
     user: u32,
 }
 
-impl Identity {
-    pub fn own() -> Identity {
+impl ProcessIdentity {
+    pub fn own() -> ProcessIdentity {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let pid = std::process::id();
-        Identity {
+        ProcessIdentity {
             started: process::start_time(pid).unwrap_or_default(),
             boot: text(&read("/proc/sys/kernel/random/boot_id")),
             host: text(&read("/proc/sys/kernel/hostname")),
@@ -50,7 +50,7 @@ impl Identity {
     }
 
     /// Why two ranks cannot share memory, as far as they can tell without trying.
-    fn apart(&self, other: &Identity) -> Option<&'static str> {
+    fn isolation_reason(&self, other: &ProcessIdentity) -> Option<&'static str> {
         match () {
             _ if self.boot != other.boot => Some("they run under different kernels"),
             _ if self.user != other.user => Some("they belong to different users"),
@@ -83,7 +83,7 @@ struct Peer {
     /// The first rank that this one may share memory with.
     first: usize,
     /// Why this rank cannot share memory with it.
-    apart: Option<&'static str>,
+    isolation_reason: Option<&'static str>,
     same_kernel: bool,
     /// Whether its process can be seen from here, so that its end can be noticed.
     visible: bool,
@@ -92,16 +92,16 @@ struct Peer {
 /// All ranks of the world.
 pub(crate) struct Peers {
     all: Vec<Peer>,
-    describe: OnceLock<Describe>,
+    describe: OnceLock<DescribeRank>,
 }
 
 impl Peers {
-    pub(super) fn new(identities: &[Identity], rank: usize, describe: Option<Describe>) -> Peers {
+    pub(super) fn new(identities: &[ProcessIdentity], rank: usize, describe: Option<DescribeRank>) -> Peers {
         let own = &identities[rank];
-        let peer = |identity: &Identity| {
+        let peer = |identity: &ProcessIdentity| {
             let name = String::from_utf8_lossy(&identity.host);
             let same_kernel = identity.boot == own.boot;
-            let first = identities.iter().position(|other| other.apart(identity).is_none());
+            let first = identities.iter().position(|other| other.isolation_reason(identity).is_none());
             // Containers may share a kernel and not see each other's processes: equal numbers mean different ones there.
             let visible = same_kernel
                 && own.pid_namespace != 0
@@ -112,7 +112,7 @@ impl Peers {
                 pid: identity.pid,
                 started: identity.started,
                 first: first.unwrap_or(usize::MAX),
-                apart: own.apart(identity),
+                isolation_reason: own.isolation_reason(identity),
                 same_kernel,
                 visible,
             }
@@ -136,9 +136,9 @@ impl Peers {
     }
 
     /// Why this rank cannot share memory with another one of its kernel, as far as it can tell without trying.
-    pub fn apart(&self, rank: usize) -> Option<&'static str> {
+    pub fn isolation_reason(&self, rank: usize) -> Option<&'static str> {
         let peer = &self.all[rank];
-        peer.apart.filter(|_| peer.same_kernel)
+        peer.isolation_reason.filter(|_| peer.same_kernel)
     }
 
     /// Whether the process of a rank can be seen from here, so that its end would be noticed.
@@ -157,29 +157,29 @@ impl Peers {
         self.all.iter().map(|peer| peer.same_kernel).collect()
     }
 
-    /// Polls until an exchange is done. `progress` is this transport, or one that this one is a part of.
+    /// Polls until an exchange is done. `transport` is this transport, or one that this one is a part of.
     pub fn complete(
         &self,
         call: &Call,
-        progress: &dyn Progress,
+        transport: &dyn NonblockingTransport,
         ticket: &Ticket,
-        crowded: bool,
+        oversubscribed: bool,
     ) -> Result<()> {
-        let exchange = Exchange { peers: self, progress, ticket };
-        let mut bereft: Option<Instant> = None;
-        let mut poll = || progress.poll(call, ticket);
+        let exchange = AwaitedExchange { peers: self, transport, ticket };
+        let mut lost_since: Option<Instant> = None;
+        let mut poll = || transport.poll(call, ticket);
         let check = || {
             if call.check(&exchange, &mut poll)? {
                 return Ok(Some(()));
             }
             let lost: Vec<Lost> = call.members.iter().filter_map(|&rank| self.lost(rank)).collect();
-            if lost.is_empty() || bereft.get_or_insert_with(Instant::now).elapsed() < WITHOUT_A_MEMBER {
+            if lost.is_empty() || lost_since.get_or_insert_with(Instant::now).elapsed() < LOST_MEMBER_GRACE {
                 return Ok(None);
             }
             if poll()? { Ok(Some(())) } else { Err(call.lost(lost)) }
         };
-        let found = || Ok(progress.poll(call, ticket)?.then_some(()));
-        wait::wait(call.deadline, Pause::new(crowded), found, check)
+        let found = || Ok(transport.poll(call, ticket)?.then_some(()));
+        wait::wait(call.deadline, PollBackoff::new(oversubscribed), found, check)
     }
 
     /// How a rank was lost, if it was. Only the end of processes of this host can be seen; the launcher watches the rest.
@@ -195,7 +195,7 @@ impl Peers {
     }
 
     /// From now on asks `describe` what a missing rank was doing; only the first one counts.
-    pub fn describe_with(&self, describe: Describe) {
+    pub fn describe_with(&self, describe: DescribeRank) {
         let _ = self.describe.set(describe);
     }
 
@@ -219,15 +219,15 @@ impl Peers {
 }
 
 /// An exchange that a call waits for. What a lost rank had sent before may still arrive.
-struct Exchange<'a> {
+struct AwaitedExchange<'a> {
     peers: &'a Peers,
-    progress: &'a dyn Progress,
+    transport: &'a dyn NonblockingTransport,
     ticket: &'a Ticket,
 }
 
-impl Awaited for Exchange<'_> {
+impl Awaited for AwaitedExchange<'_> {
     fn awaited(&self) -> Vec<usize> {
-        self.progress.awaited(self.ticket)
+        self.transport.awaited(self.ticket)
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {

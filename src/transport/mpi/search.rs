@@ -28,24 +28,24 @@ const SYSTEM: [&str; 7] = [
 
 /// Which MPI's launcher started this process. The library of another MPI would see a world of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Launcher {
+pub(super) enum MpiLauncher {
     OpenMpi,
     Mpich,
     Unknown,
 }
 
-impl Launcher {
-    pub fn detect() -> Launcher {
-        Launcher::from_variables(|name| env::var_os(name).is_some())
+impl MpiLauncher {
+    pub fn detect() -> MpiLauncher {
+        MpiLauncher::from_variables(|name| env::var_os(name).is_some())
     }
 
-    fn from_variables(is_set: impl Fn(&str) -> bool) -> Launcher {
+    fn from_variables(is_set: impl Fn(&str) -> bool) -> MpiLauncher {
         if ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"].into_iter().any(&is_set) {
-            Launcher::OpenMpi
+            MpiLauncher::OpenMpi
         } else if ["PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD"].into_iter().any(&is_set) {
-            Launcher::Mpich
+            MpiLauncher::Mpich
         } else {
-            Launcher::Unknown
+            MpiLauncher::Unknown
         }
     }
 
@@ -53,10 +53,10 @@ impl Launcher {
     pub fn contradicts(self, version: &str) -> bool {
         let is_open_mpi = version.contains("Open MPI");
         match self {
-            Launcher::OpenMpi => !is_open_mpi,
+            MpiLauncher::OpenMpi => !is_open_mpi,
             // Slurm sets some of MPICH's variables for every MPI; only MPICH's own launcher sets this one.
-            Launcher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
-            Launcher::Unknown => false,
+            MpiLauncher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
+            MpiLauncher::Unknown => false,
         }
     }
 
@@ -64,9 +64,9 @@ impl Launcher {
     /// anybody's.
     fn fits(self, interface: Interface) -> bool {
         match self {
-            Launcher::Unknown => true,
-            Launcher::OpenMpi => interface == Interface::OpenMpi,
-            Launcher::Mpich => interface != Interface::OpenMpi,
+            MpiLauncher::Unknown => true,
+            MpiLauncher::OpenMpi => interface == Interface::OpenMpi,
+            MpiLauncher::Mpich => interface != Interface::OpenMpi,
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct MpiLibrary {
 
 /// What to try, in order: first what fits the launcher, beside the launcher, by the loader, in the environment's folders;
 /// then everything else.
-pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
+pub(super) fn candidates(launcher: MpiLauncher) -> Vec<MpiLibrary> {
     let folders = [beside_launcher(), vec![PathBuf::new()], environment(), system()];
     let mut found: Vec<MpiLibrary> = Vec::new();
     for fitting in [true, false] {
@@ -107,7 +107,7 @@ pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
 }
 
 /// The MPI libraries that are already part of this process (an imported mpi4py brings one).
-pub(super) fn loaded(launcher: Launcher) -> Vec<MpiLibrary> {
+pub(super) fn loaded(launcher: MpiLauncher) -> Vec<MpiLibrary> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut found = in_maps(&maps);
     found.sort_by_key(|candidate| !launcher.fits(candidate.interface));
@@ -145,7 +145,7 @@ pub(super) fn interface_of(path: &Path) -> Option<Interface> {
 /// Every MPI library on this machine, each file once. Only file names are looked at: nothing is loaded, because two MPIs
 /// in one process disturb each other. To ask one for its version, load it in a process of its own.
 pub fn installed() -> Vec<MpiLibrary> {
-    let launcher = Launcher::detect();
+    let launcher = MpiLauncher::detect();
     let named = env::var_os("UNISONO_LIBMPI").map(PathBuf::from);
     let named = named.and_then(|path| interface_of(&path).map(|interface| MpiLibrary { path, interface }));
     let mut files: Vec<PathBuf> = Vec::new();
@@ -214,18 +214,18 @@ mod tests {
 
     #[test]
     fn the_launcher_is_known_by_its_variables() {
-        assert_eq!(Launcher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), Launcher::OpenMpi);
-        assert_eq!(Launcher::from_variables(|name| name == "PMI_RANK"), Launcher::Mpich);
-        assert_eq!(Launcher::from_variables(|_| false), Launcher::Unknown);
+        assert_eq!(MpiLauncher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), MpiLauncher::OpenMpi);
+        assert_eq!(MpiLauncher::from_variables(|name| name == "PMI_RANK"), MpiLauncher::Mpich);
+        assert_eq!(MpiLauncher::from_variables(|_| false), MpiLauncher::Unknown);
     }
 
     #[test]
     fn the_launchers_own_family_comes_first() {
         let first = |launcher| candidates(launcher).remove(0).interface;
-        assert_eq!(first(Launcher::OpenMpi), Interface::OpenMpi);
-        assert_eq!(first(Launcher::Mpich), Interface::Standard);
+        assert_eq!(first(MpiLauncher::OpenMpi), Interface::OpenMpi);
+        assert_eq!(first(MpiLauncher::Mpich), Interface::Standard);
         assert!(
-            candidates(Launcher::Mpich).iter().any(|candidate| candidate.interface == Interface::OpenMpi)
+            candidates(MpiLauncher::Mpich).iter().any(|candidate| candidate.interface == Interface::OpenMpi)
         );
     }
 

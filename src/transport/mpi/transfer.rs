@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::binding::{Mpi, Request};
-use super::wait::Pause;
+use super::binding::{Mpi, MpiRequest};
+use super::wait::PollBackoff;
 use super::wire::{CHUNK, WINDOW};
 use crate::error::Result;
 use crate::transport::Ticket;
@@ -20,7 +20,7 @@ pub(super) struct Outbound {
     pub length: usize,
     /// Bytes handed to MPI.
     pub sent: usize,
-    pub chunks: VecDeque<Request>,
+    pub chunks: VecDeque<MpiRequest>,
 }
 
 impl Outbound {
@@ -54,11 +54,11 @@ pub(super) struct Inbound {
     pub start: *mut u8,
     /// Bytes to expect; less than the whole message when the sender gave up half-way.
     pub length: usize,
-    pub whole: usize,
+    pub full_length: usize,
     /// Bytes for which receives were started.
-    pub asked: usize,
+    pub posted: usize,
     pub received: usize,
-    pub chunks: VecDeque<Request>,
+    pub chunks: VecDeque<MpiRequest>,
     /// Where the bytes of a message go that nobody wants any more.
     pub drain: Vec<u8>,
 }
@@ -72,18 +72,18 @@ impl Inbound {
             self.received += if end.cancelled { 0 } else { end.bytes };
         }
         let window = if self.ticket.is_some() { WINDOW } else { 1 };
-        while self.chunks.len() < window && self.asked < self.length {
-            let bytes = CHUNK.min(self.whole - self.asked);
+        while self.chunks.len() < window && self.posted < self.length {
+            let bytes = CHUNK.min(self.full_length - self.posted);
             let start = match self.ticket {
                 // SAFETY: the chunk lies inside the caller's buffer.
-                Some(_) => unsafe { self.start.add(self.asked) },
+                Some(_) => unsafe { self.start.add(self.posted) },
                 None => self.drain.as_mut_ptr(),
             };
-            // SAFETY: the caller's buffer is valid until the ticket is closed, and `let_go` runs before that; the drain
+            // SAFETY: the caller's buffer is valid until the ticket is closed, and `release` runs before that; the drain
             // belongs to this transfer, has room for a chunk, and is used by one receive at a time.
             let request = unsafe { mpi.receive(start, bytes, self.from, self.tag)? };
             self.chunks.push_back(request);
-            self.asked += bytes;
+            self.posted += bytes;
         }
         // The sender gave up: what was asked for beyond that never comes.
         if self.received >= self.length && self.ticket.is_none() {
@@ -96,19 +96,19 @@ impl Inbound {
 
     /// Frees the caller's buffer; the rest of the message will go to the drain. False when MPI still holds the buffer at
     /// `until`: then MPI must never be entered again.
-    pub fn let_go(&mut self, mpi: &Mpi, until: Instant) -> Result<bool> {
+    pub fn release(&mut self, mpi: &Mpi, until: Instant) -> Result<bool> {
         // Last chunk first: what the sender sends meanwhile then still finds the receive it is meant for.
         while let Some(request) = self.chunks.back_mut() {
             mpi.cancel(request)?;
-            let Some(end) = poll_until(until, Pause::new(false), || mpi.test(request))? else {
+            let Some(end) = poll_until(until, PollBackoff::new(false), || mpi.test(request))? else {
                 return Ok(false);
             };
             self.chunks.pop_back();
             self.received += if end.cancelled { 0 } else { end.bytes };
         }
         self.ticket = None;
-        self.asked = self.received;
-        self.drain = vec![0; CHUNK.min(self.whole - self.received)];
+        self.posted = self.received;
+        self.drain = vec![0; CHUNK.min(self.full_length - self.received)];
         Ok(true)
     }
 }

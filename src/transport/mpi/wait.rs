@@ -17,26 +17,26 @@ const YIELDING_IDLE: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Paces a loop that polls.
-pub(crate) struct Pause {
+pub(crate) struct PollBackoff {
     rounds: u32,
     spins: u32,
     yielding: Duration,
     since: Option<Instant>,
 }
 
-impl Pause {
-    /// `crowded`: other ranks want this core, so spinning would keep the awaited one from running.
-    pub fn new(crowded: bool) -> Pause {
-        Pause { rounds: 0, spins: if crowded { 20 } else { SPINS }, yielding: YIELDING, since: None }
+impl PollBackoff {
+    /// `oversubscribed`: other ranks want this core, so spinning would keep the awaited one from running.
+    pub fn new(oversubscribed: bool) -> PollBackoff {
+        PollBackoff { rounds: 0, spins: if oversubscribed { 20 } else { SPINS }, yielding: YIELDING, since: None }
     }
 
     /// For a loop that mostly has nothing to do.
-    pub fn idle(crowded: bool) -> Pause {
-        Pause { yielding: YIELDING_IDLE, ..Pause::new(crowded) }
+    pub fn idle(oversubscribed: bool) -> PollBackoff {
+        PollBackoff { yielding: YIELDING_IDLE, ..PollBackoff::new(oversubscribed) }
     }
 
     /// Waits a moment, or says how long to sleep when that is better.
-    pub fn or_nap(&mut self) -> Option<Duration> {
+    pub fn spin_or_sleep_time(&mut self) -> Option<Duration> {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= self.spins {
             std::hint::spin_loop();
@@ -58,11 +58,11 @@ impl Pause {
     }
 }
 
-impl Park for Pause {
+impl Park for PollBackoff {
     /// Messages move only when they are polled: there is nothing to sleep on.
     fn park(&mut self, _seen: u32, until: Instant) -> Result<Parked> {
-        if let Some(nap) = self.or_nap() {
-            std::thread::sleep(nap.min(until.saturating_duration_since(Instant::now())));
+        if let Some(sleep_time) = self.spin_or_sleep_time() {
+            std::thread::sleep(sleep_time.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(self.parked())
     }
@@ -71,6 +71,6 @@ impl Park for Pause {
 impl MpiTransport {
     /// Polls until the ticket is done.
     pub(super) fn wait(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        self.peers.complete(call, self, ticket, self.crowded())
+        self.peers.complete(call, self, ticket, self.oversubscribed())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Call, Incoming, Outgoing, Progress, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Signature, Slot, Transport, Verb};
 
 pub fn start() -> MpiTransport {
     let timeout = Duration::from_secs(30);
@@ -141,7 +141,7 @@ fn large_posts(transport: &MpiTransport) {
         for length in [100_000_000, 10] {
             transport.post(&call, 1, &slot(60, tag, 0), pattern(length, length)).expect("posted");
         }
-        assert!(transport.settle(&call, Duration::from_secs(60)).expect("no error"), "both have left");
+        assert!(transport.flush(&call, Duration::from_secs(60)).expect("no error"), "both have left");
     } else {
         for length in [100_000_000, 10] {
             let found = transport.receive_next(&call, 60, tag, Duration::from_secs(60)).expect("no error");
@@ -159,7 +159,7 @@ fn all_reduces(transport: &MpiTransport) {
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let call = call(transport, 30.0);
         transport
-            .all_reduce_in_pieces(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
+            .all_reduce_pipelined(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
             .expect("all_reduce");
         let ranks = (size * (size - 1) / 2) as f32;
         for (index, value) in values.iter().enumerate() {
@@ -172,7 +172,7 @@ fn all_reduces(transport: &MpiTransport) {
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let (call, slot) = (call(transport, 30.0), slot(2, Slot::COLLECTIVE, 100_000));
         transport
-            .all_reduce_in_pieces(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
+            .all_reduce_pipelined(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
             .expect("in a group");
         let expected = if rank == 3 { 8 } else { 4 };
         assert!(values.iter().all(|value| *value == expected));
@@ -250,8 +250,8 @@ fn half_way(transport: &MpiTransport) {
         let mut receives = [Incoming { from: peer, bytes: &mut received }];
         // SAFETY: the buffers outlive the ticket, which is cancelled below.
         let ticket = unsafe { transport.begin(&slot, &sends, &mut receives) };
-        let patience = if transport.rank() == 0 { round * 7 } else { (39 - round) * 5 };
-        for _ in 0..patience {
+        let polls = if transport.rank() == 0 { round * 7 } else { (39 - round) * 5 };
+        for _ in 0..polls {
             // Done, or the other gave it up: both are right.
             if transport.poll(&call, &ticket).unwrap_or(true) {
                 break;

@@ -17,7 +17,7 @@ pub(super) fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::S
 /// Rank 1 dies while the others wait for it.
 pub fn killed() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     if transport.rank() == 1 {
         signal_rank_1(&transport, rustix::process::Signal::KILL);
     }
@@ -25,13 +25,13 @@ pub fn killed() {
     let mut buffer = vec![0; 1 << 20];
     let receives = &mut [Incoming { from: 1, bytes: &mut buffer }];
     let outcome = transport.exchange(&call(&transport, 20.0), &slot(1, 0, 1 << 20), &[], receives);
-    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+    report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
 /// Rank 1 dies while bytes of an all_reduce are under way; later calls must fail at once, too.
 pub fn killed_midway() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     std::thread::scope(|scope| {
         if transport.rank() == 1 {
             scope.spawn(|| {
@@ -45,10 +45,10 @@ pub fn killed_midway() {
             let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
             let slot = slot(1, Slot::COLLECTIVE, 30 << 20);
             let kind = (DType::U8, ReduceOp::Sum);
-            if let Err(error) = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
-                let again = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind);
+            if let Err(error) = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
+                let again = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind);
                 assert!(again.is_err(), "rank 1 is still dead");
-                return leave_a_note(&transport, &error, began);
+                return report_and_exit(&transport, &error, began);
             }
         }
     });
@@ -57,7 +57,7 @@ pub fn killed_midway() {
 /// Rank 1 dies while rank 0 waits for it and rank 2 for rank 0, which never says that it gave up.
 pub fn killed_two_steps_away() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     if transport.rank() == 1 {
         signal_rank_1(&transport, rustix::process::Signal::KILL);
     }
@@ -66,18 +66,18 @@ pub fn killed_two_steps_away() {
     let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
     let receives = &mut [Incoming { from, bytes: &mut [0] }];
     let outcome = transport.exchange(&call, &slot(1, Slot::COLLECTIVE, 1), &[], receives);
-    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+    report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
 /// After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.
-fn meet(transport: &MpiTransport) {
+fn warm_up(transport: &MpiTransport) {
     for _ in 0..transport.size() {
         ring(transport, 100, 0).expect("the ring");
     }
 }
 
 /// Writes down what happened, waits for the other survivor, and ends the process.
-pub(super) fn leave_a_note(transport: &dyn Transport, error: &Error, began: Instant) {
+pub(super) fn report_and_exit(transport: &dyn Transport, error: &Error, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     // A launcher that ends a job does not always pass on its last lines.
     let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));
@@ -89,8 +89,8 @@ pub(super) fn leave_a_note(transport: &dyn Transport, error: &Error, began: Inst
     std::fs::rename(folder.join("part").with_extension(&name), folder.join(&name))
         .expect("the note is renamed");
     // Leaving first would end the other before it has noticed.
-    let patience = Instant::now() + Duration::from_secs(20);
-    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::process::exit(3);

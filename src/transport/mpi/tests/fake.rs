@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use libloading::os::unix::Library;
 
-use crate::transport::mpi::abi::{Constants, Functions, Handle, Interface, Status};
+use crate::transport::mpi::abi::{MpiConstants, MpiFunctions, MpiHandle, Interface, MpiStatus};
 use crate::transport::mpi::binding::Mpi;
-use crate::transport::mpi::library::Loaded;
-use crate::transport::mpi::wire::LETTER_TAG;
+use crate::transport::mpi::library::LoadedMpi;
+use crate::transport::mpi::wire::CONTROL_TAG;
 
 /// The rank that the tests play, of this many.
 pub const RANK: usize = 0;
@@ -39,7 +39,7 @@ enum Operation {
 
 /// A message on its way to the engine.
 pub enum Arriving {
-    Letter(Vec<u8>),
+    ControlMessage(Vec<u8>),
     /// A chunk of a given length, with arbitrary content.
     Chunk {
         tag: u16,
@@ -49,8 +49,8 @@ pub enum Arriving {
 
 #[derive(Default)]
 struct Network {
-    last: Handle,
-    open: HashMap<Handle, Operation>,
+    last: MpiHandle,
+    open: HashMap<MpiHandle, Operation>,
     arriving: VecDeque<(usize, Arriving)>,
     /// Memory from which chunks may be sent.
     readable: Vec<Range<usize>>,
@@ -70,8 +70,8 @@ fn with<R>(act: impl FnOnce(&mut Network) -> R) -> R {
 pub fn start() -> Mpi {
     with(|network| *network = Network::default());
     let library = Library::this();
-    let constants = Constants::of(Interface::Mpich, &library).expect("they are constants");
-    let functions = Functions {
+    let constants = MpiConstants::of(Interface::Mpich, &library).expect("they are constants");
+    let functions = MpiFunctions {
         constants,
         get_library_version,
         initialized: no,
@@ -96,7 +96,7 @@ pub fn start() -> Mpi {
         get_count,
         cancel,
     };
-    let loaded = Loaded { path: "fake".into(), interface: Interface::Mpich, functions };
+    let loaded = LoadedMpi { path: "fake".into(), interface: Interface::Mpich, functions };
     Mpi::start(loaded, Instant::now() + Duration::from_secs(60)).expect("it cannot fail")
 }
 
@@ -112,7 +112,7 @@ pub fn allow(memory: &[u8]) {
 /// The memory of chunks that are to be received.
 pub fn lent() -> Vec<Range<usize>> {
     let chunk = |operation: &Operation| match operation {
-        Operation::Receive { memory, tag, .. } if *tag != c_int::from(LETTER_TAG) => Some(memory.clone()),
+        Operation::Receive { memory, tag, .. } if *tag != c_int::from(CONTROL_TAG) => Some(memory.clone()),
         _ => None,
     };
     with(|network| network.open.values().filter_map(chunk).collect())
@@ -131,7 +131,7 @@ pub fn range(start: *const u8, bytes: usize) -> Range<usize> {
     start as usize..start as usize + bytes
 }
 
-fn begin(operation: Operation) -> Handle {
+fn begin(operation: Operation) -> MpiHandle {
     with(|network| {
         network.last += 1;
         network.open.insert(network.last, operation);
@@ -172,48 +172,48 @@ extern "C" fn error_string(_code: c_int, _text: *mut c_char, length: *mut c_int)
     0
 }
 
-extern "C" fn comm_rank(_communicator: Handle, rank: *mut c_int) -> c_int {
+extern "C" fn comm_rank(_communicator: MpiHandle, rank: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *rank = RANK as c_int };
     0
 }
 
-extern "C" fn comm_size(_communicator: Handle, size: *mut c_int) -> c_int {
+extern "C" fn comm_size(_communicator: MpiHandle, size: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *size = SIZE as c_int };
     0
 }
 
-extern "C" fn comm_set_errhandler(_communicator: Handle, _handler: Handle) -> c_int {
+extern "C" fn comm_set_errhandler(_communicator: MpiHandle, _handler: MpiHandle) -> c_int {
     0
 }
 
-extern "C" fn comm_idup(_old: Handle, new: *mut Handle, request: *mut Handle) -> c_int {
+extern "C" fn comm_idup(_old: MpiHandle, new: *mut MpiHandle, request: *mut MpiHandle) -> c_int {
     // SAFETY: the caller passes live handles.
     unsafe { (*new, *request) = (1, begin(Operation::Immediate)) };
     0
 }
 
-extern "C" fn comm_free(_communicator: *mut Handle) -> c_int {
+extern "C" fn comm_free(_communicator: *mut MpiHandle) -> c_int {
     0
 }
 
 extern "C" fn iallgather(
     _own: *const c_void,
     _own_count: c_int,
-    _own_type: Handle,
+    _own_type: MpiHandle,
     _all: *mut c_void,
     _all_count: c_int,
-    _all_type: Handle,
-    _communicator: Handle,
-    request: *mut Handle,
+    _all_type: MpiHandle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     // SAFETY: the caller passes a live handle.
     unsafe { *request = begin(Operation::Immediate) };
     0
 }
 
-extern "C" fn ibarrier(_communicator: Handle, request: *mut Handle) -> c_int {
+extern "C" fn ibarrier(_communicator: MpiHandle, request: *mut MpiHandle) -> c_int {
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Immediate) };
     0
@@ -222,17 +222,17 @@ extern "C" fn ibarrier(_communicator: Handle, request: *mut Handle) -> c_int {
 extern "C" fn isend(
     start: *const c_void,
     count: c_int,
-    _type: Handle,
+    _type: MpiHandle,
     to: c_int,
     tag: c_int,
-    _communicator: Handle,
-    request: *mut Handle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     let memory = range(start.cast(), count as usize);
     assert!((0..SIZE as c_int).contains(&to) && to != RANK as c_int, "a message to rank {to}");
-    let is_letter = tag == c_int::from(LETTER_TAG);
+    let is_control = tag == c_int::from(CONTROL_TAG);
     let inside = |allowed: &Range<usize>| allowed.start <= memory.start && memory.end <= allowed.end;
-    assert!(is_letter || with(|network| network.readable.iter().any(inside)), "memory of others is sent");
+    assert!(is_control || with(|network| network.readable.iter().any(inside)), "memory of others is sent");
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Immediate) };
     0
@@ -241,11 +241,11 @@ extern "C" fn isend(
 extern "C" fn irecv(
     start: *mut c_void,
     count: c_int,
-    _type: Handle,
+    _type: MpiHandle,
     from: c_int,
     tag: c_int,
-    _communicator: Handle,
-    request: *mut Handle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     let memory = range(start.cast(), count as usize);
     // What was received here before belonged to a message that is gone.
@@ -258,14 +258,14 @@ extern "C" fn irecv(
 extern "C" fn improbe(
     from: c_int,
     tag: c_int,
-    _communicator: Handle,
+    _communicator: MpiHandle,
     arrived: *mut c_int,
-    message: *mut Handle,
-    _status: *mut Status,
+    message: *mut MpiHandle,
+    _status: *mut MpiStatus,
 ) -> c_int {
     let found = with(|network| network.arriving.iter().any(|message| message.fits(from, tag)));
     // SAFETY: as above.
-    unsafe { (*arrived, *message) = (c_int::from(found), Handle::from(found)) };
+    unsafe { (*arrived, *message) = (c_int::from(found), MpiHandle::from(found)) };
     0
 }
 
@@ -273,14 +273,14 @@ extern "C" fn improbe(
 extern "C" fn imrecv(
     start: *mut c_void,
     count: c_int,
-    kind: Handle,
-    _message: *mut Handle,
-    request: *mut Handle,
+    kind: MpiHandle,
+    _message: *mut MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
-    irecv(start, count, kind, ANY_SOURCE, c_int::from(LETTER_TAG), 1, request)
+    irecv(start, count, kind, ANY_SOURCE, c_int::from(CONTROL_TAG), 1, request)
 }
 
-extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) -> c_int {
+extern "C" fn test(request: *mut MpiHandle, done: *mut c_int, status: *mut MpiStatus) -> c_int {
     // SAFETY: the caller passes live cells; a status is an array of integers.
     let (done, fields) = unsafe { (&mut *done, std::slice::from_raw_parts_mut(status.cast::<c_int>(), 16)) };
     // SAFETY: as above.
@@ -302,17 +302,17 @@ extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) 
                 };
                 let Some((source, message)) = network.arriving.remove(index) else { return NO_SUCH_REQUEST };
                 let bytes = match &message {
-                    Arriving::Letter(letter) => letter.len(),
+                    Arriving::ControlMessage(control) => control.len(),
                     Arriving::Chunk { bytes, .. } => *bytes,
                 };
                 if bytes > memory.len() {
                     return TRUNCATED;
                 }
                 match &message {
-                    Arriving::Letter(letter) => {
+                    Arriving::ControlMessage(control) => {
                         let start = memory.start as *mut u8;
                         // SAFETY: the engine lends this memory until the request completes, which is now.
-                        unsafe { start.copy_from_nonoverlapping(letter.as_ptr(), bytes) };
+                        unsafe { start.copy_from_nonoverlapping(control.as_ptr(), bytes) };
                     }
                     Arriving::Chunk { .. } => network.received.push((memory.start, bytes)),
                 }
@@ -323,19 +323,19 @@ extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) 
     })
 }
 
-extern "C" fn test_cancelled(status: *const Status, cancelled: *mut c_int) -> c_int {
+extern "C" fn test_cancelled(status: *const MpiStatus, cancelled: *mut c_int) -> c_int {
     // SAFETY: the caller passes live cells; a status is an array of integers.
     unsafe { *cancelled = *status.cast::<c_int>().add(CANCELLED) };
     0
 }
 
-extern "C" fn get_count(status: *const Status, _type: Handle, count: *mut c_int) -> c_int {
+extern "C" fn get_count(status: *const MpiStatus, _type: MpiHandle, count: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *count = *status.cast::<c_int>().add(COUNT) };
     0
 }
 
-extern "C" fn cancel(request: *mut Handle) -> c_int {
+extern "C" fn cancel(request: *mut MpiHandle) -> c_int {
     // SAFETY: the caller passes a live handle.
     let handle = unsafe { *request };
     with(|network| match network.open.get_mut(&handle) {
@@ -354,7 +354,7 @@ trait Fits {
 impl Fits for (usize, Arriving) {
     fn fits(&self, from: c_int, tag: c_int) -> bool {
         let of = match self.1 {
-            Arriving::Letter(_) => LETTER_TAG,
+            Arriving::ControlMessage(_) => CONTROL_TAG,
             Arriving::Chunk { tag, .. } => tag,
         };
         tag == c_int::from(of) && (from == ANY_SOURCE || from as usize == self.0)

@@ -60,14 +60,14 @@ fn a_killed_rank_ends_the_job_or_is_named() {
             let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
             let noticed = ["0", "2"].map(read);
             let _ = std::fs::remove_dir_all(&notes);
-            let told =
+            let report =
                 format!("{}, {case}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
-            assert!(!end.output.contains("hung"), "{told}");
+            assert!(!end.output.contains("hung"), "{report}");
             if installation.is_open_mpi {
                 // Its launcher ends the job by itself.
-                assert!(!end.success, "{told}");
+                assert!(!end.success, "{report}");
             } else {
-                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{report}");
             }
         }
     }
@@ -131,12 +131,12 @@ fn every_verb_works_over_mpi_alone_and_over_pretended_hosts() {
         ] {
             for &ranks in sizes {
                 let end = Job::new(&installation, ranks, "world").variable(variable, value).run();
-                let told = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
-                assert!(end.success, "{told}");
+                let report = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
+                assert!(end.success, "{report}");
                 assert_eq!(
                     end.output.matches(&format!("conforms over {transport}\n")).count(),
                     ranks,
-                    "{told}"
+                    "{report}"
                 );
             }
         }

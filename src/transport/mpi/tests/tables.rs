@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::failures::{leave_a_note, signal_rank_1};
+use super::failures::{report_and_exit, signal_rank_1};
 use super::jobs::{self, Job, installations};
 use super::user_defined;
 use crate::memory::DType;
@@ -18,7 +18,7 @@ use crate::world::World;
 /// A rank of a world that the launcher describes.
 pub fn rank() {
     let world = World::init().unwrap();
-    let transport = world.group().core.common.transport.clone();
+    let transport = world.group().core.world.transport.clone();
     toys::every_rank(&transport);
     keys(&world);
     user_defined::run(&world).unwrap();
@@ -64,7 +64,7 @@ pub fn killed() {
     let transport: Arc<dyn Transport> = mpi.clone();
     let (error, took) =
         toys::a_server_dies(&transport, || signal_rank_1(&mpi, rustix::process::Signal::KILL));
-    leave_a_note(&*mpi, &error, Instant::now() - took);
+    report_and_exit(&*mpi, &error, Instant::now() - took);
 }
 
 /// Rank 1, a worker that holds no rows, dies while the others work in rounds with it.
@@ -83,7 +83,7 @@ pub fn killed_worker() {
         }
         if let Err(error) = table.add(&[1; 10]).and_then(|()| table.get(&mut [0; 10])) {
             assert_eq!(step, 5, "{error}");
-            leave_a_note(&*world.group().core.common.transport, &error, began);
+            report_and_exit(&*world.group().core.world.transport, &error, began);
         }
     }
 }
@@ -96,10 +96,10 @@ fn tables_are_exact_over_mpi_alone_and_over_pretended_hosts() {
         {
             for &ranks in sizes {
                 let end = Job::new(&installation, ranks, "tables").variable(variable, value).run();
-                let told = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
-                assert!(end.success, "{told}");
+                let report = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
+                assert!(end.success, "{report}");
                 let line = format!("tables are exact over {transport}\n");
-                assert_eq!(end.output.matches(&line).count(), ranks, "{told}");
+                assert_eq!(end.output.matches(&line).count(), ranks, "{report}");
                 println!("{}, {variable}, {ranks} ranks: {:.1} s", installation.name, end.seconds);
             }
         }
@@ -124,12 +124,12 @@ fn rank_1_is_named(case: &str, transport: &str) {
         let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
         let noticed = ["0", "2"].map(read);
         let _ = std::fs::remove_dir_all(&notes);
-        let told = format!("{}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
+        let report = format!("{}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
         if installation.is_open_mpi {
             // Its launcher ends the job by itself.
-            assert!(!end.success, "{told}");
+            assert!(!end.success, "{report}");
         } else {
-            assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+            assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{report}");
         }
     }
 }

@@ -4,23 +4,23 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::MpiTransport;
-use super::engine::{Engine, Failure};
-use super::matching::{Arrived, Body, Posted};
-use super::wait::Pause;
-use super::wire::{self, Header, INLINE};
+use super::engine::{MpiEngine, ExchangeFailure};
+use super::matching::{UnexpectedMessage, MessageBody, PostedReceive};
+use super::wait::PollBackoff;
+use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::Result;
 use crate::transport::message::zeroed;
 use crate::transport::wait::{Park, Parked, poll_until};
 use crate::transport::{Call, Envelope, POLL_INTERVAL, Slot, Ticket};
 
 /// A large message that was posted and has not left. A small one travels in its letter.
-pub(super) struct Parcel {
+pub(super) struct BufferedSend {
     ticket: Ticket,
     pub bytes: Vec<u8>,
 }
 
 /// A large message on its way to whoever asks for the next one.
-pub(super) struct Delivery {
+pub(super) struct AnySourceReceive {
     ticket: Ticket,
     from: usize,
     context: u32,
@@ -28,39 +28,39 @@ pub(super) struct Delivery {
     pub bytes: Vec<u8>,
 }
 
-impl Engine {
+impl MpiEngine {
     /// Sends a message with memory of its own.
-    pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), Failure> {
-        if to != self.mpi.rank && bytes.len() <= INLINE {
-            let (message, envelope) = (self.number(), Envelope::new(slot, bytes.len()));
-            let header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
-            return self.try_to_write(to, header, &bytes, None).map_err(Failure::Mpi);
+    pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), ExchangeFailure> {
+        if to != self.mpi.rank && bytes.len() <= EAGER_LIMIT {
+            let (message, envelope) = (self.next_id(), Envelope::new(slot, bytes.len()));
+            let header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
+            return self.try_send_control(to, header, &bytes, None).map_err(ExchangeFailure::Mpi);
         }
         let ticket = self.open(1);
         self.send(ticket, to, slot, &bytes);
         // A message to oneself is there already.
         match self.state(ticket) {
             Ok(true) => self.close(ticket),
-            _ => self.parcels.push(Parcel { ticket, bytes }),
+            _ => self.buffered_sends.push(BufferedSend { ticket, bytes }),
         }
         Ok(())
     }
 
     /// Frees the memory of what has left.
-    pub(super) fn let_parcels_go(&mut self) {
+    pub(super) fn release_buffered_sends(&mut self) {
         let mut index = 0;
-        while let Some(parcel) = self.parcels.get(index) {
-            let ticket = parcel.ticket;
+        while let Some(send) = self.buffered_sends.get(index) {
+            let ticket = send.ticket;
             match self.state(ticket) {
                 Ok(false) => index += 1,
                 Ok(true) => {
                     self.close(ticket);
-                    self.parcels.swap_remove(index);
+                    self.buffered_sends.swap_remove(index);
                 }
                 Err(_) => {
                     // MPI failed while it was sending: it may still read what it was given.
                     self.close(ticket);
-                    std::mem::forget(self.parcels.swap_remove(index).bytes);
+                    std::mem::forget(self.buffered_sends.swap_remove(index).bytes);
                     tracing::debug!("a posted message could not be sent");
                 }
             }
@@ -71,9 +71,9 @@ impl Engine {
     /// wait until they are here.
     pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<(usize, Vec<u8>)>> {
         let mut index = 0;
-        while let Some(delivery) = self.deliveries.get(index) {
-            let ticket = delivery.ticket;
-            if (delivery.context, delivery.tag) != (context, tag) {
+        while let Some(receive) = self.any_source_receives.get(index) {
+            let ticket = receive.ticket;
+            if (receive.context, receive.tag) != (context, tag) {
                 index += 1;
                 continue;
             }
@@ -81,53 +81,53 @@ impl Engine {
                 Ok(false) => index += 1,
                 Ok(true) => {
                     self.close(ticket);
-                    let Delivery { from, bytes, .. } = self.deliveries.swap_remove(index);
+                    let AnySourceReceive { from, bytes, .. } = self.any_source_receives.swap_remove(index);
                     return Ok(Some((from, bytes)));
                 }
-                Err(failure) => self.give_delivery_up(index, None, matches!(failure, Failure::Mpi(_))),
+                Err(failure) => self.abort_receive(index, None, matches!(failure, ExchangeFailure::Mpi(_))),
             }
         }
         loop {
-            let deliveries = &self.deliveries;
+            let any_source_receives = &self.any_source_receives;
             let busy = |from| {
-                let mut others = deliveries.iter();
+                let mut others = any_source_receives.iter();
                 others.any(|other| (other.from, other.context, other.tag) == (from, context, tag))
             };
             let next = self.matching.find_next(context, tag, busy);
-            let next = next.and_then(|index| self.matching.take_arrived(index));
-            let Some(Arrived { from, message, envelope, body }) = next else { return Ok(None) };
+            let next = next.and_then(|index| self.matching.take_unexpected(index));
+            let Some(UnexpectedMessage { from, message, envelope, body }) = next else { return Ok(None) };
             match body {
-                Body::Here(bytes) => return Ok(Some((from, bytes))),
-                Body::Offered => {
+                MessageBody::Eager(bytes) => return Ok(Some((from, bytes))),
+                MessageBody::Rendezvous => {
                     let Some(mut bytes) = zeroed(envelope.bytes) else {
                         let what =
                             format!("an offer of {} bytes, for which it has no memory", envelope.bytes);
-                        return Err(self.violated(from, what));
+                        return Err(self.protocol_violation(from, what));
                     };
                     let (ticket, slot) = (self.open(1), Slot { context, tag, signature: envelope.signature });
                     let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-                    self.deliveries.push(Delivery { ticket, from, context, tag, bytes });
-                    self.accept(Posted { ticket, from, slot, start, length }, message);
+                    self.any_source_receives.push(AnySourceReceive { ticket, from, context, tag, bytes });
+                    self.accept(PostedReceive { ticket, from, slot, start, length }, message);
                 }
             }
         }
     }
 
-    /// Forgets a message that will not become complete; `held` says that MPI may still write to its memory.
-    fn give_delivery_up(&mut self, index: usize, dead: Option<usize>, held: bool) {
-        let Delivery { ticket, from, bytes, .. } = self.deliveries.swap_remove(index);
+    /// Forgets a message that will not become complete; `mpi_owns_buffer` says that MPI may still write to its memory.
+    fn abort_receive(&mut self, index: usize, dead: Option<usize>, mpi_owns_buffer: bool) {
+        let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.swap_remove(index);
         tracing::debug!(from, "a message was given up half-way");
         self.cancel(ticket, dead);
-        if held || self.broken.is_some() {
+        if mpi_owns_buffer || self.broken.is_some() {
             std::mem::forget(bytes);
         }
     }
 
     /// Forgets what dead ranks were sending.
-    fn give_up_on_the_dead(&mut self, is_dead: impl Fn(usize) -> bool) {
-        while let Some(index) = self.deliveries.iter().position(|delivery| is_dead(delivery.from)) {
-            let from = self.deliveries[index].from;
-            self.give_delivery_up(index, Some(from), false);
+    fn abort_receives_from_dead(&mut self, is_dead: impl Fn(usize) -> bool) {
+        while let Some(index) = self.any_source_receives.iter().position(|receive| is_dead(receive.from)) {
+            let from = self.any_source_receives[index].from;
+            self.abort_receive(index, Some(from), false);
         }
     }
 }
@@ -140,12 +140,12 @@ impl MpiTransport {
         }
         let before = engine.arrivals;
         let outcome = engine.post(to, slot, bytes).map_err(|failure| self.error(call, failure));
-        self.announce(&engine, before);
+        self.notify_sleepers(&engine, before);
         outcome
     }
 
     /// The next message if one is there; makes progress.
-    pub(crate) fn look_for_next(
+    pub(crate) fn try_receive_next(
         &self,
         call: &Call,
         context: u32,
@@ -160,22 +160,22 @@ impl MpiTransport {
             }
             found => found,
         };
-        if !engine.deliveries.is_empty() && engine.checked.elapsed() > POLL_INTERVAL {
-            engine.checked = Instant::now();
-            engine.give_up_on_the_dead(|rank| self.peers.lost(rank).is_some());
+        if !engine.any_source_receives.is_empty() && engine.liveness_checked.elapsed() > POLL_INTERVAL {
+            engine.liveness_checked = Instant::now();
+            engine.abort_receives_from_dead(|rank| self.peers.lost(rank).is_some());
         }
         Ok(found)
     }
 
     /// For receivers that may be idle for hours: a message that another thread moves ends their sleep.
-    pub(crate) fn parked_until_arrivals(&self) -> impl Park + '_ {
-        Receiver { transport: self, pause: Pause::idle(self.crowded()) }
+    pub(crate) fn arrival_park(&self) -> impl Park + '_ {
+        ArrivalPark { transport: self, backoff: PollBackoff::idle(self.oversubscribed()) }
     }
 
     /// Wakes those who sleep until a message comes.
-    pub(super) fn announce(&self, engine: &Engine, before: u32) {
+    pub(super) fn notify_sleepers(&self, engine: &MpiEngine, before: u32) {
         if engine.sleepers > 0 && engine.arrivals != before {
-            self.news.notify_all();
+            self.arrivals_changed.notify_all();
         }
     }
 
@@ -186,40 +186,40 @@ impl MpiTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        let look = || self.look_for_next(call, context, tag);
-        poll_until(Instant::now() + limit, self.parked_until_arrivals(), look)
+        let look = || self.try_receive_next(call, context, tag);
+        poll_until(Instant::now() + limit, self.arrival_park(), look)
     }
 
     pub(super) fn wait_until_sent(&self, call: &Call, limit: Duration) -> Result<bool> {
         let sent = || {
             let mut engine = self.engine();
             self.advance(&mut engine, call)?;
-            Ok((engine.parcels.is_empty() && engine.letters.is_empty()).then_some(()))
+            Ok((engine.buffered_sends.is_empty() && engine.control_sends.is_empty()).then_some(()))
         };
-        Ok(poll_until(Instant::now() + limit, Pause::idle(self.crowded()), sent)?.is_some())
+        Ok(poll_until(Instant::now() + limit, PollBackoff::idle(self.oversubscribed()), sent)?.is_some())
     }
 }
 
-struct Receiver<'a> {
+struct ArrivalPark<'a> {
     transport: &'a MpiTransport,
-    pause: Pause,
+    backoff: PollBackoff,
 }
 
-impl Park for Receiver<'_> {
+impl Park for ArrivalPark<'_> {
     fn seen(&self) -> u32 {
         self.transport.engine().arrivals
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
-        if let Some(nap) = self.pause.or_nap() {
-            let limit = nap.min(until.saturating_duration_since(Instant::now()));
+        if let Some(sleep_time) = self.backoff.spin_or_sleep_time() {
+            let limit = sleep_time.min(until.saturating_duration_since(Instant::now()));
             let mut engine = self.transport.engine();
             if engine.arrivals == seen {
                 engine.sleepers += 1;
-                let woken = self.transport.news.wait_timeout(engine, limit);
+                let woken = self.transport.arrivals_changed.wait_timeout(engine, limit);
                 woken.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
             }
         }
-        Ok(self.pause.parked())
+        Ok(self.backoff.parked())
     }
 }

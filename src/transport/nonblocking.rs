@@ -8,7 +8,7 @@ use crate::error::Result;
 pub(crate) struct Ticket(pub u64);
 
 /// A transport whose exchanges can be polled.
-pub(crate) trait Progress {
+pub(crate) trait NonblockingTransport {
     /// Begins an exchange.
     ///
     /// # Safety

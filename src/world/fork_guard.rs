@@ -7,29 +7,29 @@ use rustix::mm::{Advice, madvise};
 use crate::transport::process;
 
 /// The process in which a world was made.
-pub(crate) enum Origin {
+pub(crate) enum ForkGuard {
     /// Holds a one, except in children.
-    Page(MmapMut),
+    WipedPage(MmapMut),
     /// Where the kernel cannot wipe pages.
-    Process(u32),
+    CreatorPid(u32),
 }
 
-impl Origin {
-    pub fn here() -> Origin {
+impl ForkGuard {
+    pub fn new() -> ForkGuard {
         let page = MmapOptions::new().len(4096).map_anon().and_then(|mut page| {
             // SAFETY: the page is ours and holds nothing yet.
             unsafe { madvise(page.as_mut_ptr().cast(), page.len(), Advice::LinuxWipeOnFork)? };
             page[0] = 1;
             Ok(page)
         });
-        page.map_or_else(|_| Origin::Process(process::own()), Origin::Page)
+        page.map_or_else(|_| ForkGuard::CreatorPid(process::own()), ForkGuard::WipedPage)
     }
 
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub fn is_original_process(&self) -> bool {
         match self {
-            Origin::Page(page) => page[0] == 1,
-            Origin::Process(pid) => *pid == process::own(),
+            ForkGuard::WipedPage(page) => page[0] == 1,
+            ForkGuard::CreatorPid(pid) => *pid == process::own(),
         }
     }
 }
@@ -40,9 +40,9 @@ mod tests {
 
     #[test]
     fn the_maker_is_at_home() {
-        let origin = Origin::here();
-        assert!(origin.is_here());
-        assert!(matches!(origin, Origin::Page(_)), "every kernel since 4.14 can wipe pages");
-        assert!(!Origin::Process(1).is_here());
+        let fork_guard = ForkGuard::new();
+        assert!(fork_guard.is_original_process());
+        assert!(matches!(fork_guard, ForkGuard::WipedPage(_)), "every kernel since 4.14 can wipe pages");
+        assert!(!ForkGuard::CreatorPid(1).is_original_process());
     }
 }
