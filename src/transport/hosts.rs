@@ -1,4 +1,5 @@
-//! Shared memory inside a host and MPI between hosts, as one transport: each message takes the way its peer is reached.
+//! Shared memory within a host and MPI between hosts, combined as one transport: each message uses the transport that
+//! reaches its peer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +11,16 @@ use super::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transp
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
-/// Both ways together. Ranks are ranks of the world on both.
+/// Both transports combined. Rank numbers are world ranks on both.
 pub(crate) struct HostsTransport {
     local: Arc<dyn Transport>,
     remote: Arc<MpiTransport>,
-    /// For each rank of the world, the number of its host; those of this rank's host are reached by `local`.
+    /// The host number of each world rank; ranks on this rank's host are reached through `local`.
     hosts: Vec<usize>,
     open: Mutex<OpenExchanges>,
 }
 
-/// The exchanges that have begun: for each ticket, those of its two halves that are not done.
+/// The exchanges in progress: for each ticket, the incomplete tickets of the two transports.
 #[derive(Default)]
 struct OpenExchanges {
     last: u64,
@@ -71,7 +72,7 @@ impl Transport for HostsTransport {
         let tickets = self.tickets(ticket);
         match (tickets.local, tickets.remote) {
             (None, None) => return Ok(()),
-            // Only one half is in use: it knows best how to wait.
+            // Only one transport is involved: it knows best how to wait.
             (Some(local), None) => return self.local.complete(call, &local),
             (None, Some(remote)) => return self.remote.complete(call, &remote),
             (Some(_), Some(_)) => {}
@@ -90,7 +91,7 @@ impl Transport for HostsTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        // A thread cannot sleep on both transports: messages from this host wait for the next poll.
+        // Cannot block on both transports; messages from this host wait for the next poll.
         poll_until(Instant::now() + limit, self.remote.arrival_park(), || {
             match self.local.receive_next(call, context, tag, Duration::ZERO)? {
                 None => self.remote.try_receive_next(call, context, tag),
@@ -125,7 +126,7 @@ impl Transport for HostsTransport {
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        // All members must come to the same answer, so it cannot depend on who asks.
+        // All members must reach the same decision, so it cannot depend on the calling rank.
         let host = |member: usize| self.hosts[members[member]];
         let all_apart = (0..members.len()).all(|one| (0..one).all(|other| host(one) != host(other)));
         if all_apart { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
@@ -146,7 +147,7 @@ impl NonblockingTransport for HostsTransport {
         }
         let mut tickets = TicketPair::default();
         if !local_sends.is_empty() || !local_receives.is_empty() {
-            // SAFETY: the caller vouches for the buffers.
+            // SAFETY: the caller guarantees the validity of the buffers.
             tickets.local = Some(unsafe { self.local.begin(slot, &local_sends, &mut local_receives) });
         }
         if !remote_sends.is_empty() || !remote_receives.is_empty() {
@@ -162,7 +163,7 @@ impl NonblockingTransport for HostsTransport {
 
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
         let mut tickets = self.tickets(ticket);
-        // Each half is polled even when the other is not done: both must move.
+        // Poll each transport even if the other is not complete: both must make progress.
         let outcome = (|| {
             if let Some(local) = tickets.local
                 && self.local.poll(call, &local)?

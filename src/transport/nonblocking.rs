@@ -1,26 +1,27 @@
-//! The engine room of `exchange`: begin, poll, cancel, so that two transports can make progress side by side.
+//! The nonblocking primitives under `exchange` (begin, poll, cancel), which let two transports make progress side by
+//! side.
 
 use super::{Call, Incoming, Outgoing, Slot};
 use crate::error::Result;
 
-/// Names one exchange that has begun.
+/// Identifies an exchange in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket(pub u64);
 
-/// A transport whose exchanges can be polled.
+/// A transport whose exchanges can be started, polled and cancelled.
 pub(crate) trait NonblockingTransport {
-    /// Begins an exchange.
+    /// Starts an exchange.
     ///
     /// # Safety
-    /// All buffers stay valid and untouched until `cancel` was called.
+    /// All buffers must stay valid and untouched until `cancel` has been called.
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket;
 
-    /// Makes progress with everything that has begun; true when all of this ticket is done. Never waits.
+    /// Makes progress on all exchanges; true when this ticket's exchange is complete. Never blocks.
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool>;
 
-    /// Ends an exchange, done or not; its buffers are no longer referenced afterwards.
+    /// Ends an exchange, complete or not; afterwards its buffers are no longer referenced.
     fn cancel(&self, ticket: Ticket);
 
-    /// The ranks that this exchange still needs.
+    /// The ranks that this exchange still waits for.
     fn awaited(&self, ticket: &Ticket) -> Vec<usize>;
 }

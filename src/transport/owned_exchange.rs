@@ -1,14 +1,14 @@
-//! An exchange that goes on while its caller does something else: it owns its buffers until it ends.
+//! An exchange that runs while its caller does other work; it owns its buffers until it completes.
 
 use std::sync::Arc;
 
 use super::{Call, Incoming, Outgoing, Slot, Ticket, Transport};
 use crate::error::Result;
 
-/// A buffer, and the rank of the world that it is for or from.
+/// A buffer and the world rank of its receiver or sender.
 pub(crate) type RankBuffer = (usize, Vec<u8>);
 
-/// Messages that are under way. Dropping it gives them up.
+/// Messages in flight. Dropping the value cancels them.
 pub(crate) struct OwnedExchange {
     transport: Arc<dyn Transport>,
     ticket: Ticket,
@@ -17,7 +17,7 @@ pub(crate) struct OwnedExchange {
 }
 
 impl OwnedExchange {
-    /// Begins to send and to receive; the receives' lengths are those of the messages.
+    /// Starts all sends and receives; each receive buffer has the length of its message.
     pub fn begin(
         transport: &Arc<dyn Transport>,
         slot: &Slot,
@@ -27,18 +27,19 @@ impl OwnedExchange {
         let outgoing: Vec<Outgoing> = sends.iter().map(|(to, bytes)| Outgoing { to: *to, bytes }).collect();
         let mut incoming: Vec<Incoming> =
             receives.iter_mut().map(|(from, bytes)| Incoming { from: *from, bytes }).collect();
-        // SAFETY: the buffers lie on the heap, belong to what is returned, and are not touched until the ticket is cancelled.
+        // SAFETY: the buffers are heap allocations owned by the returned value, and are not touched until the ticket is
+        // cancelled.
         let ticket = unsafe { transport.begin(slot, &outgoing, &mut incoming) };
         drop((outgoing, incoming));
         OwnedExchange { transport: transport.clone(), ticket, sends, receives }
     }
 
-    /// Moves what can be moved now.
+    /// Makes progress without blocking; true when complete.
     pub fn progress(&self, call: &Call) -> Result<bool> {
         self.transport.poll(call, &self.ticket)
     }
 
-    /// Waits until everything has been sent and received, and gives the buffers back.
+    /// Waits until every send and receive has completed, and returns the buffers.
     pub fn finish(mut self, call: &Call) -> Result<(Vec<RankBuffer>, Vec<RankBuffer>)> {
         self.transport.complete(call, &self.ticket)?;
         self.transport.cancel(self.ticket);
@@ -48,7 +49,7 @@ impl OwnedExchange {
 
 impl Drop for OwnedExchange {
     fn drop(&mut self) {
-        // Before the buffers go.
+        // Cancel before the buffers are freed.
         self.transport.cancel(self.ticket);
     }
 }

@@ -1,4 +1,5 @@
-//! Turns: calls on one group happen one at a time, in the order in which they were made, also those in the background.
+//! Call ordering: calls on one group run one at a time, in the order in which they were made, including background
+//! calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::time::Instant;
 use crate::transport::arena::Seat;
 use crate::transport::wait::Monitor;
 
-/// Hands out numbers and calls them up in order.
+/// Assigns call numbers and admits the calls in that order.
 #[derive(Default)]
 pub(crate) struct CallOrder {
     state: Monitor<OrderState>,
-    /// Where the turns are written down, for a process that takes them up when this one is gone.
+    /// The endpoint whose process record stores the count of finished calls, for a process that resumes when this one
+    /// has died.
     seat: Option<Arc<Seat>>,
-    /// Collectives that earlier processes of this rank had completed, until this process has declared its position.
+    /// Collectives completed by earlier processes of this rank; zero once this process has declared its position.
     completed_before: AtomicU64,
 }
 
@@ -22,14 +24,14 @@ pub(crate) struct CallOrder {
 struct OrderState {
     taken: u64,
     finished: u64,
-    /// Numbers whose calls were refused before their turn came.
+    /// Numbers of calls that were rejected before they were admitted.
     skipped: BTreeSet<u64>,
-    /// Numbers that were taken inside a series: a process that is started again does not repeat these calls.
+    /// Numbers assigned within a series: a restarted process does not repeat these calls.
     in_series: BTreeSet<u64>,
 }
 
 impl OrderState {
-    /// This number is done, and with it those behind it that were skipped.
+    /// Marks this number as finished, and with it the skipped numbers that directly follow.
     fn finish(&mut self, number: u64) {
         self.finished = number;
         while self.skipped.remove(&(self.finished + 1)) {
@@ -38,14 +40,14 @@ impl OrderState {
     }
 }
 
-/// The right to make call `number` when its turn comes. Dropping it lets the next one go.
+/// Permission to make call `number`. Dropping it admits the next call.
 pub(crate) struct CallPermit<'a> {
     call_order: &'a CallOrder,
     pub number: u64,
 }
 
 impl CallOrder {
-    /// Turns that go on where those written down at this seat have stopped.
+    /// Continues the call order stored in this endpoint's process record.
     pub fn restored_from(seat: Arc<Seat>) -> CallOrder {
         let stay = &seat.place().stay;
         let (calls, completed_before) = (stay.calls(), AtomicU64::new(stay.collectives()));
@@ -53,18 +55,18 @@ impl CallOrder {
         CallOrder { state: Monitor::new(state), seat: Some(seat), completed_before }
     }
 
-    /// How many collectives earlier processes of this rank had completed; zero once this process has declared that it goes
-    /// on after them.
+    /// The number of collectives completed by earlier processes of this rank; zero once this process has declared that
+    /// it continues after them.
     pub fn completed_before(&self) -> u64 {
         self.completed_before.load(Ordering::Acquire)
     }
 
-    /// From now on, calls go on after those of earlier processes.
+    /// Declares that this process's calls continue after those of earlier processes.
     pub fn resume(&self) {
         self.completed_before.store(0, Ordering::Release);
     }
 
-    /// Takes the next number. Numbers begin at 1.
+    /// Assigns the next number, from 1.
     pub fn take(&self) -> u64 {
         self.state.with(|state| {
             state.taken += 1;
@@ -75,7 +77,7 @@ impl CallOrder {
         })
     }
 
-    /// Takes a number for a call that will not be made.
+    /// Assigns a number to a call that will not be made.
     pub fn skip(&self) {
         self.state.with(|state| {
             state.taken += 1;
@@ -92,8 +94,8 @@ impl CallOrder {
         });
     }
 
-    /// Waits until all earlier numbers are done; `None` when the deadline passes first or `stop` says so, which is asked now and
-    /// then. Whoever gives a turn up breaks its group.
+    /// Waits until all earlier calls have finished; `None` if the deadline passes first or `stop`, which is polled,
+    /// returns true. A caller that abandons its number breaks the group.
     pub fn wait(&self, number: u64, deadline: Instant, stop: impl Fn() -> bool) -> Option<CallPermit<'_>> {
         let is_next = |state: &mut OrderState| (state.finished + 1 == number).then_some(());
         let keep_waiting = || if Instant::now() >= deadline || stop() { Err(()) } else { Ok(()) };

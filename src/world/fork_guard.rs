@@ -1,23 +1,23 @@
-//! Whether this is still the process that made the world, or a forked child of it. Asked at every call, so it must cost
-//! nothing: a page that the kernel wipes in children.
+//! Detects whether the process that created the world is still the caller, or a forked child of it. Checked on every
+//! call, so it must be nearly free: it reads a page that the kernel wipes in children (`MADV_WIPEONFORK`).
 
 use memmap2::{MmapMut, MmapOptions};
 use rustix::mm::{Advice, madvise};
 
 use crate::transport::process;
 
-/// The process in which a world was made.
+/// Identifies the process that created a world.
 pub(crate) enum ForkGuard {
-    /// Holds a one, except in children.
+    /// Its first byte is one, except in forked children.
     WipedPage(MmapMut),
-    /// Where the kernel cannot wipe pages.
+    /// The creator's pid, where the kernel cannot wipe pages.
     CreatorPid(u32),
 }
 
 impl ForkGuard {
     pub fn new() -> ForkGuard {
         let page = MmapOptions::new().len(4096).map_anon().and_then(|mut page| {
-            // SAFETY: the page is ours and holds nothing yet.
+            // SAFETY: this function owns the page, which holds no data yet.
             unsafe { madvise(page.as_mut_ptr().cast(), page.len(), Advice::LinuxWipeOnFork)? };
             page[0] = 1;
             Ok(page)

@@ -1,4 +1,4 @@
-//! The three ways to join: alone, on one host, over MPI.
+//! The three ways to join a world: as a single process, over shared memory on one host, over MPI.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
 
-/// How long a rank tries to reach the launcher that started it.
+/// How long a rank tries to connect to the launcher that started it.
 const LAUNCHER_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What joining gives.
+/// The result of joining.
 pub(super) struct Joined {
     pub transport: Arc<dyn Transport>,
     pub seat: Option<Arc<Seat>>,
-    /// For each rank the number of its host; ranks with equal numbers share memory.
+    /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
-    /// For each rank the name of its host.
+    /// The host name of each rank.
     pub names: Vec<String>,
     /// The ranks on this rank's host.
     pub host_ranks: Vec<usize>,
-    /// Hands the memory to the other ranks of this host.
+    /// Serves the shared memory to the other ranks of this host.
     pub host: Option<shm::Host>,
 }
 
@@ -43,12 +43,12 @@ impl Joined {
     }
 }
 
-/// A world of one.
+/// A world of one rank.
 pub(super) fn single_process() -> Result<Joined> {
     Ok(Joined::local(local::create(1)?.remove(0)))
 }
 
-/// All ranks are on this host.
+/// Joins a world whose ranks are all on this host.
 pub(super) fn over_shared_memory(
     placement: RankPlacement,
     deadline: Instant,
@@ -57,7 +57,7 @@ pub(super) fn over_shared_memory(
     let RankPlacement { launcher, rank, size, job, restarts, .. } = placement;
     let job = job.unwrap_or_default();
     let (arena, host) = match launcher == OWN {
-        // The launcher listens before it starts a rank: if it cannot be reached soon, it never will be.
+        // The launcher listens before it starts any rank: if connecting does not succeed soon, it never will.
         true => (shm::join(&job, deadline.min(Instant::now() + LAUNCHER_CONNECT_TIMEOUT), interrupt)?, None),
         false => share_arena(&job, size, rank == 0, deadline, interrupt)?,
     };
@@ -72,22 +72,22 @@ pub(super) fn over_shared_memory(
     Ok(Joined { host, ..attach(arena, rank, restarts)? })
 }
 
-/// Takes a rank's seat in an arena that this process has mapped.
+/// Attaches to a rank's slot in an arena that this process has mapped.
 pub(super) fn attach(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<Joined> {
     let size = arena.seats();
     let seat = Seat::take_again(arena, rank, (0..size).collect(), restarts as u32)?;
     Ok(Joined::local(ArenaTransport::new("shm", size, seat)))
 }
 
-/// How ranks that use MPI are spread over hosts.
+/// How ranks that use MPI map to hosts.
 pub(super) enum HostMapping {
-    /// Nothing goes through shared memory: every rank is a host of its own.
+    /// Every rank is a host of its own: no shared memory is used.
     OnePerRank,
-    /// Ranks that can share memory are one host, which pretends to be this many.
+    /// Ranks that can share memory form one host, which simulates this many.
     Detected(usize),
 }
 
-/// Ranks on several hosts, or as if.
+/// Joins a world of ranks on several (or simulated) hosts.
 pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: HostMapping) -> Result<Joined> {
     if placement.size > 1 && matches!(placement.launcher, OWN | TORCHRUN) {
         let what = format!("ranks that {} started cannot use MPI", placement.launcher);
@@ -119,7 +119,7 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
 
     let simulated_hosts = match mapping {
         HostMapping::OnePerRank => 1,
-        // More hosts than ranks are as many.
+        // At most one simulated host per rank.
         HostMapping::Detected(simulated_hosts) => simulated_hosts.clamp(1, size),
     };
     let key = |other: usize| (first[other], other * simulated_hosts / size);
@@ -135,7 +135,7 @@ pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: Hos
     Ok(Joined { transport, seat: Some(seat), hosts, names, host_ranks, host: server })
 }
 
-/// The memory of this host under a launcher that is not ours: the first rank makes it for the others.
+/// The arena of this host under a third-party launcher: the first rank creates it for the others.
 fn share_arena(
     name: &str,
     local_size: usize,

@@ -1,4 +1,4 @@
-//! Answers other ranks' question "where are you in your program?" on a thread of its own.
+//! Answers other ranks' location queries ("where are you in your program?") on a dedicated thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::transport::arena::Seat;
 
-/// How long the thread sleeps at most before it looks whether it should end.
+/// How long the thread sleeps at most before it checks whether to stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -36,11 +36,11 @@ impl Locator {
                 seen = asked;
             }
         };
-        // Without this thread everything works, only the answer is missing.
+        // Optional: without this thread only the location is missing from errors.
         *thread = thread::Builder::new().name("unisono-locator".into()).spawn(answer).ok();
     }
 
-    /// Ends the thread at its next look; does not wait for it, because it may be waiting for the caller's interpreter.
+    /// Stops the thread at its next check; does not join it, because it may be waiting for the caller's interpreter.
     pub fn stop(&self) {
         self.ended.store(true, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! Which ranks share memory, found out by trying: containers on one machine have one kernel, and may neither reach nor see each
-//! other. What is not proven goes over MPI.
+//! Detects by trial which ranks share memory: containers on one machine share a kernel, yet may neither reach nor see
+//! each other. Pairs without proof use MPI.
 
 use std::time::Instant;
 
@@ -9,11 +9,12 @@ use crate::transport::Transport;
 use crate::transport::mpi::MpiTransport;
 use crate::transport::{process, shm};
 
-/// Bytes that only the first of the candidates can have written.
+/// Length in bytes of a token that only the first candidate can have written.
 const TOKEN: usize = 32;
 
 /// For each rank, the first of the ranks that it shares memory with, itself if there is no other. Collective: the first
-/// candidate offers memory, the others try to map it, and each rank reports whether that worked and which processes it sees.
+/// candidate offers shared memory, the others try to map it, and each rank reports whether that succeeded and which
+/// processes it can see.
 pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec<usize>> {
     let (rank, size) = (mpi.rank(), mpi.size());
     let candidates = mpi.peers.candidates();
@@ -55,7 +56,7 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
     Ok(hosts)
 }
 
-/// For people who wonder why ranks of one machine use MPI.
+/// Logs why ranks of one machine use MPI.
 fn log_namespaces(mpi: &MpiTransport) {
     let rank = mpi.rank();
     for other in 0..mpi.size() {
@@ -78,7 +79,7 @@ fn fresh_token() -> [u8; TOKEN] {
     token
 }
 
-/// What a rank found: a bit for each rank whose process it sees, and one more if it mapped the memory.
+/// One rank's findings: a bit for each rank whose process it sees, and one more if it mapped the memory.
 struct ProbeReport(Vec<u8>);
 
 impl ProbeReport {
@@ -95,8 +96,8 @@ impl ProbeReport {
     }
 }
 
-/// For each rank, the first of its host: a rank joins its first candidate if it mapped that one's memory, and it and all that
-/// have joined before see each other. The same on all ranks.
+/// For each rank, the first rank of its host: a rank joins its first candidate if it mapped that candidate's memory,
+/// and it and all ranks that have already joined see each other. All ranks compute the same result.
 fn group_by_host(candidates: &[usize], reports: &[ProbeReport]) -> Vec<usize> {
     let size = candidates.len();
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); size];
@@ -117,7 +118,7 @@ fn group_by_host(candidates: &[usize], reports: &[ProbeReport]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Reports of ranks that map and see everything, except for these.
+    /// Reports of ranks that map and see everything, with these exceptions.
     fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<ProbeReport> {
         let report = |rank: usize| {
             let mut report = ProbeReport::new(size);

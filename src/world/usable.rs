@@ -1,4 +1,4 @@
-//! Whether calls can be made on a group, and how a group is abandoned after an error.
+//! Whether calls can be made on a group, and how a group is revoked after an error.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use super::group::Group;
 use crate::error::{Error, Result};
 use crate::transport::{Outgoing, Signature, Slot, Verb};
 
-/// How long to try to tell the others that this rank gives up.
+/// How long to try to notify the other members that this rank has revoked the group.
 const NOTIFY_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Group {
-    /// Ends the use of this group on all its members, as `MPIX_Comm_revoke` does: their calls on it, also those that wait, fail with
-    /// [`Error::PeerLost`], and this rank's later ones with a usage error. A single member calls it, when it cannot make a call that the others wait in. Groups made
-    /// before remain usable.
+    /// Revokes this group on all its members, as `MPIX_Comm_revoke` does: their calls on it, including those that are
+    /// blocked, fail with [`Error::PeerLost`], and this rank's later ones with a usage error. A single member calls it
+    /// when it cannot make a call that the others wait in. Groups created before remain usable.
     ///
     /// ```
     /// use std::time::Duration;
@@ -33,7 +33,7 @@ impl Group {
         self.revoke_with(&error.at_rank(self.core.world.transport.rank()));
     }
 
-    /// Breaks the group, and tells the other members so that they need not wait for this one.
+    /// Marks the group as broken and notifies the other members, so that they do not wait for this one.
     pub(crate) fn revoke_with(&self, error: &Error) {
         if !self.mark_broken(error) {
             return;
@@ -61,20 +61,20 @@ impl Group {
             let call = brief.describe(Verb::Revoke, 0, Instant::now());
             brief.core.world.transport.exchange(&call, &slot, &sends, &mut [])
         });
-        // A short message is on its way at once; whoever is gone does not need it.
+        // An eager message leaves immediately; a dead peer does not need it.
         notification.wait_timeout(NOTIFY_TIMEOUT);
     }
 
-    /// Makes all later calls fail with this error; false if another one has done so before.
+    /// Makes all later calls fail with this error; false if an earlier error already did.
     pub(super) fn mark_broken(&self, error: &Error) -> bool {
         self.core.broken.set(error.clone()).is_ok()
     }
 
-    /// Fails if no call can be made on this group any more.
+    /// Fails if no more calls can be made on this group.
     pub(crate) fn check_usable(&self, operation: &str) -> Result<()> {
         self.check_open(operation)?;
         match self.core.broken.get() {
-            // This call was not interrupted: the one that was has reported it.
+            // This call was not interrupted: the interrupted one has already reported it.
             Some(Error::Interrupted { rank, operation: stopped, number, .. }) => {
                 let received = format!("{}, abandoned when {stopped} #{number} was interrupted", self.name());
                 let advice = "its ranks are no longer in step: end the job, or go on with other groups";
@@ -85,8 +85,8 @@ impl Group {
         }
     }
 
-    /// Fails if the world is not this process's, or was shut down. What does not need the others' company works as long
-    /// as this holds, also after an error has ended the use of the group.
+    /// Fails if the caller is a forked child, or the world was shut down. Operations that need no other rank work as
+    /// long as this check passes, even after an error has broken the group.
     pub(crate) fn check_open(&self, operation: &str) -> Result<()> {
         let world = &self.core.world;
         let usage_error = |expected: &str, received: &str, advice: &str| {
