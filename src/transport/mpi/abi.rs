@@ -2,11 +2,11 @@
 //!
 //! The facts below were read from the headers of MPICH 5 (both its interfaces) and Open MPI 4.1 and 5.
 //!
-//! A handle (communicator, datatype, request, …) is a pointer in the standard interface and in Open MPI, and a C `int`
-//! in MPICH. This library only runs where both travel the same way: on 64-bit little-endian machines an `int` argument is
-//! the low half of the register or stack slot that a pointer would use, and an `int` written through a pointer to a zeroed
-//! 8-byte cell leaves the same number in the cell. So one [`MpiHandle`] and one set of signatures serve all three, as long as
-//! no array of handles is ever passed; none is.
+//! A handle (communicator, datatype, request, …) is a pointer in the standard ABI and in Open MPI, and a C `int` in
+//! MPICH. This library only runs where both are passed the same way: on 64-bit little-endian machines an `int` argument
+//! occupies the low half of the register or stack slot that a pointer would use, and an `int` written through a pointer
+//! to a zeroed 8-byte cell leaves the same number in the cell. So one [`MpiHandle`] and one set of signatures serve all
+//! three, as long as no array of handles is ever passed; none is.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -18,22 +18,22 @@ compile_error!(
     "the MPI transport passes int and pointer handles alike, which needs a 64-bit little-endian machine"
 );
 
-/// An MPI handle of any interface; see the module's text.
+/// An MPI handle of any ABI; see the module documentation.
 pub(super) type MpiHandle = usize;
 
-/// Room for an `MPI_Status` of any interface (20 to 32 bytes), aligned for all of them.
+/// Storage for an `MPI_Status` of any ABI (20 to 32 bytes), aligned for all of them.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 pub(super) struct MpiStatus([i32; 16]);
 
-/// Whose binary interface a library speaks.
+/// The binary interface (ABI) of an MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
-    /// The interface that MPI 5 standardised (`libmpi_abi`), whoever made the library.
+    /// The ABI standardised by MPI 5 (`libmpi_abi`), from any vendor.
     Standard,
     /// Open MPI's own.
     OpenMpi,
-    /// MPICH and its relatives (Intel MPI, MVAPICH, Cray).
+    /// MPICH and its derivatives (Intel MPI, MVAPICH, Cray).
     Mpich,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Interface {
     }
 }
 
-/// The values that differ between interfaces.
+/// The constants that differ between ABIs.
 pub(super) struct MpiConstants {
     pub comm_world: MpiHandle,
     pub byte: MpiHandle,
@@ -55,7 +55,7 @@ pub(super) struct MpiConstants {
     pub any_source: c_int,
     pub thread_serialized: c_int,
     pub thread_multiple: c_int,
-    /// Where `MPI_SOURCE` stands in the status, in ints.
+    /// The position of `MPI_SOURCE` in the status, in ints.
     status_source: usize,
 }
 
@@ -92,13 +92,13 @@ impl MpiConstants {
         })
     }
 
-    /// The sender that a status names.
+    /// The source rank in a status.
     pub fn source(&self, status: &MpiStatus) -> c_int {
         status.0[self.status_source]
     }
 }
 
-/// Where a library keeps one of its predefined objects.
+/// The address of one of a library's predefined objects.
 fn address(library: &Library, name: &str) -> Result<MpiHandle, libloading::Error> {
     // SAFETY: only the symbol's address is taken; nothing is read through it and nothing is called.
     Ok(unsafe { library.get::<*const c_void>(name)? }.as_raw_ptr() as MpiHandle)
@@ -113,15 +113,15 @@ macro_rules! functions {
         }
 
         impl MpiFunctions {
-            /// Looks every function up.
+            /// Resolves every function.
             ///
             /// # Safety
-            /// `library` must be an MPI library that speaks `interface`, and must stay loaded while the table is used.
+            /// `library` must be an MPI library with ABI `interface`, and must stay loaded while the table is used.
             pub unsafe fn load(interface: Interface, library: &Library) -> Result<MpiFunctions, libloading::Error> {
                 Ok(MpiFunctions {
                     constants: MpiConstants::of(interface, library)?,
-                    // SAFETY: the caller says that this is an MPI library; these are MPI's own signatures, with every
-                    // handle as [`MpiHandle`], which the module's text justifies.
+                    // SAFETY: the caller guarantees that this is an MPI library; these are MPI's own signatures, with
+                    // every handle as [`MpiHandle`], which the module documentation justifies.
                     $($field: unsafe { *library.get($name)? },)*
                 })
             }

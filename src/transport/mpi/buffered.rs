@@ -1,4 +1,4 @@
-//! Messages over MPI that belong to no exchange: posted with memory of their own, and received from anybody.
+//! Messages outside any exchange: buffered sends, which own their memory, and receives from any source.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::transport::message::zeroed;
 use crate::transport::wait::{Park, Parked, poll_until};
 use crate::transport::{Call, Envelope, POLL_INTERVAL, Slot, Ticket};
 
-/// A large message that was posted and has not left. A small one travels in its letter.
+/// A buffered send above the eager limit that has not left. A smaller one travels inside its control message.
 pub(super) struct BufferedSend {
     ticket: Ticket,
     pub bytes: Vec<u8>,
 }
 
-/// A large message on its way to whoever asks for the next one.
+/// A rendezvous receive from any source, in flight.
 pub(super) struct AnySourceReceive {
     ticket: Ticket,
     from: usize,
@@ -29,7 +29,7 @@ pub(super) struct AnySourceReceive {
 }
 
 impl MpiEngine {
-    /// Sends a message with memory of its own.
+    /// Sends a message whose buffer the engine owns.
     pub(super) fn post(&mut self, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<(), ExchangeFailure> {
         if to != self.mpi.rank && bytes.len() <= EAGER_LIMIT {
             let (message, envelope) = (self.next_id(), Envelope::new(slot, bytes.len()));
@@ -38,7 +38,7 @@ impl MpiEngine {
         }
         let ticket = self.open(1);
         self.send(ticket, to, slot, &bytes);
-        // A message to oneself is there already.
+        // A message to this rank itself is already delivered.
         match self.state(ticket) {
             Ok(true) => self.close(ticket),
             _ => self.buffered_sends.push(BufferedSend { ticket, bytes }),
@@ -46,7 +46,7 @@ impl MpiEngine {
         Ok(())
     }
 
-    /// Frees the memory of what has left.
+    /// Frees the memory of completed buffered sends.
     pub(super) fn release_buffered_sends(&mut self) {
         let mut index = 0;
         while let Some(send) = self.buffered_sends.get(index) {
@@ -58,7 +58,7 @@ impl MpiEngine {
                     self.buffered_sends.swap_remove(index);
                 }
                 Err(_) => {
-                    // MPI failed while it was sending: it may still read what it was given.
+                    // MPI failed while sending: it may still read the buffer.
                     self.close(ticket);
                     std::mem::forget(self.buffered_sends.swap_remove(index).bytes);
                     tracing::debug!("a posted message could not be sent");
@@ -67,8 +67,8 @@ impl MpiEngine {
         }
     }
 
-    /// The next complete message from anybody. Asks for the bytes of those that are only offered; a sender's later messages
-    /// wait until they are here.
+    /// The next complete message from any source. Answers pending RTS messages with a CTS; later messages of the same
+    /// sender wait until that data has arrived.
     pub(super) fn take_next(&mut self, context: u32, tag: u32) -> Result<Option<(usize, Vec<u8>)>> {
         let mut index = 0;
         while let Some(receive) = self.any_source_receives.get(index) {
@@ -113,7 +113,8 @@ impl MpiEngine {
         }
     }
 
-    /// Forgets a message that will not become complete; `mpi_owns_buffer` says that MPI may still write to its memory.
+    /// Drops a message that will never be complete; if `mpi_owns_buffer`, MPI may still write to its memory, which is
+    /// then leaked.
     fn abort_receive(&mut self, index: usize, dead: Option<usize>, mpi_owns_buffer: bool) {
         let AnySourceReceive { ticket, from, bytes, .. } = self.any_source_receives.swap_remove(index);
         tracing::debug!(from, "a message was given up half-way");
@@ -123,7 +124,7 @@ impl MpiEngine {
         }
     }
 
-    /// Forgets what dead ranks were sending.
+    /// Drops the messages that dead ranks were sending.
     fn abort_receives_from_dead(&mut self, is_dead: impl Fn(usize) -> bool) {
         while let Some(index) = self.any_source_receives.iter().position(|receive| is_dead(receive.from)) {
             let from = self.any_source_receives[index].from;
@@ -144,7 +145,7 @@ impl MpiTransport {
         outcome
     }
 
-    /// The next message if one is there; makes progress.
+    /// The next message, if one has arrived; makes progress.
     pub(crate) fn try_receive_next(
         &self,
         call: &Call,
@@ -152,7 +153,7 @@ impl MpiTransport {
         tag: u32,
     ) -> Result<Option<(usize, Vec<u8>)>> {
         let mut engine = self.engine();
-        // What is there is taken before more of it piles up.
+        // Take what has arrived before more of it accumulates.
         let found = match engine.take_next(context, tag)? {
             None => {
                 self.advance(&mut engine, call)?;
@@ -167,12 +168,12 @@ impl MpiTransport {
         Ok(found)
     }
 
-    /// For receivers that may be idle for hours: a message that another thread moves ends their sleep.
+    /// Waiting strategy for receivers that may be idle for hours: a message that another thread receives wakes them.
     pub(crate) fn arrival_park(&self) -> impl Park + '_ {
         ArrivalPark { transport: self, backoff: PollBackoff::idle(self.oversubscribed()) }
     }
 
-    /// Wakes those who sleep until a message comes.
+    /// Wakes the threads that sleep until a message arrives.
     pub(super) fn notify_sleepers(&self, engine: &MpiEngine, before: u32) {
         if engine.sleepers > 0 && engine.arrivals != before {
             self.arrivals_changed.notify_all();

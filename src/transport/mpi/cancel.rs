@@ -1,11 +1,12 @@
-//! Giving an exchange up without leaving MPI a pointer into the caller's buffers.
+//! Cancellation: ends an exchange without leaving MPI a pointer into the caller's buffers.
 //!
-//! What has not begun to move is simply taken back: posted receives, and offers that nobody asked for. What is moving is
-//! a few chunks; they are given a short time to arrive, and the other side is told how much was sent. If even that does
-//! not help (the peer stopped or died in the middle of a chunk), MPI offers no way to take a send or a matched receive back.
-//! Then the engine is *broken*: MPI is never entered again from here, so MPI's own code cannot touch the buffers any more,
-//! and every later call fails and names that peer. What remains is a network adapter that writes into memory by itself:
-//! over such a network a peer that stops half-way through a chunk should be expected to end the job.
+//! Operations that have not started moving data are simply withdrawn: posted receives, and sends whose RTS has no CTS
+//! yet. Data in flight amounts to a few chunks; they get a short grace period to arrive, and a CANCEL message tells the
+//! receiver how many bytes were sent. If a chunk still does not complete (the peer stopped or died in the middle of
+//! it), MPI offers no way to cancel a send or a matched receive. Then the engine is *broken*: this rank never enters
+//! MPI again, so MPI's own code cannot touch the buffers any more, and every later call fails and names that peer. The
+//! remaining risk is a network adapter that writes to memory on its own (RDMA): over such a network, a peer that stops
+//! in the middle of a chunk should be expected to end the job.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +17,12 @@ use crate::error::Result;
 use crate::transport::wait::poll_until;
 use crate::transport::{Envelope, Signature, Slot, Ticket};
 
-/// How long chunks under way may take to arrive after their call gave up.
+/// Grace period for chunks in flight after their call was cancelled.
 const GRACE: Duration = Duration::from_millis(250);
 
 impl MpiEngine {
-    /// Closes a ticket, whatever its state; afterwards MPI does not hold its buffers. `dead` is a peer known to be dead:
-    /// nothing is waited for then, and the others are told of it.
+    /// Closes a ticket in any state; afterwards MPI no longer references its buffers. `dead` is a peer known to be
+    /// dead: in that case there is no grace period, and the other peers are informed of the death.
     pub fn cancel(&mut self, ticket: Ticket, dead: Option<usize>) {
         if !self.is_open(ticket) {
             return;
@@ -39,7 +40,7 @@ impl MpiEngine {
         self.close(ticket);
     }
 
-    /// Tells the receivers of a ticket's messages that no more will come than was sent.
+    /// Sends CANCEL to the receivers of a ticket's messages: no more bytes will follow than were sent.
     fn send_cancels(&mut self, ticket: Ticket, dead: Option<usize>) {
         let mut cancelled: Vec<(usize, u64, usize)> = Vec::new();
         self.pending_sends.retain(|send| {
@@ -63,9 +64,9 @@ impl MpiEngine {
         }
     }
 
-    /// Frees the buffers of what is moving; false when MPI still holds one at `until`.
+    /// Releases the buffers of transfers in flight; false if MPI still uses one at `until`.
     fn release(&mut self, ticket: Ticket, until: Instant) -> Result<bool> {
-        // Receives first: what both sides still send then has somewhere to go.
+        // Receives first: data that both sides are still sending then has a destination.
         for index in 0..self.inbound.len() {
             let transfer = &mut self.inbound[index];
             if transfer.ticket == Some(ticket) && !transfer.release(&self.mpi, until)? {
@@ -82,7 +83,7 @@ impl MpiEngine {
         Ok(poll_until(until, PollBackoff::new(false), sent)?.is_some())
     }
 
-    /// The ranks that a ticket still needs, each once, in order.
+    /// The ranks that a ticket still waits for, without duplicates, in ascending order.
     pub fn awaited(&self, ticket: Ticket) -> Vec<usize> {
         let mut ranks: Vec<usize> = self.matching.awaited(ticket).collect();
         ranks.extend(self.pending_sends.iter().filter(|send| send.ticket == ticket).map(|send| send.to));

@@ -1,4 +1,4 @@
-//! Letters, written and read: what each kind makes the engine do.
+//! Control messages: sending them, and how the engine reacts to each kind.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::transport::mailbox::MessageMismatch;
 use crate::transport::{Envelope, Slot, Ticket};
 
 impl MpiEngine {
-    /// Sends a letter. With a ticket, the letter's departure completes one of its sends.
+    /// Sends a control message. With a ticket, its completion completes one of the ticket's sends.
     pub(super) fn send_control(&mut self, to: usize, header: ControlHeader, bytes: &[u8], ticket: Option<Ticket>) {
         if let Err(error) = self.try_send_control(to, header, bytes, ticket) {
             self.fail(ticket, ExchangeFailure::Mpi(error));
@@ -28,14 +28,14 @@ impl MpiEngine {
         let mut frame = Vec::with_capacity(ControlHeader::SIZE + bytes.len());
         frame.extend_from_slice(bytemuck::bytes_of(&header));
         frame.extend_from_slice(bytes);
-        // SAFETY: the text is kept with the request until it completes, and leaked if the engine goes first.
+        // SAFETY: the frame is stored with the request until it completes, and leaked if the engine is dropped first.
         let request = unsafe { self.mpi.send(frame.as_ptr(), frame.len(), to, wire::CONTROL_TAG)? };
         self.control_sends.push(ControlMessage { request, _frame: frame, to, ticket });
         Ok(())
     }
 
-    /// Acts on a letter. One that breaks the protocol is an error that ends all use of MPI: where one of a rank's letters
-    /// is wrong, its other ones and its bytes cannot be trusted either.
+    /// Handles a control message. One that violates the protocol is an error that ends all use of MPI: if one control
+    /// message of a rank is wrong, neither its other ones nor its data can be trusted.
     pub(super) fn on_control_message(&mut self, from: usize, frame: &[u8]) -> Result<()> {
         let (header, bytes) =
             ControlHeader::read(frame, self.mpi.size).map_err(|what| self.protocol_violation(from, what))?;
@@ -50,7 +50,7 @@ impl MpiEngine {
         Ok(())
     }
 
-    /// A rank does not keep to the protocol.
+    /// The error for a rank that violates the protocol.
     pub(super) fn protocol_violation(&mut self, from: usize, what: impl std::fmt::Display) -> Error {
         self.broken.get_or_insert(from);
         let rank = self.mpi.rank;
@@ -73,7 +73,7 @@ impl MpiEngine {
             return self.queue_unexpected(from, message, envelope, bytes);
         };
         if posted.expected() != envelope {
-            // It stays for whoever knows it; this receive has failed.
+            // The message stays queued for a receive that expects it; this receive has failed.
             self.queue_unexpected(from, message, envelope, bytes);
             return self.mismatch(posted, message, &envelope);
         }
@@ -91,8 +91,8 @@ impl MpiEngine {
 
     pub(super) fn mismatch(&mut self, posted: PostedReceive, message: u64, received: &Envelope) {
         let (from, expected) = (posted.from, posted.expected());
-        // A collective cannot go on: the sender learns it too, instead of waiting for its deadline. A user's message may
-        // still be received by a call that knows its length.
+        // A collective cannot continue: NACK the sender, instead of letting it wait for its deadline. A user's message
+        // may still be received by a call with the right length.
         if posted.slot.tag == Slot::COLLECTIVE && from != self.mpi.rank {
             self.send_control(from, ControlHeader { kind: wire::NACK, tag: 0, message, envelope: expected }, &[], None);
         }
@@ -106,7 +106,7 @@ impl MpiEngine {
         self.done(posted.ticket);
     }
 
-    /// Asks the sender for a message's bytes, with the receives for them already in place.
+    /// Answers an RTS with a CTS, after posting the receives for the data.
     pub(super) fn accept(&mut self, posted: PostedReceive, message: u64) {
         let tag = self.free_tag();
         let mut transfer = Inbound {
@@ -144,7 +144,7 @@ impl MpiEngine {
     }
 
     fn on_cts(&mut self, to: usize, message: u64, tag: u16) {
-        // An offer that is not there any more was abandoned; the letter that says so is on its way.
+        // A send that is no longer pending was cancelled; the CANCEL message is on its way.
         let Some(index) = self.pending_sends.iter().position(|send| (send.to, send.message) == (to, message))
         else {
             return;

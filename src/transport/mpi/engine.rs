@@ -1,4 +1,4 @@
-//! The state of all exchanges of this rank, and how it moves on. One lock guards it, and with it all use of MPI.
+//! The progress engine: the state of all exchanges of this rank. One lock guards it, and with it all use of MPI.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,31 +14,31 @@ use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
 
 /// Why an exchange cannot be completed.
 pub(super) enum ExchangeFailure {
-    /// A message came that is not the expected one.
+    /// A message arrived that differs from the expected one.
     Mismatch(MessageMismatch),
-    /// The peer gave the message up, perhaps because another rank is dead.
+    /// The peer cancelled the message, possibly because another rank is dead.
     PeerCancelled { from: usize, dead: Option<usize> },
     /// MPI itself failed.
     Mpi(Error),
 }
 
-/// One exchange that has begun.
+/// One exchange in progress.
 struct ExchangeState {
-    /// Sends and receives that are not done.
+    /// Sends and receives that have not completed.
     remaining: usize,
     failure: Option<ExchangeFailure>,
 }
 
-/// A letter that MPI is sending from memory of our own, so it never holds up the caller's buffer.
+/// A control message that MPI is sending from the engine's own memory, so it never delays the caller's buffer.
 pub(super) struct ControlMessage {
     pub request: MpiRequest,
-    /// Kept until MPI has sent it.
+    /// Owned until MPI has sent it.
     pub _frame: Vec<u8>,
     pub to: usize,
     pub ticket: Option<Ticket>,
 }
 
-/// A large message whose receiver has not asked for it.
+/// A rendezvous send that awaits its CTS.
 pub(super) struct PendingSend {
     pub ticket: Ticket,
     pub to: usize,
@@ -47,7 +47,7 @@ pub(super) struct PendingSend {
     pub envelope: Envelope,
 }
 
-/// The most letters to look at in one step.
+/// Control sends tested per progress step, at most.
 const TESTS_PER_POLL: usize = 64;
 
 pub(super) struct MpiEngine {
@@ -58,24 +58,24 @@ pub(super) struct MpiEngine {
     pub pending_sends: Vec<PendingSend>,
     pub outbound: Vec<Outbound>,
     pub inbound: Vec<Inbound>,
-    /// Large messages that were posted and have not left.
+    /// Buffered sends above the eager limit that have not left.
     pub buffered_sends: Vec<BufferedSend>,
-    /// Large messages from anybody that are on their way here.
+    /// Rendezvous receives from any source in flight.
     pub any_source_receives: Vec<AnySourceReceive>,
-    /// Messages that came before their receive, and large ones that are complete, counted since the start, with wrap-around.
+    /// Counts unexpected messages and completed rendezvous receives since the start, with wrap-around.
     pub arrivals: u32,
-    /// Threads that sleep until there is one more.
+    /// Threads that sleep until `arrivals` changes.
     pub sleepers: usize,
-    /// When somebody last looked whether the senders of deliveries are alive.
+    /// When the liveness of the senders of any-source receives was last checked.
     pub liveness_checked: Instant,
-    /// The receive of the letter that is arriving, and its memory.
+    /// The receive of the arriving control message; its memory is `control_buffer`.
     pub control_receive: Option<MpiRequest>,
     control_buffer: Vec<u8>,
     last_id: u64,
-    /// The letter to look at next.
+    /// Index of the control send to test next.
     next_test: usize,
     pub last_tag: u16,
-    /// The rank whose transfer MPI would not let go of; MPI is never entered again then.
+    /// The rank whose transfer MPI would not release; MPI is never entered again then.
     pub broken: Option<usize>,
 }
 
@@ -106,11 +106,12 @@ impl MpiEngine {
         }
     }
 
-    /// The next letter that has arrived in full, from any rank: its sender and its length on the page.
+    /// The next control message that has arrived completely, from any source: its sender and its length in the buffer.
     fn next_control_message(&mut self) -> Result<Option<Completion>> {
         if self.control_receive.is_none() {
             let (start, length) = (self.control_buffer.as_mut_ptr(), self.control_buffer.len());
-            // SAFETY: the page belongs to the engine, is left alone while a letter is arriving, and is leaked with it.
+            // SAFETY: the engine owns the buffer, does not touch it while a control message is arriving, and leaks it
+            // with the request.
             self.control_receive = unsafe { self.mpi.receive_any(start, length, wire::CONTROL_TAG)? };
         }
         let Some(request) = &mut self.control_receive else { return Ok(None) };
@@ -121,7 +122,7 @@ impl MpiEngine {
         Ok(end)
     }
 
-    /// Whether no letter is under way, in either direction.
+    /// Whether no control message is in flight, in either direction.
     pub fn control_idle(&self) -> bool {
         self.control_sends.is_empty() && self.control_receive.is_none()
     }
@@ -131,7 +132,7 @@ impl MpiEngine {
         self.last_id
     }
 
-    /// A new ticket for so many sends and receives.
+    /// Opens a ticket for `remaining` sends and receives.
     pub fn open(&mut self, remaining: usize) -> Ticket {
         let ticket = Ticket(self.next_id());
         self.exchanges.insert(ticket, ExchangeState { remaining, failure: None });
@@ -139,7 +140,7 @@ impl MpiEngine {
     }
 
     /// # Safety
-    /// The buffers stay valid and untouched until the ticket is closed.
+    /// The buffers must stay valid and untouched until the ticket is closed.
     pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let ticket = self.open(sends.len() + receives.len());
         if self.broken.is_some() {
@@ -184,7 +185,7 @@ impl MpiEngine {
         }
     }
 
-    /// Moves everything on as far as it goes without waiting.
+    /// Makes as much progress as possible without blocking.
     pub fn progress(&mut self) -> Result<()> {
         while let Some(end) = self.next_control_message()? {
             let control_buffer = std::mem::take(&mut self.control_buffer);
@@ -192,7 +193,8 @@ impl MpiEngine {
             self.control_buffer = control_buffer;
             outcome?;
         }
-        // A slow receiver may have very many: look at some of them each time, and at others the next time.
+        // A slow receiver may leave very many control sends open: test some in each step, and continue with the others
+        // in the next.
         for _ in 0..self.control_sends.len().min(TESTS_PER_POLL) {
             let index = self.next_test % self.control_sends.len();
             if self.mpi.test(&mut self.control_sends[index].request)?.is_some() {
@@ -237,7 +239,7 @@ impl MpiEngine {
         }
     }
 
-    /// Whether a ticket is done, or why it never will be.
+    /// Whether a ticket is complete, or why it never will be.
     pub fn state(&mut self, ticket: Ticket) -> Result<bool, ExchangeFailure> {
         match self.exchanges.get_mut(&ticket) {
             None => Ok(true),
@@ -259,7 +261,7 @@ impl MpiEngine {
 
 impl Drop for MpiEngine {
     fn drop(&mut self) {
-        // MPI may still read or write what it was given: leave that memory to it.
+        // MPI may still read or write memory that it was given: leak that memory.
         let idle = self.control_idle() && self.inbound.is_empty() && self.outbound.is_empty();
         if !idle {
             std::mem::forget(std::mem::take(&mut self.buffered_sends));

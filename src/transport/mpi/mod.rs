@@ -1,23 +1,23 @@
-//! The transport between hosts: MPI, found at run time and called through its C interface.
+//! The transport between hosts: MPI, loaded at run time and called through its C interface.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `search`, `library` | where MPI libraries lie; loading the best one |
-//! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
-//! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
-//! | `engine`, `control_sends`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
-//! | `posts` | messages that belong to no exchange: posted, and received from anybody |
-//! | `wait`, `peers` | how to wait; who the others are and whether they live |
-//! | `all_reduce` | the one collective that is worth a path of its own |
+//! | `search`, `library` | where MPI libraries are installed; loading the preferred one |
+//! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
+//! | `wire`, `matching`, `transfer` | control messages; matching of messages and receives; data in flight |
+//! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
+//! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
+//! | `wait`, `peers` | polling backoff; identity and liveness of the other ranks |
+//! | `all_reduce` | the one collective that is worth an algorithm of its own |
 //!
-//! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread waits for
-//! something, and it makes progress for everybody. A progress thread would cost two handoffs for each message, several
-//! microseconds where MPI itself needs one, and a core that spins on behalf of others; the lock costs some nanoseconds.
-//! The price: messages move only while some thread of this rank is inside a call.
+//! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread is waiting,
+//! and that thread makes progress for all exchanges. A progress thread would cost two handoffs for each message,
+//! several microseconds where MPI itself needs one, and a core that spins on behalf of others; the lock costs some
+//! nanoseconds. The price: messages move only while some thread of this rank is inside a call.
 //!
-//! **No blocking MPI call.** Everything is started and then tested, so every call ends at its deadline. That holds for
-//! all_reduce too: MPI_Allreduce cannot be given up, and the algorithm here is faster on large messages anyway.
-//! What cannot be bounded is MPI_Init_thread and MPI_Finalize; the latter is only called when all ranks have arrived at it.
+//! **No blocking MPI call.** Every operation is started and then tested, so every call ends at its deadline. That holds
+//! for all_reduce too: MPI_Allreduce cannot be cancelled, and the algorithm here is faster on large messages anyway.
+//! Only MPI_Init_thread and MPI_Finalize are unbounded; the latter is only called when all ranks have reached it.
 
 mod abi;
 mod all_reduce;
@@ -53,17 +53,17 @@ use peers::ProcessIdentity;
 use search::MpiLauncher;
 use wait::PollBackoff;
 
-/// What [`MpiTransport::init`] needs to know.
+/// Options of [`MpiTransport::init`].
 pub(crate) struct MpiOptions {
-    /// Rank and size as the launcher's variables tell them; MPI must agree.
+    /// Rank and size according to the launcher's variables; MPI must agree.
     pub expected: Option<(usize, usize)>,
-    /// How long the ranks may take to find each other once MPI itself has started.
+    /// How long the ranks may take to connect once MPI itself has started.
     pub timeout: Duration,
-    /// Tells what a rank was last doing, for timeouts.
+    /// Describes what a rank was last doing, for timeouts.
     pub describe: Option<DescribeRank>,
 }
 
-/// Messages over MPI.
+/// The MPI transport.
 pub(crate) struct MpiTransport {
     rank: usize,
     size: usize,
@@ -71,18 +71,18 @@ pub(crate) struct MpiTransport {
     oversubscribed: bool,
     pub peers: Peers,
     engine: Mutex<MpiEngine>,
-    /// Notified when messages have come that nobody was waiting for.
+    /// Notified when unexpected messages have arrived.
     arrivals_changed: Condvar,
-    /// Memory of finished all_reduces, kept because fresh pages are slow.
+    /// Scratch memory of finished all_reduces, reused because fresh pages are slow.
     scratch: Mutex<Vec<Vec<u8>>>,
 }
 
 impl MpiTransport {
-    /// Finds, loads and starts MPI. Collective: every rank of the job must call it.
+    /// Finds, loads and initialises MPI. Collective: every rank of the job must call it.
     pub fn init(options: MpiOptions) -> Result<MpiTransport> {
         let deadline = Instant::now() + options.timeout;
         let library = library::load()?;
-        // Some libraries end the process when they find another MPI's launcher: see to it before they do.
+        // Some libraries abort the process when they detect another MPI's launcher: check before they do.
         if MpiLauncher::detect().contradicts(&library.version()) {
             let what = format!(
                 "{} was not started by its own launcher",
@@ -112,7 +112,8 @@ impl MpiTransport {
         Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, scratch })
     }
 
-    /// Every rank's `own` bytes, in rank order. Collective, for the start alone: every rank makes these calls before any other.
+    /// Gathers every rank's `own` bytes, in rank order. Collective, for startup only: every rank makes these calls
+    /// before any other.
     pub(crate) fn all_gather(&self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         self.engine().mpi.all_gather(own, deadline)
     }
@@ -122,7 +123,7 @@ impl MpiTransport {
         self.oversubscribed
     }
 
-    /// What the library says it is, in one line.
+    /// The library's version string, in one line.
     #[cfg(test)]
     fn version(&self) -> String {
         self.engine().mpi.version()
@@ -132,9 +133,9 @@ impl MpiTransport {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the use of MPI; collective. MPI_Finalize is called if this transport started MPI and all ranks come before
-    /// the timeout. After a lost peer it is left out: it would hang in MPICH and in Open MPI. The launcher may then
-    /// report that the rank ended without it, which is true.
+    /// Ends the use of MPI; collective. Calls MPI_Finalize if this transport initialised MPI and all ranks arrive
+    /// before the timeout. After a lost peer MPI_Finalize is skipped: it would hang in MPICH and in Open MPI. The
+    /// launcher may then report that the rank exited without it, which is true.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut engine = self.engine();
@@ -161,7 +162,7 @@ impl MpiTransport {
         engine.mpi.end()
     }
 
-    /// Moves everything on as far as it goes without waiting.
+    /// Makes as much progress as possible without blocking.
     fn advance(&self, engine: &mut MpiEngine, call: &Call) -> Result<()> {
         if let Some(rank) = engine.broken {
             return Err(self.broken(call, rank));
@@ -170,12 +171,12 @@ impl MpiTransport {
         let outcome = engine.progress();
         self.notify_sleepers(engine, before);
         outcome.map_err(|error| {
-            // A rank that broke the protocol is named already.
+            // A rank that violated the protocol is already named.
             if engine.broken.is_some() {
                 return error;
             }
             let error = self.cause(call, error);
-            // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
+            // MPI failed in mid-operation: none of the requests it holds can be trusted to complete.
             let dead = self.peers.all_lost().first().map(|lost| lost.rank);
             engine.broken = Some(dead.unwrap_or(self.rank));
             error
@@ -186,7 +187,7 @@ impl MpiTransport {
         match failure {
             ExchangeFailure::Mismatch(mismatch) => mismatch.error(call),
             ExchangeFailure::PeerCancelled { from, dead } => {
-                // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
+                // The first rank that cancelled had a reason: dead ranks are the root cause that the user needs to see.
                 let mut lost = self.peers.all_lost();
                 if lost.is_empty() {
                     let (rank, how) = match dead {
@@ -201,9 +202,9 @@ impl MpiTransport {
         }
     }
 
-    /// An MPI call fails when its peer has just died: say that, rather than what MPI made of it.
+    /// An MPI call fails when its peer has just died: report the death rather than MPI's own error.
     fn cause(&self, call: &Call, error: Error) -> Error {
-        // A dying process loses its memory a little before its name.
+        // A dying process loses its memory a little before its pid disappears.
         let until = Instant::now() + Duration::from_millis(200);
         loop {
             let lost = self.peers.all_lost();
@@ -217,7 +218,7 @@ impl MpiTransport {
         }
     }
 
-    /// The error of every call after a transfer that MPI would not let go of.
+    /// The error of every call after a transfer that MPI would not release.
     fn broken(&self, call: &Call, rank: usize) -> Error {
         let how = if rank == self.rank {
             "this rank cannot use MPI any more: it has shut it down, or MPI failed"
@@ -306,7 +307,7 @@ impl NonblockingTransport for MpiTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut engine = self.engine();
         let before = engine.arrivals;
-        // SAFETY: the caller vouches for the buffers.
+        // SAFETY: the caller guarantees the validity of the buffers.
         let ticket = unsafe { engine.begin(slot, sends, receives) };
         self.notify_sleepers(&engine, before);
         ticket

@@ -1,4 +1,4 @@
-//! An MPI without processes: the test decides what arrives, and sees which memory the engine lends.
+//! A fake MPI without processes: the test decides what arrives, and observes which memory the engine lends.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -13,21 +13,22 @@ use crate::transport::mpi::binding::Mpi;
 use crate::transport::mpi::library::LoadedMpi;
 use crate::transport::mpi::wire::CONTROL_TAG;
 
-/// The rank that the tests play, of this many.
+/// The rank that the tests simulate, and the number of ranks.
 pub const RANK: usize = 0;
 pub const SIZE: usize = 3;
 
-/// Where a status has its fields. The first two are the library's own business; MPICH's headers say where the source is.
+/// Positions of the fields in a status. The first two are private to the library; MPICH's headers define where the
+/// source is.
 const COUNT: usize = 0;
 const CANCELLED: usize = 1;
 const SOURCE: usize = 2;
 const NO_SUCH_REQUEST: c_int = 19;
 const TRUNCATED: c_int = 15;
-/// MPICH's number for it.
+/// MPICH's value of MPI_ANY_SOURCE.
 const ANY_SOURCE: c_int = -2;
 
 enum Operation {
-    /// Done when it is tested.
+    /// Complete when tested.
     Immediate,
     Receive {
         memory: Range<usize>,
@@ -37,7 +38,7 @@ enum Operation {
     },
 }
 
-/// A message on its way to the engine.
+/// A message in flight to the engine.
 pub enum Arriving {
     ControlMessage(Vec<u8>),
     /// A chunk of a given length, with arbitrary content.
@@ -54,7 +55,7 @@ struct Network {
     arriving: VecDeque<(usize, Arriving)>,
     /// Memory from which chunks may be sent.
     readable: Vec<Range<usize>>,
-    /// Memory into which chunks were received, and how many bytes.
+    /// Memory into which chunks were received, and the number of bytes.
     received: Vec<(usize, usize)>,
 }
 
@@ -66,7 +67,7 @@ fn with<R>(act: impl FnOnce(&mut Network) -> R) -> R {
     NETWORK.with_borrow_mut(act)
 }
 
-/// Starts over, with nothing under way.
+/// Resets the network, with nothing in flight.
 pub fn start() -> Mpi {
     with(|network| *network = Network::default());
     let library = Library::this();
@@ -104,12 +105,12 @@ pub fn arrive(from: usize, message: Arriving) {
     with(|network| network.arriving.push_back((from, message)));
 }
 
-/// Chunks may be sent from this memory.
+/// Allows chunks to be sent from this memory.
 pub fn allow(memory: &[u8]) {
     with(|network| network.readable.push(range(memory.as_ptr(), memory.len())));
 }
 
-/// The memory of chunks that are to be received.
+/// The memory of the posted chunk receives.
 pub fn lent() -> Vec<Range<usize>> {
     let chunk = |operation: &Operation| match operation {
         Operation::Receive { memory, tag, .. } if *tag != c_int::from(CONTROL_TAG) => Some(memory.clone()),
@@ -118,7 +119,7 @@ pub fn lent() -> Vec<Range<usize>> {
     with(|network| network.open.values().filter_map(chunk).collect())
 }
 
-/// How many bytes were received into this memory.
+/// The number of bytes received into this memory.
 pub fn received(memory: &[u8]) -> usize {
     let memory = range(memory.as_ptr(), memory.len());
     with(|network| {
@@ -248,7 +249,7 @@ extern "C" fn irecv(
     request: *mut MpiHandle,
 ) -> c_int {
     let memory = range(start.cast(), count as usize);
-    // What was received here before belonged to a message that is gone.
+    // Earlier data here belonged to a message that no longer exists.
     with(|network| network.received.retain(|(start, _)| !memory.contains(start)));
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Receive { memory, from, tag, cancelled: false }) };
@@ -269,7 +270,7 @@ extern "C" fn improbe(
     0
 }
 
-/// Receives the first letter, which is the one that the probe has found.
+/// Receives the first control message, which is the one that was probed.
 extern "C" fn imrecv(
     start: *mut c_void,
     count: c_int,

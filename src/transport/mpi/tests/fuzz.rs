@@ -1,5 +1,5 @@
-//! Letters that no rank of this version writes, in any order: an error that names their sender, never a panic, and never
-//! an access outside of the memory that was lent.
+//! Control messages that no rank of this version sends, in any order: the result is an error that names their sender,
+//! never a panic, and never an access outside the lent memory.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -31,14 +31,15 @@ fn request() -> Slot {
     slot(Slot::REQUEST, Verb::Send)
 }
 
-/// What happens next: the first byte says what, the second to whom, then come the length of the rest and the rest.
+/// Encoded events: the first byte is the kind, the second selects the peer or ticket, followed by the length of the
+/// rest and the rest.
 mod event {
     pub const CONTROL: u8 = 0;
     /// The tag and the number of bytes.
     pub const CHUNK: u8 = 1;
-    /// An exchange is given up.
+    /// An exchange is cancelled.
     pub const CANCEL: u8 = 2;
-    /// The server looks for its next request.
+    /// The server polls for its next request.
     pub const NEXT: u8 = 3;
     pub const ALL: u8 = 4;
 }
@@ -59,7 +60,7 @@ fn header(kind: u32, tag: u32, message: u64, slot: &Slot, bytes: usize) -> Contr
     ControlHeader { kind, tag, message, envelope: Envelope::new(slot, bytes) }
 }
 
-/// Rank 0 with two receives from rank 1, two sends to rank 2, and a large posted message for rank 1.
+/// Rank 0 with two receives from rank 1, two sends to rank 2, and a large buffered send to rank 1.
 struct Scene {
     transport: MpiTransport,
     small: [u8; SMALL],
@@ -88,12 +89,12 @@ impl Scene {
         }
     }
 
-    /// Everything that this rank begins.
+    /// Starts all of this rank's operations.
     fn begin(&mut self) {
         self.clear();
         *self.transport.engine() = MpiEngine::new(fake::start());
         fake::allow(&self.sent);
-        // SAFETY: the buffers live as long as the scene, whose end forgets all exchanges.
+        // SAFETY: the buffers live as long as the scene, which drops all exchanges at its end.
         self.tickets = unsafe {
             let progress: &dyn NonblockingTransport = &self.transport;
             vec![
@@ -108,13 +109,13 @@ impl Scene {
         fake::allow(&engine.buffered_sends[0].bytes);
     }
 
-    /// The numbers of the large send and of the posted message.
+    /// The message ids of the large send and of the buffered send.
     fn offered(&self) -> [u64; 2] {
         let engine = self.transport.engine();
         [engine.pending_sends[0].message, engine.pending_sends[1].message]
     }
 
-    /// Forgets what the fake MPI holds: the engine would leave it alone for ever.
+    /// Drops the requests held by the fake MPI, which the engine would otherwise leak.
     fn clear(&mut self) {
         let mut engine = self.transport.engine();
         engine.control_receive = None;
@@ -123,7 +124,7 @@ impl Scene {
         engine.outbound.clear();
     }
 
-    /// One event, and everything that follows from it.
+    /// Applies one event, and makes progress.
     fn happens(&mut self, what: u8, whom: u8, rest: &[u8]) -> crate::Result<()> {
         let mut engine = self.transport.engine();
         let peer = 1 + usize::from(whom) % (SIZE - 1);
@@ -167,7 +168,7 @@ impl Scene {
     }
 }
 
-/// Conversations that keep to the protocol, as events.
+/// Event sequences that follow the protocol.
 fn conversations(scene: &mut Scene) -> Vec<Vec<u8>> {
     scene.begin();
     let [large, buffered] = scene.offered();

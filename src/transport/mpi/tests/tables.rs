@@ -1,4 +1,5 @@
-//! Tables between ranks that share no memory, over each MPI: toys that try requests, and real ones of keys and of a user's own.
+//! Tables between ranks that share no memory, over each MPI: minimal test tables that exercise requests, and real
+//! key-value and user-defined tables.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,18 +16,18 @@ use crate::tables::{
 use crate::transport::Transport;
 use crate::world::World;
 
-/// A rank of a world that the launcher describes.
+/// A rank of the world that the launcher describes.
 pub fn rank() {
     let world = World::init().unwrap();
     let transport = world.group().core.world.transport.clone();
     toys::every_rank(&transport);
     keys(&world);
     user_defined::run(&world).unwrap();
-    // One write, so that the lines of several ranks do not mix.
+    // One write, so that the lines of several ranks do not interleave.
     print!("{}", format_args!("tables are exact over {}\n", world.transport()));
 }
 
-/// Keys of both types, added by everybody in rounds, looked at by all.
+/// Keys of both types, added by all ranks in rounds and checked by all.
 fn keys(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let options =
@@ -58,7 +59,7 @@ fn keys(world: &World) {
     tables.barrier().unwrap();
 }
 
-/// Rank 1 dies while the others wait for its answer.
+/// Rank 1 dies while the others wait for its reply.
 pub fn killed() {
     let mpi = Arc::new(super::cases::start());
     let transport: Arc<dyn Transport> = mpi.clone();
@@ -67,7 +68,7 @@ pub fn killed() {
     report_and_exit(&*mpi, &error, Instant::now() - took);
 }
 
-/// Rank 1, a worker that holds no rows, dies while the others work in rounds with it.
+/// Rank 1, a worker that owns no rows, dies while the others work in rounds with it.
 pub fn killed_worker() {
     let world = World::init().unwrap();
     let role = if world.rank() == 1 { Role::Worker } else { Role::Both };
