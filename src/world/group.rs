@@ -222,7 +222,9 @@ impl Group {
     pub fn skip_call(&self) {
         // A forked child must not count, least of all in the memory that it shares with its parent. Nor must a
         // restarted process that has not declared its position: its calls correspond to no call of the other ranks.
-        if self.options.call_number.is_none() && self.core.world.fork_guard.is_original_process() && self.core.call_order.completed_before() == 0
+        if self.options.call_number.is_none()
+            && self.core.world.fork_guard.is_original_process()
+            && self.core.call_order.completed_before() == 0
         {
             self.core.call_order.skip();
         }
@@ -277,7 +279,7 @@ impl Group {
     }
 
     /// Makes one collective call: waits for its permit, records the activity in this rank's slot, and revokes the group
-    /// if the call fails.
+    /// if the call breaks it.
     pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let started = Instant::now();

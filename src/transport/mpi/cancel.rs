@@ -1,12 +1,27 @@
 //! Cancellation: ends an exchange without leaving MPI a pointer into the caller's buffers.
 //!
-//! Operations that have not started moving data are simply withdrawn: posted receives, and sends whose RTS has no CTS
-//! yet. Data in flight amounts to a few chunks; they get a short grace period to arrive, and a CANCEL message tells the
-//! receiver how many bytes were sent. If a chunk still does not complete (the peer stopped or died in the middle of
-//! it), MPI offers no way to cancel a send or a matched receive. Then the engine is *broken*: this rank never enters
-//! MPI again, so MPI's own code cannot touch the buffers any more, and every later call fails and names that peer. The
-//! remaining risk is a network adapter that writes to memory on its own (RDMA): over such a network, a peer that stops
-//! in the middle of a chunk should be expected to end the job.
+//! What cancelling a ticket does depends on how far each of its messages has come:
+//!
+//! | state of the message | held in | on cancellation |
+//! |---|---|---|
+//! | send, eager | `control_sends` | nothing: the engine owns the copy that MPI sends, and the message still arrives |
+//! | send, RTS without CTS | `pending_sends` | withdrawn; CANCEL with 0 bytes. A CTS that crosses it is ignored |
+//! | send, after CTS | `outbound` | truncated to the bytes already passed to MPI, which CANCEL states; its chunks must complete |
+//! | receive, unmatched | `matching` | withdrawn; a message that arrives later is queued as unexpected |
+//! | receive, after CTS | `inbound` | its chunks are cancelled, last chunk first; the rest of the message goes to the drain |
+//!
+//! The receiver of a CANCEL removes the queued RTS, or shortens the inbound transfer to the stated length and fails its
+//! exchange. MPI does not reorder messages with one tag between two ranks, so a CANCEL never overtakes its RTS.
+//!
+//! Data in flight amounts to a few chunks, which get a short grace period (`GRACE`; none if the peer is known to be
+//! dead). If a chunk still does not complete (the peer stopped or died in the middle of it), MPI offers no way to cancel
+//! a send or a matched receive. Then the engine is *broken*: this rank never enters MPI again, so MPI's own code cannot
+//! touch the buffers any more, and every later call fails and names that peer. The remaining risk is a network adapter
+//! that writes to memory on its own (RDMA): over such a network, a peer that stops in the middle of a chunk should be
+//! expected to end the job.
+//!
+//! Tests: `half_way` (tests/cases.rs) cancels at many moments, `killed_midway` (tests/failures.rs) kills a peer during a
+//! transfer, and tests/fuzz.rs checks that no cancelled buffer stays lent to MPI.
 
 use std::time::{Duration, Instant};
 
