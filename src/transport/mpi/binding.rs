@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::transport::wait::poll_until;
 
 /// A loaded and initialised MPI, with its own duplicate of MPI_COMM_WORLD.
-pub(super) struct Mpi {
+pub(super) struct MpiRuntime {
     library: LoadedMpi,
     communicator: MpiHandle,
     /// Whether this library called MPI_Init_thread, and so must call MPI_Finalize.
@@ -31,11 +31,11 @@ pub(super) struct Completion {
     pub cancelled: bool,
 }
 
-impl Mpi {
+impl MpiRuntime {
     /// Initialises MPI unless that was done already, and creates the communicator. MPI_Init_thread itself has no
     /// deadline: the launcher ends a job whose ranks do not all start.
-    pub fn start(library: LoadedMpi, deadline: Instant) -> Result<Mpi> {
-        let mut mpi = Mpi { library, communicator: 0, initialised_here: false, rank: 0, size: 0 };
+    pub fn start(library: LoadedMpi, deadline: Instant) -> Result<MpiRuntime> {
+        let mut mpi = MpiRuntime { library, communicator: 0, initialised_here: false, rank: 0, size: 0 };
         mpi.initialise()?;
         let functions = &mpi.library.functions;
         let world = functions.constants.comm_world;

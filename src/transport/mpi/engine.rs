@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::binding::{Completion, Mpi, MpiRequest};
+use super::binding::{Completion, MpiRuntime, MpiRequest};
 use super::matching::{UnexpectedMessage, MessageBody, MatchingQueues, PostedReceive};
 use super::buffered::{AnySourceReceive, BufferedSend};
 use super::transfer::{Inbound, Outbound};
@@ -51,7 +51,7 @@ pub(super) struct PendingSend {
 const TESTS_PER_POLL: usize = 64;
 
 pub(super) struct MpiEngine {
-    pub mpi: Mpi,
+    pub mpi: MpiRuntime,
     exchanges: HashMap<Ticket, ExchangeState>,
     pub matching: MatchingQueues,
     pub control_sends: Vec<ControlMessage>,
@@ -83,7 +83,7 @@ pub(super) struct MpiEngine {
 unsafe impl Send for MpiEngine {}
 
 impl MpiEngine {
-    pub fn new(mpi: Mpi) -> MpiEngine {
+    pub fn new(mpi: MpiRuntime) -> MpiEngine {
         MpiEngine {
             mpi,
             exchanges: HashMap::new(),

@@ -47,7 +47,7 @@ use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::wait::wait as wait_for;
 use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
-use binding::Mpi;
+use binding::MpiRuntime;
 use engine::{MpiEngine, ExchangeFailure};
 use peers::ProcessIdentity;
 use search::MpiLauncher;
@@ -90,7 +90,7 @@ impl MpiTransport {
             );
             return Err(different(what));
         }
-        let mpi = Mpi::start(library, deadline)?;
+        let mpi = MpiRuntime::start(library, deadline)?;
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected

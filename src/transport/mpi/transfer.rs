@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::binding::{Mpi, MpiRequest};
+use super::binding::{MpiRuntime, MpiRequest};
 use super::wait::PollBackoff;
 use super::wire::{CHUNK, WINDOW};
 use crate::error::Result;
@@ -25,7 +25,7 @@ pub(super) struct Outbound {
 
 impl Outbound {
     /// Makes progress; true when the transfer is complete and the buffer is free.
-    pub fn advance(&mut self, mpi: &Mpi) -> Result<bool> {
+    pub fn advance(&mut self, mpi: &MpiRuntime) -> Result<bool> {
         while let Some(request) = self.chunks.front_mut() {
             if mpi.test(request)?.is_none() {
                 break;
@@ -66,7 +66,7 @@ pub(super) struct Inbound {
 
 impl Inbound {
     /// Makes progress; true when all data has arrived.
-    pub fn advance(&mut self, mpi: &Mpi) -> Result<bool> {
+    pub fn advance(&mut self, mpi: &MpiRuntime) -> Result<bool> {
         while let Some(request) = self.chunks.front_mut() {
             let Some(end) = mpi.test(request)? else { break };
             self.chunks.pop_front();
@@ -97,7 +97,7 @@ impl Inbound {
 
     /// Releases the caller's buffer; the rest of the message will go to the drain. False if MPI still uses the buffer
     /// at `until`: then MPI must never be entered again.
-    pub fn release(&mut self, mpi: &Mpi, until: Instant) -> Result<bool> {
+    pub fn release(&mut self, mpi: &MpiRuntime, until: Instant) -> Result<bool> {
         // Last chunk first: data sent in the meantime then still matches the receive it is meant for.
         while let Some(request) = self.chunks.back_mut() {
             mpi.cancel(request)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use libloading::os::unix::Library;
 
 use crate::transport::mpi::abi::{MpiConstants, MpiFunctions, MpiHandle, Interface, MpiStatus};
-use crate::transport::mpi::binding::Mpi;
+use crate::transport::mpi::binding::MpiRuntime;
 use crate::transport::mpi::library::LoadedMpi;
 use crate::transport::mpi::wire::CONTROL_TAG;
 
@@ -68,7 +68,7 @@ fn with<R>(act: impl FnOnce(&mut Network) -> R) -> R {
 }
 
 /// Resets the network, with nothing in flight.
-pub fn start() -> Mpi {
+pub fn start() -> MpiRuntime {
     with(|network| *network = Network::default());
     let library = Library::this();
     let constants = MpiConstants::of(Interface::Mpich, &library).expect("they are constants");
@@ -98,7 +98,7 @@ pub fn start() -> Mpi {
         cancel,
     };
     let loaded = LoadedMpi { path: "fake".into(), interface: Interface::Mpich, functions };
-    Mpi::start(loaded, Instant::now() + Duration::from_secs(60)).expect("it cannot fail")
+    MpiRuntime::start(loaded, Instant::now() + Duration::from_secs(60)).expect("it cannot fail")
 }
 
 pub fn arrive(from: usize, message: Arriving) {

@@ -92,19 +92,19 @@ pub fn folder(name: &str) -> PathBuf {
 }
 
 /// This test program, to be started on some ranks.
-pub struct Job {
+pub struct MpiJob {
     command: Command,
 }
 
 /// The outcome of a job.
-pub struct End {
+pub struct JobOutcome {
     pub success: bool,
     pub seconds: f64,
     pub output: String,
 }
 
-impl Job {
-    pub fn new(installation: &Installation, ranks: usize, case: &str) -> Job {
+impl MpiJob {
+    pub fn new(installation: &Installation, ranks: usize, case: &str) -> MpiJob {
         let mut command = Command::new(&installation.mpiexec);
         if installation.is_open_mpi {
             command.arg("--oversubscribe");
@@ -126,26 +126,26 @@ impl Job {
         command.env("UNISONO_TEST_CASE", case);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env_remove("VIRTUAL_ENV").env_remove("UNISONO_LIBMPI");
-        let job = Job { command };
+        let job = MpiJob { command };
         if installation.found { job } else { job.library(&installation.library) }
     }
 
-    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> MpiJob {
         self.command.env(name, value);
         self
     }
 
-    pub fn library(self, path: &Path) -> Job {
+    pub fn library(self, path: &Path) -> MpiJob {
         self.variable("UNISONO_LIBMPI", path)
     }
 
     /// The folder in which ranks write results that must not get lost.
-    pub fn notes(self, folder: &Path) -> Job {
+    pub fn notes(self, folder: &Path) -> MpiJob {
         self.variable("UNISONO_TEST_NOTES", folder)
     }
 
     /// Runs the job to completion, or terminates it at the limit.
-    pub fn run(mut self) -> End {
+    pub fn run(mut self) -> JobOutcome {
         let file = unique("output");
         let log = std::fs::File::create(&file).expect("the temporary folder is writable");
         let started = Instant::now();
@@ -168,7 +168,7 @@ impl Job {
         if hung {
             output.push_str("\nthe job hung and was ended");
         }
-        End { success, seconds: started.elapsed().as_secs_f64(), output }
+        JobOutcome { success, seconds: started.elapsed().as_secs_f64(), output }
     }
 }
 

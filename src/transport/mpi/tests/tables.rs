@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::failures::{report_and_exit, signal_rank_1};
-use super::jobs::{self, Job, installations};
+use super::jobs::{self, MpiJob, installations};
 use super::user_defined;
 use crate::memory::DType;
 use crate::tables::remote::tests as toys;
@@ -96,7 +96,7 @@ fn tables_are_exact_over_mpi_alone_and_over_pretended_hosts() {
             [("UNISONO_TRANSPORT", "mpi", "mpi", &[2, 3, 4][..]), ("UNISONO_HOSTS", "2", "shm+mpi", &[3, 4])]
         {
             for &ranks in sizes {
-                let end = Job::new(&installation, ranks, "tables").variable(variable, value).run();
+                let end = MpiJob::new(&installation, ranks, "tables").variable(variable, value).run();
                 let report = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
                 assert!(end.success, "{report}");
                 let line = format!("tables are exact over {transport}\n");
@@ -120,7 +120,7 @@ fn a_killed_worker_of_another_host_is_named() {
 fn rank_1_is_named(case: &str, transport: &str) {
     for installation in installations() {
         let notes = jobs::folder("tables");
-        let job = Job::new(&installation, 3, case).notes(&notes).variable("UNISONO_TRANSPORT", transport);
+        let job = MpiJob::new(&installation, 3, case).notes(&notes).variable("UNISONO_TRANSPORT", transport);
         let end = job.variable("UNISONO_TIMEOUT", "30").run();
         let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
         let noticed = ["0", "2"].map(read);
