@@ -1,4 +1,4 @@
-//! The one error type: it names the rank, the operation, what was expected, what happened and what to do next.
+//! The library's error type: it names the rank, the operation, what was expected, what happened and what to do next.
 
 #[doc(hidden)]
 pub mod nearest;
@@ -10,58 +10,58 @@ use std::time::Duration;
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of error this is: a stable number that C, Python and Lua share. Numbers are never reused.
+/// The kind of an error: a stable number shared by C, Python and Lua. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Kind {
-    /// The caller asked for something wrong; nothing was changed.
+    /// The caller passed something invalid; nothing was changed.
     Usage = 1,
     /// A deadline passed.
     Timeout = 2,
     /// Another rank died or gave up.
     PeerLost = 3,
-    /// The operating system refused something.
+    /// An operating system call failed.
     Io = 4,
-    /// This machine or this build cannot do it.
+    /// Not supported on this machine or by this build.
     Unsupported = 5,
     /// A bug in this library.
     Internal = 6,
-    /// The user pressed Ctrl-C (or the caller's interrupt hook said stop).
+    /// The user pressed Ctrl-C (or the caller's interrupt hook returned true).
     Interrupted = 7,
 }
 
-/// A rank that others are waiting for, and what is known of it.
+/// A rank that others are waiting for, and its known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The rank in the world.
+    /// The world rank.
     pub rank: usize,
-    /// Its process, where known.
+    /// Its pid, if known.
     pub pid: Option<u32>,
-    /// What it was last doing and for how long, in words.
+    /// What it was last doing and for how long, as text.
     pub doing: String,
-    /// The source line it is at, where its language can tell.
+    /// The source line it is at, if its language can report it.
     pub location: Option<String>,
 }
 
 impl Missing {
-    /// Whether it is inside a call with others that is no call on a table.
+    /// Whether it is blocked in a call with other ranks that is not a table call.
     pub(crate) fn waits_elsewhere(&self) -> bool {
         self.doing.starts_with("in ") && !self.doing.starts_with("in a table's")
     }
 }
 
-/// A rank that is gone, and how that was noticed.
+/// A lost rank, and how the loss was detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// The rank in the world.
+    /// The world rank.
     pub rank: usize,
-    /// Its process, where known.
+    /// Its pid, if known.
     pub pid: Option<u32>,
-    /// How it was lost, in words ("its process ended").
+    /// How it was lost, as text ("its process ended").
     pub how: String,
 }
 
-/// How a rank was lost that left the world in good order.
+/// Cause of loss of a rank that left the world in an orderly way.
 pub(crate) const LEFT_EARLY: &str = "it ended, or called shutdown, while others still needed it";
 
 /// What went wrong. Match on [`Error::kind`] for the stable classification.
@@ -75,16 +75,16 @@ pub(crate) const LEFT_EARLY: &str = "it ended, or called shutdown, while others 
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A call that cannot be right.
-    #[error("{}{operation}: expected {expected}, received {received}; {advice}", Rank(.rank))]
+    /// An invalid call.
+    #[error("{}{operation}: expected {expected}, received {received}; {advice}", RankPrefix(.rank))]
     Usage {
-        /// The calling rank, where known.
+        /// The calling rank, if known.
         rank: Option<usize>,
         /// The operation that was called.
         operation: String,
-        /// What it needs.
+        /// What the operation requires.
         expected: String,
-        /// What it got.
+        /// What it received.
         received: String,
         /// What to do.
         advice: String,
@@ -92,7 +92,7 @@ pub enum Error {
     /// Ranks of one group made different calls.
     #[error(
         "rank {rank}: call #{number} on {group} differs between ranks: {}; every rank of a group must make the same calls in the same order with the same sizes",
-        Calls(.calls)
+        CallList(.calls)
     )]
     Mismatch {
         /// The calling rank.
@@ -101,13 +101,13 @@ pub enum Error {
         group: String,
         /// The call's number in its group.
         number: u64,
-        /// Each rank's call, in words.
+        /// Each rank's call, as text.
         calls: Vec<(usize, String)>,
     },
-    /// The deadline passed before everybody arrived.
+    /// The deadline passed before all ranks arrived.
     #[error(
         "rank {rank}: {operation} #{number} on {group} timed out after {:.1} s waiting for {}; raise the limit with timeout= or UNISONO_TIMEOUT if they are only slow",
-        .waited.as_secs_f64(), Missings(.missing)
+        .waited.as_secs_f64(), MissingList(.missing)
     )]
     Timeout {
         /// The calling rank.
@@ -123,33 +123,33 @@ pub enum Error {
         /// The ranks that have not arrived.
         missing: Vec<Missing>,
     },
-    /// Another rank is gone.
-    #[error("rank {rank}: {operation} #{number} on {group} lost {}; {}", Losts(.lost), Then(.lost))]
+    /// Another rank was lost.
+    #[error("rank {rank}: {operation} #{number} on {group} lost {}; {}", LostList(.lost), LostAdvice(.lost))]
     PeerLost {
         /// The calling rank.
         rank: usize,
-        /// The operation that noticed.
+        /// The operation that detected the loss.
         operation: String,
         /// Its number in the group.
         number: u64,
         /// The group's name.
         group: String,
-        /// Who is gone.
+        /// The lost ranks.
         lost: Vec<Lost>,
     },
-    /// The operating system said no.
+    /// An operating system call failed.
     #[error("{operation}: {what}: {source}; {advice}")]
     Io {
         /// The operation that failed.
         operation: String,
-        /// On what.
+        /// The object that it failed on.
         what: String,
-        /// The system's reason.
+        /// The system's error.
         source: Arc<std::io::Error>,
         /// What to do.
         advice: String,
     },
-    /// Not available here.
+    /// Not supported here.
     #[error("{operation}: {what}; {advice}")]
     Unsupported {
         /// The operation that was asked for.
@@ -176,7 +176,7 @@ pub enum Error {
     Internal {
         /// The operation.
         operation: String,
-        /// What was found.
+        /// What was detected.
         what: String,
     },
 }
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// A [`Error::Usage`] from its four sentences.
+    /// An [`Error::Usage`] from its four parts.
     pub fn usage(
         operation: impl Into<String>,
         expected: impl Into<String>,
@@ -211,7 +211,7 @@ impl Error {
         }
     }
 
-    /// A [`Error::Io`] with its context.
+    /// An [`Error::Io`] with its context.
     pub fn io(
         operation: &str,
         what: impl Into<String>,
@@ -226,17 +226,17 @@ impl Error {
         }
     }
 
-    /// A [`Error::Unsupported`] with its advice.
+    /// An [`Error::Unsupported`] with its advice.
     pub fn unsupported(operation: &str, what: impl Into<String>, advice: impl Into<String>) -> Error {
         Error::Unsupported { operation: operation.into(), what: what.into(), advice: advice.into() }
     }
 
-    /// A [`Error::Internal`].
+    /// An [`Error::Internal`].
     pub fn internal(operation: &str, what: impl Into<String>) -> Error {
         Error::Internal { operation: operation.into(), what: what.into() }
     }
 
-    /// The same error, with the table's name beside the operation that made it.
+    /// The same error, with the table's name added to the operation.
     pub(crate) fn about_table(mut self, name: &str) -> Error {
         if let Error::Usage { operation, expected, .. } = &mut self
             && !expected.contains(&format!("{name:?}"))
@@ -246,7 +246,7 @@ impl Error {
         self
     }
 
-    /// The same error, in the words of the call that users made: what failed was a part of it.
+    /// The same error, reported under the name of the user's call, of which the failed operation was a part.
     pub(crate) fn during(mut self, words: &str) -> Error {
         match &mut self {
             Error::Timeout { operation, .. }
@@ -261,7 +261,7 @@ impl Error {
         self
     }
 
-    /// The same error, with the calling rank filled in where it was not known.
+    /// The same error, with the calling rank filled in if it was unknown.
     pub fn at_rank(mut self, caller: usize) -> Error {
         if let Error::Usage { rank, .. } = &mut self {
             rank.get_or_insert(caller);
@@ -270,8 +270,8 @@ impl Error {
     }
 }
 
-struct Rank<'a>(&'a Option<usize>);
-impl fmt::Display for Rank<'_> {
+struct RankPrefix<'a>(&'a Option<usize>);
+impl fmt::Display for RankPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(rank) => write!(f, "rank {rank}: "),
@@ -280,15 +280,15 @@ impl fmt::Display for Rank<'_> {
     }
 }
 
-struct Calls<'a>(&'a [(usize, String)]);
-impl fmt::Display for Calls<'_> {
+struct CallList<'a>(&'a [(usize, String)]);
+impl fmt::Display for CallList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, (rank, call)| write!(f, "rank {rank} called {call}"))
     }
 }
 
-struct Missings<'a>(&'a [Missing]);
-impl fmt::Display for Missings<'_> {
+struct MissingList<'a>(&'a [Missing]);
+impl fmt::Display for MissingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, missing| {
             write!(f, "rank {}", missing.rank)?;
@@ -305,8 +305,8 @@ impl fmt::Display for Missings<'_> {
     }
 }
 
-struct Losts<'a>(&'a [Lost]);
-impl fmt::Display for Losts<'_> {
+struct LostList<'a>(&'a [Lost]);
+impl fmt::Display for LostList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         join(f, self.0, |f, lost| match lost.pid {
             Some(pid) => write!(f, "rank {} (process {pid}: {})", lost.rank, lost.how),
@@ -315,9 +315,9 @@ impl fmt::Display for Losts<'_> {
     }
 }
 
-/// What to do about ranks that are gone. One that left may have done nothing wrong but that it left too early.
-struct Then<'a>(&'a [Lost]);
-impl fmt::Display for Then<'_> {
+/// Advice for lost ranks. A rank that left may have made no other mistake than leaving too early.
+struct LostAdvice<'a>(&'a [Lost]);
+impl fmt::Display for LostAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.iter().all(|lost| lost.how == LEFT_EARLY) {
             true => {

@@ -1,4 +1,4 @@
-//! For launchers: the job's shared memory, what to tell each rank, and what each rank is doing.
+//! For launchers: the job's shared memory, the environment of each rank, and the ranks' current activity.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::world::{InitOptions, World};
 /// The most ranks that a job may have on one host.
 pub const MAX_RANKS: usize = MOST_SEATS;
 
-/// A job of ranks on this host. It holds the job's memory, so that a rank that dies takes nothing with it.
+/// A job of ranks on this host. It holds the job's shared memory, so no memory is lost with a rank that dies.
 ///
 /// ```
 /// let job = unisono::launch::Job::create(2)?;
@@ -27,7 +27,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Makes the memory for a job of `size` ranks and waits for them in the background.
+    /// Creates the shared memory for a job of `size` ranks and serves it to them in the background.
     pub fn create(size: usize) -> Result<Job> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let name = format!("{}-{time:x}", std::process::id());
@@ -36,7 +36,7 @@ impl Job {
         Ok(Job { name, size, arena, _host: host })
     }
 
-    /// The variables that make a process the given rank of this job.
+    /// The environment variables that make a process the given rank of this job.
     pub fn environment(&self, rank: usize) -> Vec<(String, String)> {
         let restarts = self.arena.place(rank).stay.restarts();
         [
@@ -49,8 +49,8 @@ impl Job {
         .to_vec()
     }
 
-    /// Makes this very process a rank of the job; whoever drives workers that it has started itself does so. Waits until
-    /// the others have come.
+    /// Makes the calling process a rank of the job, for programs that drive workers which they have started themselves.
+    /// Blocks until the other ranks have joined.
     ///
     /// ```
     /// let job = unisono::launch::Job::create(1)?;
@@ -66,15 +66,15 @@ impl Job {
         World::join(self.arena.clone(), rank, options)
     }
 
-    /// Tells the other ranks that this one would be started again so many more times if it failed: while it is away they
-    /// wait for it. Say so before it starts, and again when the number changes.
+    /// Announces to the other ranks that this one would be restarted up to `more` times if it failed: while it
+    /// restarts, they wait for it. Call it before the rank starts, and again whenever the number changes.
     pub fn allow_restarts(&self, rank: usize, more: usize) {
         self.arena.place(rank).stay.allow(u32::try_from(more).unwrap_or(u32::MAX));
     }
 
-    /// Prepares another start of a rank whose process has ended and was waited for; then start it with its new
-    /// [`Job::environment`]. Fails if nobody could take up where it stopped: then it has ended for good, and
-    /// [`Job::rank_ended`] tells the others.
+    /// Prepares the restart of a rank whose process has ended and been waited for; then start it with its new
+    /// [`Job::environment`]. Fails if no process could continue where it stopped: then the rank has ended for good, and
+    /// [`Job::rank_ended`] announces that to the others.
     ///
     /// ```
     /// let job = unisono::launch::Job::create(2)?;
@@ -98,22 +98,23 @@ impl Job {
         Ok(())
     }
 
-    /// Tells the other ranks that this one's process has ended and that no other will take its place.
+    /// Announces to the other ranks that this one's process has ended and will not be restarted.
     pub fn rank_ended(&self, rank: usize) {
         self.arena.place(rank).stay.nobody_comes();
     }
 
-    /// As [`Job::rank_ended`], of a process that ended with success: others that still need it hear that it left early.
+    /// As [`Job::rank_ended`], for a process that exited successfully: ranks that still need it report that it left
+    /// early.
     pub fn rank_succeeded(&self, rank: usize) {
         self.arena.place(rank).stay.ended_well();
         self.rank_ended(rank);
     }
 
-    /// What a rank is doing, in words.
+    /// Describes a rank's current activity.
     pub fn activity(&self, rank: usize) -> String {
         let place = self.arena.place(rank);
         match place.stay.fate() {
-            // Whether anybody still needed it is not the launcher's business.
+            // Whether other ranks still needed it does not concern the launcher.
             Fate::Lost(LEFT_EARLY) => "it has ended, or called shutdown".into(),
             Fate::Lost(how) => how.into(),
             Fate::Here | Fate::Returning => place.in_words(),

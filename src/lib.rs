@@ -1,6 +1,8 @@
-//! Unisono spreads the training of a model over many processes: share its parameters, split its batch, split its space.
+//! Unisono distributes the training of a model over many processes: share its parameters, split its batch, split its
+//! space.
 //!
-//! This is the ground floor: a [`World`] of ranks, [`Group`]s of them, and the verbs that they call together.
+//! This crate is the foundation: a [`World`] of ranks, [`Group`]s of ranks, and the collectives that they call
+//! together.
 //!
 //! ```
 //! use unisono::{ReduceOp, World};
@@ -10,7 +12,7 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
-// Tests run an example, which knows the library by its name.
+// Tests run an example, which refers to the library by its name.
 #[cfg(test)]
 extern crate self as unisono;
 
@@ -31,7 +33,7 @@ pub use memory::{DType, Element, ReduceOp};
 pub use transport::{ArenaBuffer, Interrupt, POLL_INTERVAL, WholeArena};
 pub use world::{Group, InitOptions, Pending, Series, World};
 
-/// The README's Rust code, so that it runs as a test.
+/// The README's Rust code, compiled as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,6 +1,6 @@
-//! What a user may have meant: the name that differs least from the one that was given.
+//! Spelling suggestions: the valid name nearest to the one that was given.
 
-/// The nearest of `names`, unless all are quite different.
+/// The nearest of `names`, unless all of them differ too much.
 fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase().replace('-', "_");
     let ((distance, _), name) = names
@@ -11,7 +11,7 @@ fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<
     alike.then_some(name)
 }
 
-/// "did you mean `name`?", or what else to do where nothing is near.
+/// "did you mean `name`?", or other advice if no name is near.
 pub fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
     match nearest(given, names) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -19,13 +19,14 @@ pub fn advice<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, otherwi
     }
 }
 
-/// How many letters differ, and how much, for names that differ in equally many: fingers forget a letter, hit one twice or swap two
-/// sooner than that they take another letter altogether.
+/// The edit distance, and a weighted distance as tie-breaker: typists omit, double or swap characters more often than
+/// they replace one by another.
 fn distances(one: &str, other: &str) -> (usize, usize) {
     (distance(one, other, 1, 1), distance(one, other, 3, 2))
 }
 
-/// The least cost of letters that must be changed, or else inserted, removed, or swapped with their neighbour.
+/// The minimum cost of turning one name into the other by changing characters, or inserting, removing, or swapping
+/// adjacent ones (Damerau-Levenshtein, optimal string alignment).
 fn distance(one: &str, other: &str, change: usize, slip: usize) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![(0..=other.len()).map(|letters| letters * slip).collect::<Vec<usize>>()];

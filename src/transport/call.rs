@@ -1,31 +1,30 @@
-//! What a waiting call needs to know of itself: its name and number for errors, its deadline, and how to be interrupted.
+//! The context of a blocking call: its name and number for errors, its deadline, and its interrupt hook.
 
 use std::time::{Duration, Instant};
 
 use super::process;
 use crate::error::{Error, Lost, Missing, Result};
 
-/// Asked now and then during a long wait; `true` ends the wait with [`Error::Interrupted`].
+/// Polled during long waits; returning `true` ends the wait with [`Error::Interrupted`].
 pub type Interrupt = dyn Fn() -> bool + Send + Sync;
 
-/// One call of one rank on one group.
+/// One call by one rank on one group.
 pub(crate) struct Call<'a> {
-    /// The caller's rank in the world.
+    /// The caller's world rank.
     pub rank: usize,
-    /// The verb, as users write it.
+    /// The operation's name, as in the public API.
     pub operation: &'static str,
-    /// Its number in the group, counted from 1.
+    /// The call's sequence number in the group, from 1.
     pub number: u64,
-    /// The group's name, as errors show it.
+    /// The group's name, for errors.
     pub group: &'a str,
-    /// The ranks of the world without which the call cannot end well; those that it exchanges messages with need not be
-    /// named.
+    /// The world ranks required for the call to succeed; peers that it exchanges messages with need not be listed.
     pub members: &'a [usize],
-    /// When the call began.
+    /// When the call started.
     pub started: Instant,
-    /// When it must have ended.
+    /// When the call must have returned.
     pub deadline: Instant,
-    /// The caller's hook for Ctrl-C.
+    /// The caller's Ctrl-C hook.
     pub interrupt: Option<&'a Interrupt>,
 }
 
@@ -35,7 +34,7 @@ impl Call<'_> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Fails if the caller wants to stop.
+    /// Fails if the caller's hook requests an interrupt.
     pub fn check_interrupt(&self) -> Result<()> {
         match self.interrupt {
             Some(hook) if hook() => Err(self.interrupted()),
@@ -43,8 +42,8 @@ impl Call<'_> {
         }
     }
 
-    /// Fails when the call's time is over or its caller wants to stop: for waits for a device.
-    pub fn go_on(&self) -> Result<()> {
+    /// Fails when the deadline has passed or the caller interrupts. For waits on a device.
+    pub fn check_wait(&self) -> Result<()> {
         self.check_interrupt()?;
         if self.remaining().is_zero() {
             let doing = "its device is still at work".to_string();
@@ -54,7 +53,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The error for a wait that the caller stopped.
+    /// The error for a wait that the caller interrupted.
     pub fn interrupted(&self) -> Error {
         Error::Interrupted {
             rank: self.rank,
@@ -64,7 +63,7 @@ impl Call<'_> {
         }
     }
 
-    /// The error for a passed deadline.
+    /// The error for an expired deadline.
     pub fn timeout(&self, missing: Vec<Missing>) -> Error {
         Error::Timeout {
             rank: self.rank,
@@ -76,7 +75,7 @@ impl Call<'_> {
         }
     }
 
-    /// The error for ranks that are gone.
+    /// The error for lost ranks.
     pub fn lost(&self, lost: Vec<Lost>) -> Error {
         Error::PeerLost {
             rank: self.rank,

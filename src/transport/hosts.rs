@@ -1,4 +1,5 @@
-//! Shared memory inside a host and MPI between hosts, as one transport: each message takes the way its peer is reached.
+//! Shared memory within a host and MPI between hosts, combined as one transport: each message uses the transport that
+//! reaches its peer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,30 +7,30 @@ use std::time::{Duration, Instant};
 
 use super::mpi::MpiTransport;
 use super::wait::poll_until;
-use super::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
+use super::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
-/// Both ways together. Ranks are ranks of the world on both.
+/// Both transports combined. Rank numbers are world ranks on both.
 pub(crate) struct HostsTransport {
     local: Arc<dyn Transport>,
     remote: Arc<MpiTransport>,
-    /// For each rank of the world, the number of its host; those of this rank's host are reached by `local`.
+    /// The host number of each world rank; ranks on this rank's host are reached through `local`.
     hosts: Vec<usize>,
-    open: Mutex<Open>,
+    open: Mutex<OpenExchanges>,
 }
 
-/// The exchanges that have begun: for each ticket, those of its two halves that are not done.
+/// The exchanges in progress: for each ticket, the incomplete tickets of the two transports.
 #[derive(Default)]
-struct Open {
+struct OpenExchanges {
     last: u64,
-    halves: HashMap<Ticket, Halves>,
+    tickets: HashMap<Ticket, TicketPair>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Halves {
-    near: Option<Ticket>,
-    far: Option<Ticket>,
+struct TicketPair {
+    local: Option<Ticket>,
+    remote: Option<Ticket>,
 }
 
 impl HostsTransport {
@@ -41,16 +42,16 @@ impl HostsTransport {
         self.hosts[rank] == self.hosts[self.remote.rank()]
     }
 
-    fn way_to(&self, rank: usize) -> &dyn Transport {
+    fn transport_to(&self, rank: usize) -> &dyn Transport {
         if self.is_local(rank) { &*self.local } else { &*self.remote }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenExchanges> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn halves(&self, ticket: &Ticket) -> Halves {
-        self.open().halves.get(ticket).copied().unwrap_or_default()
+    fn tickets(&self, ticket: &Ticket) -> TicketPair {
+        self.open().tickets.get(ticket).copied().unwrap_or_default()
     }
 }
 
@@ -68,19 +69,19 @@ impl Transport for HostsTransport {
     }
 
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        let halves = self.halves(ticket);
-        match (halves.near, halves.far) {
+        let tickets = self.tickets(ticket);
+        match (tickets.local, tickets.remote) {
             (None, None) => return Ok(()),
-            // Only one half is in use: it knows best how to wait.
-            (Some(near), None) => return self.local.complete(call, &near),
-            (None, Some(far)) => return self.remote.complete(call, &far),
+            // Only one transport is involved: it knows best how to wait.
+            (Some(local), None) => return self.local.complete(call, &local),
+            (None, Some(remote)) => return self.remote.complete(call, &remote),
             (Some(_), Some(_)) => {}
         }
-        self.remote.peers.complete(call, self, ticket, self.remote.crowded())
+        self.remote.peers.complete(call, self, ticket, self.remote.oversubscribed())
     }
 
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()> {
-        self.way_to(to).post(call, to, slot, bytes)
+        self.transport_to(to).post(call, to, slot, bytes)
     }
 
     fn receive_next(
@@ -90,27 +91,27 @@ impl Transport for HostsTransport {
         tag: u32,
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>> {
-        // A thread cannot sleep on both transports: messages from this host wait for the next poll.
-        poll_until(Instant::now() + limit, self.remote.parked_until_arrivals(), || {
+        // Cannot block on both transports; messages from this host wait for the next poll.
+        poll_until(Instant::now() + limit, self.remote.arrival_park(), || {
             match self.local.receive_next(call, context, tag, Duration::ZERO)? {
-                None => self.remote.look_for_next(call, context, tag),
-                near => Ok(near),
+                None => self.remote.try_receive_next(call, context, tag),
+                local => Ok(local),
             }
         })
     }
 
-    fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {
+    fn flush(&self, call: &Call, limit: Duration) -> Result<bool> {
         let started = Instant::now();
-        let near = self.local.settle(call, limit)?;
-        Ok(self.remote.settle(call, limit.saturating_sub(started.elapsed()))? && near)
+        let local = self.local.flush(call, limit)?;
+        Ok(self.remote.flush(call, limit.saturating_sub(started.elapsed()))? && local)
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {
-        self.way_to(rank).lost(rank)
+        self.transport_to(rank).lost(rank)
     }
 
     fn missing(&self, rank: usize) -> Missing {
-        self.way_to(rank).missing(rank)
+        self.transport_to(rank).missing(rank)
     }
 
     fn leave(&self, limit: Duration) {
@@ -125,60 +126,60 @@ impl Transport for HostsTransport {
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        // All members must come to the same answer, so it cannot depend on who asks.
+        // All members must reach the same decision, so it cannot depend on the calling rank.
         let host = |member: usize| self.hosts[members[member]];
         let all_apart = (0..members.len()).all(|one| (0..one).all(|other| host(one) != host(other)));
         if all_apart { self.remote.all_reduce(call, slot, members, bytes, kind) } else { None }
     }
 }
 
-impl Progress for HostsTransport {
+impl NonblockingTransport for HostsTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
-        let (mut near_sends, mut far_sends) = (Vec::new(), Vec::new());
+        let (mut local_sends, mut remote_sends) = (Vec::new(), Vec::new());
         for Outgoing { to, bytes } in sends {
-            let half = if self.is_local(*to) { &mut near_sends } else { &mut far_sends };
-            half.push(Outgoing { to: *to, bytes });
+            let list = if self.is_local(*to) { &mut local_sends } else { &mut remote_sends };
+            list.push(Outgoing { to: *to, bytes });
         }
-        let (mut near_receives, mut far_receives) = (Vec::new(), Vec::new());
+        let (mut local_receives, mut remote_receives) = (Vec::new(), Vec::new());
         for Incoming { from, bytes } in receives {
-            let half = if self.is_local(*from) { &mut near_receives } else { &mut far_receives };
-            half.push(Incoming { from: *from, bytes });
+            let list = if self.is_local(*from) { &mut local_receives } else { &mut remote_receives };
+            list.push(Incoming { from: *from, bytes });
         }
-        let mut halves = Halves::default();
-        if !near_sends.is_empty() || !near_receives.is_empty() {
-            // SAFETY: the caller vouches for the buffers.
-            halves.near = Some(unsafe { self.local.begin(slot, &near_sends, &mut near_receives) });
+        let mut tickets = TicketPair::default();
+        if !local_sends.is_empty() || !local_receives.is_empty() {
+            // SAFETY: the caller guarantees the validity of the buffers.
+            tickets.local = Some(unsafe { self.local.begin(slot, &local_sends, &mut local_receives) });
         }
-        if !far_sends.is_empty() || !far_receives.is_empty() {
+        if !remote_sends.is_empty() || !remote_receives.is_empty() {
             // SAFETY: as above.
-            halves.far = Some(unsafe { self.remote.begin(slot, &far_sends, &mut far_receives) });
+            tickets.remote = Some(unsafe { self.remote.begin(slot, &remote_sends, &mut remote_receives) });
         }
         let mut open = self.open();
         open.last += 1;
         let ticket = Ticket(open.last);
-        open.halves.insert(ticket, halves);
+        open.tickets.insert(ticket, tickets);
         ticket
     }
 
     fn poll(&self, call: &Call, ticket: &Ticket) -> Result<bool> {
-        let mut halves = self.halves(ticket);
-        // Each half is polled even when the other is not done: both must move.
+        let mut tickets = self.tickets(ticket);
+        // Poll each transport even if the other is not complete: both must make progress.
         let outcome = (|| {
-            if let Some(near) = halves.near
-                && self.local.poll(call, &near)?
+            if let Some(local) = tickets.local
+                && self.local.poll(call, &local)?
             {
-                self.local.cancel(near);
-                halves.near = None;
+                self.local.cancel(local);
+                tickets.local = None;
             }
-            if let Some(far) = halves.far
-                && self.remote.poll(call, &far)?
+            if let Some(remote) = tickets.remote
+                && self.remote.poll(call, &remote)?
             {
-                halves.far = None;
+                tickets.remote = None;
             }
-            Ok(halves.near.is_none() && halves.far.is_none())
+            Ok(tickets.local.is_none() && tickets.remote.is_none())
         })();
-        if let Some(kept) = self.open().halves.get_mut(ticket) {
-            *kept = halves;
+        if let Some(stored) = self.open().tickets.get_mut(ticket) {
+            *stored = tickets;
         }
         if outcome.is_err() {
             self.cancel(*ticket);
@@ -187,15 +188,15 @@ impl Progress for HostsTransport {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        let halves = self.open().halves.remove(&ticket).unwrap_or_default();
-        halves.near.into_iter().for_each(|near| self.local.cancel(near));
-        halves.far.into_iter().for_each(|far| self.remote.cancel(far));
+        let tickets = self.open().tickets.remove(&ticket).unwrap_or_default();
+        tickets.local.into_iter().for_each(|local| self.local.cancel(local));
+        tickets.remote.into_iter().for_each(|remote| self.remote.cancel(remote));
     }
 
     fn awaited(&self, ticket: &Ticket) -> Vec<usize> {
-        let halves = self.halves(ticket);
-        let mut ranks: Vec<usize> = halves.near.iter().flat_map(|near| self.local.awaited(near)).collect();
-        ranks.extend(halves.far.iter().flat_map(|far| self.remote.awaited(far)));
+        let tickets = self.tickets(ticket);
+        let mut ranks: Vec<usize> = tickets.local.iter().flat_map(|local| self.local.awaited(local)).collect();
+        ranks.extend(tickets.remote.iter().flat_map(|remote| self.remote.awaited(remote)));
         ranks.sort_unstable();
         ranks
     }

@@ -1,24 +1,24 @@
-//! Matching: which arriving message belongs to which waiting receive. Shared by all transports.
+//! Message matching: pairs arriving messages with posted receives. Shared by the transports over the arena.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::message::zeroed;
-use super::progress::Ticket;
+use super::nonblocking::Ticket;
 use super::{Call, Envelope, Incoming, Slot, Verb};
 use crate::error::{Error, Lost};
 
-/// Where the bytes of an arriving message go.
-pub(crate) enum Target {
-    /// Straight into the buffer of a receive that was waiting.
+/// Destination of an arriving message's bytes.
+pub(crate) enum ReceiveTarget {
+    /// The buffer of a posted receive.
     Posted { ticket: Ticket, pointer: *mut u8 },
-    /// Nobody waits for it yet: it is kept until somebody does.
+    /// An unexpected message: no receive is posted yet, so it is queued until one is.
     Queued(Vec<u8>),
-    /// Its receive was given up half-way: the rest is read and forgotten.
+    /// The receive was cancelled mid-message: the remaining bytes are read and discarded.
     Discarded(Vec<u8>),
 }
 
-/// A receive that waits for its message.
-struct Posted {
+/// A posted receive without its message.
+struct PendingReceive {
     ticket: Ticket,
     from: usize,
     slot: Slot,
@@ -26,57 +26,57 @@ struct Posted {
     bytes: usize,
 }
 
-/// A message that came before anybody wanted it.
-struct Waiting {
+/// An unexpected message: it arrived before its receive was posted.
+struct QueuedMessage {
     from: usize,
     envelope: Envelope,
     bytes: Vec<u8>,
 }
 
-/// A message that was not the expected one.
+/// A message that differs from what its receive expected.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surprise {
+pub(crate) struct MessageMismatch {
     pub from: usize,
     pub expected: Envelope,
     pub received: Envelope,
 }
 
-/// How far an exchange has come.
+/// Progress of one exchange.
 #[derive(Default)]
-struct Exchange {
+struct ExchangeState {
     sends_left: usize,
     receives_left: usize,
-    surprise: Option<Surprise>,
+    mismatch: Option<MessageMismatch>,
 }
 
 /// All exchanges of one rank.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     next_ticket: u64,
-    exchanges: HashMap<Ticket, Exchange>,
-    posted: Vec<Posted>,
-    waiting: VecDeque<Waiting>,
+    exchanges: HashMap<Ticket, ExchangeState>,
+    posted: Vec<PendingReceive>,
+    unexpected: VecDeque<QueuedMessage>,
 }
 
-// SAFETY: the pointers belong to callers that wait in `exchange`; the mailbox is only used under its transport's lock.
+// SAFETY: the pointers belong to callers blocked in `exchange`; the mailbox is only used under its transport's lock.
 unsafe impl Send for Mailbox {}
 
 impl Mailbox {
-    /// Opens an exchange: serves what has already arrived, posts the rest.
+    /// Opens an exchange: matches queued messages first and posts the remaining receives.
     ///
     /// # Safety
-    /// The receives' buffers stay valid until the ticket is closed.
+    /// The receive buffers must stay valid until the ticket is closed.
     pub unsafe fn open(&mut self, slot: &Slot, sends: usize, receives: &mut [Incoming]) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        let mut exchange = Exchange { sends_left: sends, ..Exchange::default() };
+        let mut exchange = ExchangeState { sends_left: sends, ..ExchangeState::default() };
         for receive in receives {
-            match self.take_waiting(receive.from, slot, receive.bytes.len()) {
+            match self.take_unexpected(receive.from, slot, receive.bytes.len()) {
                 Some(Ok(bytes)) => receive.bytes.copy_from_slice(&bytes),
-                Some(Err(surprise)) => exchange.surprise = Some(surprise),
+                Some(Err(mismatch)) => exchange.mismatch = Some(mismatch),
                 None => {
                     exchange.receives_left += 1;
-                    self.posted.push(Posted {
+                    self.posted.push(PendingReceive {
                         ticket,
                         from: receive.from,
                         slot: *slot,
@@ -90,52 +90,56 @@ impl Mailbox {
         ticket
     }
 
-    fn take_waiting(&mut self, from: usize, slot: &Slot, bytes: usize) -> Option<Result<Vec<u8>, Surprise>> {
-        let index = self.waiting.iter().position(|message| {
+    fn take_unexpected(&mut self, from: usize, slot: &Slot, bytes: usize) -> Option<Result<Vec<u8>, MessageMismatch>> {
+        let index = self.unexpected.iter().position(|message| {
             message.from == from
                 && (message.envelope.context, message.envelope.tag) == (slot.context, slot.tag)
         })?;
-        let (expected, received) = (Envelope::new(slot, bytes), self.waiting[index].envelope);
+        let (expected, received) = (Envelope::new(slot, bytes), self.unexpected[index].envelope);
         if expected != received {
-            return Some(Err(Surprise { from, expected, received }));
+            return Some(Err(MessageMismatch { from, expected, received }));
         }
-        self.waiting.remove(index).map(|message| Ok(message.bytes))
+        self.unexpected.remove(index).map(|message| Ok(message.bytes))
     }
 
-    /// Takes the oldest message that nobody waits for, from anybody.
+    /// Takes the oldest unexpected message with this context and tag, from any source.
     pub fn take_next(&mut self, context: u32, tag: u32) -> Option<(usize, Vec<u8>)> {
-        let fits = |message: &Waiting| (message.envelope.context, message.envelope.tag) == (context, tag);
-        let index = self.waiting.iter().position(fits)?;
-        self.waiting.remove(index).map(|message| (message.from, message.bytes))
+        let fits = |message: &QueuedMessage| (message.envelope.context, message.envelope.tag) == (context, tag);
+        let index = self.unexpected.iter().position(fits)?;
+        self.unexpected.remove(index).map(|message| (message.from, message.bytes))
     }
 
-    /// A message's envelope has arrived: returns where its bytes go, or `None` if they cannot be allocated.
-    pub fn arriving(&mut self, from: usize, envelope: &Envelope) -> Option<Target> {
-        match self.claim(from, envelope) {
-            Some((ticket, pointer)) => Some(Target::Posted { ticket, pointer }),
-            None => zeroed(envelope.bytes).map(Target::Queued),
+    /// Handles an arrived envelope: returns the destination of the message's bytes, or `None` if memory for them cannot
+    /// be allocated.
+    pub fn match_arrival(&mut self, from: usize, envelope: &Envelope) -> Option<ReceiveTarget> {
+        match self.match_posted(from, envelope) {
+            Some((ticket, pointer)) => Some(ReceiveTarget::Posted { ticket, pointer }),
+            None => zeroed(envelope.bytes).map(ReceiveTarget::Queued),
         }
     }
 
-    /// All bytes of a message have arrived where [`Mailbox::arriving`] sent them.
-    pub fn arrived(&mut self, from: usize, envelope: Envelope, target: Target) {
+    /// Handles the end of a message: all its bytes have been written to the target that [`Mailbox::match_arrival`]
+    /// returned.
+    pub fn finish_arrival(&mut self, from: usize, envelope: Envelope, target: ReceiveTarget) {
         match target {
-            Target::Posted { ticket, .. } => self.received(ticket),
-            // A receive may have been posted while the message was on its way.
-            Target::Queued(bytes) => match self.claim(from, &envelope) {
+            ReceiveTarget::Posted { ticket, .. } => self.received(ticket),
+            // A receive may have been posted while the message was in flight.
+            ReceiveTarget::Queued(bytes) => match self.match_posted(from, &envelope) {
                 Some((ticket, pointer)) => {
-                    // SAFETY: the posted buffer is valid until its ticket is closed and as long as the envelope says.
+                    // SAFETY: the posted buffer is valid until its ticket is closed, and has the length stated in the
+                    // envelope.
                     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                     self.received(ticket);
                 }
-                None => self.waiting.push_back(Waiting { from, envelope, bytes }),
+                None => self.unexpected.push_back(QueuedMessage { from, envelope, bytes }),
             },
-            Target::Discarded(_) => {}
+            ReceiveTarget::Discarded(_) => {}
         }
     }
 
-    /// The receive that waits for this message, if there is one. One that expects another message learns of the surprise.
-    fn claim(&mut self, from: usize, envelope: &Envelope) -> Option<(Ticket, *mut u8)> {
+    /// The posted receive that matches this message, if any. A receive that expects a different message fails with the
+    /// mismatch.
+    fn match_posted(&mut self, from: usize, envelope: &Envelope) -> Option<(Ticket, *mut u8)> {
         let index = self.posted.iter().position(|posted| {
             posted.from == from && (posted.slot.context, posted.slot.tag) == (envelope.context, envelope.tag)
         })?;
@@ -145,7 +149,7 @@ impl Mailbox {
             return Some((posted.ticket, posted.pointer));
         }
         if let Some(exchange) = self.exchanges.get_mut(&posted.ticket) {
-            exchange.surprise = Some(Surprise { from, expected, received: *envelope });
+            exchange.mismatch = Some(MessageMismatch { from, expected, received: *envelope });
         }
         None
     }
@@ -163,10 +167,10 @@ impl Mailbox {
         }
     }
 
-    /// Whether everything of the exchange is done, or what came instead of the expected message.
-    pub fn state(&self, ticket: Ticket) -> Result<bool, Surprise> {
+    /// Whether the exchange is complete, or the message that arrived instead of the expected one.
+    pub fn state(&self, ticket: Ticket) -> Result<bool, MessageMismatch> {
         match self.exchanges.get(&ticket) {
-            Some(Exchange { surprise: Some(surprise), .. }) => Err(*surprise),
+            Some(ExchangeState { mismatch: Some(mismatch), .. }) => Err(*mismatch),
             Some(exchange) => Ok(exchange.sends_left == 0 && exchange.receives_left == 0),
             None => Ok(true),
         }
@@ -177,21 +181,21 @@ impl Mailbox {
         self.posted.iter().filter(move |posted| posted.ticket == ticket).map(|posted| posted.from)
     }
 
-    /// Forgets an exchange and the receives it still waits for.
+    /// Removes an exchange and its posted receives.
     pub fn close(&mut self, ticket: Ticket) {
         self.posted.retain(|posted| posted.ticket != ticket);
         self.exchanges.remove(&ticket);
     }
 }
 
-impl Surprise {
-    /// The error that it means for a call.
+impl MessageMismatch {
+    /// The error that a call reports for this mismatch.
     pub fn error(&self, call: &Call) -> Error {
-        if self.received.signature.is(Verb::GaveUp) {
-            let how = super::GAVE_UP.into();
+        if self.received.signature.is(Verb::Revoke) {
+            let how = super::REVOKED.into();
             return call.lost(vec![Lost { rank: self.from, pid: None, how }]);
         }
-        // A sender learns of it where its receiver has rejected the message.
+        // A sender sees a mismatch when its receiver has rejected the message.
         let is_sender = call.operation == Verb::Send.name();
         let words = |envelope: &Envelope, is_sender: bool| {
             let signature = match is_sender {

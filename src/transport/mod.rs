@@ -1,5 +1,5 @@
-//! Layer 2: bytes between ranks. `local` (threads) and `shm` (processes of one host) are one engine over one arena;
-//! `mpi` connects hosts; `hosts` puts the two together.
+//! Layer 2: transports, which carry bytes between ranks. `local` (threads) and `shm` (processes of one host) run the
+//! same engine over one arena; `mpi` connects hosts; `hosts` combines the two.
 
 pub(crate) mod arena;
 mod call;
@@ -8,9 +8,9 @@ pub(crate) mod local;
 mod mailbox;
 mod message;
 pub(crate) mod mpi;
-mod posted;
+mod owned_exchange;
 pub(crate) mod process;
-mod progress;
+mod nonblocking;
 pub(crate) mod shm;
 mod signature;
 pub(crate) mod wait;
@@ -21,8 +21,8 @@ pub(crate) use call::Call;
 pub use call::Interrupt;
 pub(crate) use message::{Envelope, Incoming, Outgoing, Slot};
 pub use mpi::{MpiInterface, MpiLibrary, mpi_libraries};
-pub(crate) use posted::Posted;
-pub(crate) use progress::{Progress, Ticket};
+pub(crate) use owned_exchange::OwnedExchange;
+pub(crate) use nonblocking::{NonblockingTransport, Ticket};
 pub(crate) use signature::{Signature, Verb};
 pub use wait::POLL_INTERVAL;
 
@@ -31,29 +31,29 @@ use std::time::Duration;
 use crate::error::{Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 
-/// Why a member that does not take part in its group any more is lost to the others.
-pub(crate) const GAVE_UP: &str = "it revoked this group, or gave up on it after an error";
+/// Cause of loss reported for a member that no longer takes part in its group.
+pub(crate) const REVOKED: &str = "it revoked this group, or gave up on it after an error";
 
-/// A way to carry bytes between the ranks of a world. Ranks here are always ranks of the world.
-pub(crate) trait Transport: Progress + Send + Sync {
-    /// The name that users see: "alone", "local", "shm", "mpi", "shm+mpi".
+/// Carries bytes between the ranks of a world. Every rank number in this trait is a world rank.
+pub(crate) trait Transport: NonblockingTransport + Send + Sync {
+    /// The name shown to users: "alone", "local", "shm", "mpi", "shm+mpi".
     fn name(&self) -> &'static str;
 
     /// This process's (or thread's) rank.
     fn rank(&self) -> usize;
 
-    /// How many ranks there are.
+    /// The number of ranks.
     fn size(&self) -> usize;
 
-    /// Waits until all of an exchange is done. The caller cancels the ticket afterwards, whatever came of it.
+    /// Blocks until the exchange has completed. The caller cancels the ticket afterwards, whatever the outcome.
     ///
-    /// Fails with Timeout at `call.deadline`, PeerLost when a peer that is still needed is gone, Mismatch when a message
-    /// arrives whose signature or length is not the expected one (that message stays queued), Interrupted when
-    /// `call.interrupt` says so.
+    /// Fails with Timeout at `call.deadline`, with PeerLost when a peer that is still needed has died, with Mismatch
+    /// when a message arrives whose signature or length differs from the expected one (that message stays queued), and
+    /// with Interrupted when `call.interrupt` returns true.
     fn complete(&self, call: &Call, ticket: &Ticket) -> Result<()>;
 
-    /// A whole all_reduce of the `members` (ranks of the world, in group order), where this transport has a faster way than
-    /// messages one after the other; `None` where it has not. Folded in group order like every other way.
+    /// A complete all_reduce over the `members` (world ranks, in group order), if this transport has a faster algorithm
+    /// than a sequence of messages; `None` otherwise. Folds in group order, like every other algorithm.
     fn all_reduce(
         &self,
         _call: &Call,
@@ -65,15 +65,16 @@ pub(crate) trait Transport: Progress + Send + Sync {
         None
     }
 
-    /// Sends a message with memory of its own; returns at once. It is delivered in order with this rank's other messages of
-    /// that slot, while some thread of this rank is inside a call (a server's thread is, in [`Transport::receive_next`]).
-    /// Fails with PeerLost where it is known at once that it cannot arrive; that it arrived is for the receiver to say.
+    /// Sends a message whose buffer the transport owns; returns immediately (a buffered send). The message is delivered
+    /// in order with this rank's other messages of the same slot, while some thread of this rank is inside a call (a
+    /// server thread is, in [`Transport::receive_next`]). Fails with PeerLost if the message is known to be
+    /// undeliverable; only the receiver can confirm delivery.
     fn post(&self, call: &Call, to: usize, slot: &Slot, bytes: Vec<u8>) -> Result<()>;
 
-    /// The next message from anybody with this context and tag, whatever its length and signature, and its sender;
-    /// `None` when none came within `limit`. Messages of one sender come in the order in which they were sent. No `Incoming`
-    /// may wait for the same context and tag. It makes progress for all exchanges of this rank, does not keep other threads
-    /// from theirs, and sleeps when nothing happens. The call only names itself in errors.
+    /// The next message from any source with this context and tag, whatever its length and signature, and its sender;
+    /// `None` if none arrives within `limit`. Messages from one sender are received in the order sent. No `Incoming`
+    /// may be posted for the same context and tag. The call makes progress on all exchanges of this rank, does not
+    /// block the progress of other threads, and sleeps while idle. `call` serves only to identify the call in errors.
     fn receive_next(
         &self,
         call: &Call,
@@ -82,21 +83,21 @@ pub(crate) trait Transport: Progress + Send + Sync {
         limit: Duration,
     ) -> Result<Option<(usize, Vec<u8>)>>;
 
-    /// Waits, at most for `limit`, until everything that was posted has left this rank; true when it has.
-    fn settle(&self, call: &Call, limit: Duration) -> Result<bool>;
+    /// Waits, at most for `limit`, until every posted message has left this rank; true if all have.
+    fn flush(&self, call: &Call, limit: Duration) -> Result<bool>;
 
-    /// Why no message of a rank comes any more, or `None` as far as this rank can see.
+    /// Why no further message can arrive from a rank, or `None` if this rank knows of no reason.
     fn lost(&self, rank: usize) -> Option<Lost>;
 
-    /// What is known of a rank that others wait for.
+    /// The known state of a rank that this rank waits for.
     fn missing(&self, rank: usize) -> Missing;
 
-    /// Takes leave of the other ranks, at most for `limit`; no call is made afterwards.
+    /// Disconnects from the other ranks, waiting at most `limit`; no call follows.
     fn leave(&self, _limit: Duration) {}
 
-    /// Does all of these and returns when all are done: everything received is in its buffer, everything sent may be
-    /// overwritten. Several threads may exchange at once. A message to oneself is allowed. Errors as in `complete`;
-    /// after one the buffers are no longer referenced.
+    /// Performs all sends and receives and returns when all are complete: received data is in its buffers, and send
+    /// buffers may be overwritten. Several threads may exchange concurrently. A rank may send to itself. Errors are
+    /// those of `complete`; after an error the buffers are no longer referenced.
     fn exchange(
         &self,
         call: &Call,
@@ -104,19 +105,20 @@ pub(crate) trait Transport: Progress + Send + Sync {
         sends: &[Outgoing],
         receives: &mut [Incoming],
     ) -> Result<()> {
-        // SAFETY: the buffers are borrowed for this whole function, and the ticket is cancelled before it ends.
+        // SAFETY: the buffers are borrowed for the duration of this function, and the ticket is cancelled before it
+        // returns.
         let ticket = unsafe { self.begin(slot, sends, receives) };
-        let cancel = Cancel(|| self.cancel(ticket));
+        let cancel = CancelOnDrop(|| self.cancel(ticket));
         let outcome = self.complete(call, &ticket);
         drop(cancel);
         outcome
     }
 }
 
-/// Cancels an exchange when it goes out of scope, also when a caller's hook panics: no buffer may be referenced then.
-pub(crate) struct Cancel<F: FnMut()>(pub F);
+/// Cancels an exchange on drop, including when a caller's hook panics: no buffer may remain referenced then.
+pub(crate) struct CancelOnDrop<F: FnMut()>(pub F);
 
-impl<F: FnMut()> Drop for Cancel<F> {
+impl<F: FnMut()> Drop for CancelOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }

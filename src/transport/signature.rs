@@ -1,4 +1,4 @@
-//! What a call is, in 32 bytes: ranks compare these to notice that they are not making the same call.
+//! Call signatures of 32 bytes, which ranks compare to detect that they are not making the same call.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::memory::{DType, ReduceOp};
 
-/// The verbs, as they travel in signatures. The numbers are stable.
+/// Operations as encoded in signatures. The numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Verb {
@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Send = 10,
     Group = 11,
     Recv = 12,
-    GaveUp = 13,
+    Revoke = 13,
     HaloForward = 20,
     HaloAdjoint = 21,
     HaloEnd = 22,
@@ -51,7 +51,7 @@ impl Verb {
         Verb::Send,
         Verb::Group,
         Verb::Recv,
-        Verb::GaveUp,
+        Verb::Revoke,
         Verb::HaloForward,
         Verb::HaloAdjoint,
         Verb::HaloEnd,
@@ -65,7 +65,7 @@ impl Verb {
         Verb::TableAdd,
     ];
 
-    /// The name that users write.
+    /// The name in the public API.
     pub const fn name(self) -> &'static str {
         match self {
             Verb::Barrier => "barrier",
@@ -80,7 +80,7 @@ impl Verb {
             Verb::Send => "send",
             Verb::Group => "group",
             Verb::Recv => "recv",
-            Verb::GaveUp => "nothing any more",
+            Verb::Revoke => "nothing any more",
             Verb::HaloForward => "halo forward",
             Verb::HaloAdjoint => "halo adjoint",
             Verb::HaloEnd => "halo end",
@@ -95,7 +95,7 @@ impl Verb {
         }
     }
 
-    /// Whether users know how much the call moves: inside others the library says something of its own.
+    /// Whether the sizes in the signature mean something to users; in these calls they are internal to the library.
     const fn has_sizes(self) -> bool {
         !matches!(self, Verb::JoinTables | Verb::NewTable | Verb::SaveTables | Verb::LoadTables)
     }
@@ -105,7 +105,7 @@ impl Verb {
     }
 }
 
-/// The part of a call that all ranks must agree on.
+/// The part of a call on which all ranks must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Pod, Zeroable, Default)]
 #[repr(C)]
 pub(crate) struct Signature {
@@ -113,12 +113,12 @@ pub(crate) struct Signature {
     dtype: u8,
     operation: u8,
     /// [`DETERMINISTIC`], [`ON_DEVICE`].
-    manner: u8,
+    flags: u8,
     root: u32,
-    /// Elements; [`Signature::VARIES`] where ranks may differ.
+    /// Element count; [`Signature::VARIES`] where ranks may differ.
     count: u64,
     number: u64,
-    /// A fingerprint of how the elements are divided between ranks.
+    /// A fingerprint of how the elements are partitioned between ranks.
     parts: u64,
 }
 
@@ -128,7 +128,7 @@ const DETERMINISTIC: u8 = 1;
 const ON_DEVICE: u8 = 2;
 
 impl Signature {
-    /// The count of calls whose ranks may pass different lengths.
+    /// The count of calls in which ranks may pass different lengths.
     pub const VARIES: u64 = u64::MAX;
 
     pub fn new(verb: Verb, number: u64) -> Signature {
@@ -139,7 +139,7 @@ impl Signature {
         self.verb == verb as u8
     }
 
-    /// The same as its receiver calls it: both ends of a message carry the sender's signature.
+    /// The same signature with the receiver's verb: both ends of a message carry the sender's signature.
     pub fn as_received(mut self) -> Signature {
         if self.is(Verb::Send) {
             self.verb = Verb::Recv as u8;
@@ -157,7 +157,7 @@ impl Signature {
         self
     }
 
-    /// The elements are divided in this way, the same on all ranks.
+    /// Partitions the elements by these counts, the same on all ranks.
     pub fn parts(mut self, counts: &[usize]) -> Signature {
         let mut hasher = DefaultHasher::new();
         counts.hash(&mut hasher);
@@ -165,20 +165,20 @@ impl Signature {
         self
     }
 
-    /// What is moved and how is this plan, the same on all ranks.
+    /// Identifies the data movement by the fingerprint of a plan, the same on all ranks.
     pub fn plan(mut self, fingerprint: u64) -> Signature {
         self.parts = fingerprint;
         self
     }
 
     pub fn deterministic(mut self, deterministic: bool) -> Signature {
-        self.manner |= if deterministic { DETERMINISTIC } else { 0 };
+        self.flags |= if deterministic { DETERMINISTIC } else { 0 };
         self
     }
 
-    /// The elements are in the memory of a device.
+    /// Marks the elements as being in device memory.
     pub fn on_device(mut self, on_device: bool) -> Signature {
-        self.manner |= if on_device { ON_DEVICE } else { 0 };
+        self.flags |= if on_device { ON_DEVICE } else { 0 };
         self
     }
 
@@ -210,10 +210,10 @@ impl fmt::Display for Signature {
         if self.parts != 0 {
             write!(f, " in parts {:04x}", self.parts as u16)?;
         }
-        if self.manner & ON_DEVICE != 0 {
+        if self.flags & ON_DEVICE != 0 {
             f.write_str(" in CUDA memory")?;
         }
-        if self.manner & DETERMINISTIC != 0 {
+        if self.flags & DETERMINISTIC != 0 {
             f.write_str(", deterministic")?;
         }
         if self.root != NO_ROOT {

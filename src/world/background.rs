@@ -1,4 +1,4 @@
-//! A group's thread for calls in the background: started when first needed, it does one thing after another.
+//! A group's background thread: started on first use, it runs queued calls one at a time.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -6,15 +6,15 @@ use std::thread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Does work in the order in which it was given.
+/// Runs work in queue order.
 #[derive(Default)]
 pub(crate) struct Background {
     queue: Mutex<Option<Sender<Work>>>,
 }
 
 impl Background {
-    /// Gives the thread more to do; `make` is called while nobody else can. The thread ends when the group is gone and all
-    /// work is done.
+    /// Queues work; `make` is called under the queue's lock. The thread exits once the group has been dropped and the
+    /// queue is empty.
     pub fn run(&self, make: impl FnOnce() -> Work) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = queue.get_or_insert_with(|| {
@@ -25,13 +25,13 @@ impl Background {
         let sent = sender.send(make());
         drop(queue);
         if let Err(unsent) = sent {
-            // The thread is gone, which only a panic outside any call could cause: do it here.
+            // The thread has exited, which only a panic outside any call could cause: run the work here.
             (unsent.0)();
         }
     }
 }
 
-/// Starts a thread for work in the background.
+/// Starts a background thread.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new().name("unisono-pending".into());
     thread.spawn(work).expect("the system can start one more thread");

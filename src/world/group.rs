@@ -1,4 +1,4 @@
-//! A group: ranks that make calls together. The world's group has everybody in it.
+//! Groups: ranks that make collective calls together. The world's group contains all ranks.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -6,96 +6,96 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{self, Background};
-use super::origin::Origin;
+use super::fork_guard::ForkGuard;
 use super::pending::{Pending, pending};
-use super::turn::{Turn, Turns};
+use super::call_order::{CallPermit, CallOrder};
 use super::watchers::Watchers;
 use crate::error::{Error, Kind, Result};
 use crate::transport::arena::Seat;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Call, Incoming, Interrupt, Outgoing, Slot, Transport, Verb};
 
-/// What all groups of one world have in common.
-pub(crate) struct Common {
+/// State shared by all groups of one world.
+pub(crate) struct WorldState {
     pub transport: Arc<dyn Transport>,
-    /// This rank's place in the arena of its host; a world with one rank per host has none.
+    /// This rank's endpoint in the arena of its host; a world with one rank per host has none.
     pub seat: Option<Arc<Seat>>,
-    /// The host of each rank, as a number; ranks with equal numbers share memory.
+    /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
     pub closed: AtomicBool,
-    /// The deadline of calls through handles that have none of their own, in nanoseconds.
+    /// The timeout, in nanoseconds, of calls through handles without one of their own.
     timeout: AtomicU64,
-    /// The process that made the world: a forked child must not use it.
-    pub origin: Origin,
-    /// For the context numbers of groups that this rank leads.
+    /// Detects use in a forked child, which must not use the world.
+    pub fork_guard: ForkGuard,
+    /// Counts the groups led by this rank, for their context ids.
     pub contexts: AtomicU32,
-    /// Who hears of calls of the world's group.
+    /// Observers of calls on the world's group.
     pub watchers: Watchers,
 }
 
-impl Common {
+impl WorldState {
     pub fn new(
         transport: Arc<dyn Transport>,
         seat: Option<Arc<Seat>>,
         hosts: Vec<usize>,
         timeout: Duration,
-    ) -> Common {
-        let common = Common {
+    ) -> WorldState {
+        let world = WorldState {
             transport,
             seat,
             hosts,
             closed: AtomicBool::new(false),
             timeout: AtomicU64::new(0),
-            origin: Origin::here(),
+            fork_guard: ForkGuard::new(),
             contexts: AtomicU32::new(0),
             watchers: Watchers::default(),
         };
-        common.set_timeout(timeout);
-        common
+        world.set_timeout(timeout);
+        world
     }
 
     pub fn set_timeout(&self, timeout: Duration) {
-        self.timeout.store(timeout.min(LONGEST).as_nanos() as u64, Ordering::Relaxed);
+        self.timeout.store(timeout.min(MAX_TIMEOUT).as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
-/// The group itself, shared by all its handles.
-pub(crate) struct Core {
-    pub common: Arc<Common>,
+/// The group's state, shared by all its handles.
+pub(crate) struct GroupCore {
+    pub world: Arc<WorldState>,
     pub context: u32,
     pub name: String,
     /// The world rank of each member.
     pub members: Vec<usize>,
-    pub me: usize,
-    /// The fast way for members that share memory.
+    pub own_rank: usize,
+    /// The shared-memory channel, if all members share memory.
     pub channel: Option<Channel>,
-    pub turns: Turns,
-    /// Held during a call.
+    pub call_order: CallOrder,
+    /// Held for the duration of a call.
     running: Mutex<()>,
     background: Background,
     messages: AtomicU64,
     pub(super) broken: OnceLock<Error>,
-    /// The smaller groups that a group over several hosts works with.
+    /// The subgroups that a group over several hosts uses for its two levels.
     pub(crate) hierarchy: OnceLock<Option<super::Hierarchy>>,
-    /// What calls on device memory keep from one to the next.
+    /// Session state that calls on device memory reuse.
     pub(crate) device: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
-/// The longest deadline, about thirty years: no clock overflows.
-pub(super) const LONGEST: Duration = Duration::from_secs(1_000_000_000);
+/// The longest timeout, about thirty years: adding it to a clock never overflows.
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(1_000_000_000);
 
-/// How a handle makes its calls.
+/// Per-handle call options.
 #[derive(Clone)]
-struct Options {
-    /// The world's, where there is none.
+struct HandleOptions {
+    /// `None`: the world's timeout.
     timeout: Option<Duration>,
     deterministic: bool,
     interrupt: Option<Arc<Interrupt>>,
-    /// The call number of work in the background, whose turn has come already.
-    turn: Option<u64>,
+    /// The call number that background work already holds a permit for; calls made by that work use it.
+    call_number: Option<u64>,
 }
 
-/// Ranks that make calls together. A handle is cheap to clone; the options belong to the handle.
+/// Ranks that make collective calls together. Handles are cheap to clone; options belong to the handle.
 ///
 /// ```
 /// use unisono::{ReduceOp, testing};
@@ -108,31 +108,31 @@ struct Options {
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    pub(crate) core: Arc<Core>,
-    options: Options,
+    pub(crate) core: Arc<GroupCore>,
+    options: HandleOptions,
 }
 
 impl Group {
     pub(crate) fn new(
-        common: Arc<Common>,
+        world: Arc<WorldState>,
         context: u32,
         name: String,
         members: Vec<usize>,
         channel: Option<Channel>,
         timeout: Option<Duration>,
     ) -> Group {
-        let rank = common.transport.rank();
-        let me = members.iter().position(|&member| member == rank).expect("this rank is a member");
-        // Only the world's own group can be taken up by a process that was started again.
-        let seat = common.seat.clone().filter(|_| context == 0 && channel.is_some());
-        let core = Core {
-            common,
+        let rank = world.transport.rank();
+        let own_rank = members.iter().position(|&member| member == rank).expect("this rank is a member");
+        // Only the world's own group can be resumed by a restarted process.
+        let seat = world.seat.clone().filter(|_| context == 0 && channel.is_some());
+        let core = GroupCore {
+            world,
             context,
             name,
             members,
-            me,
+            own_rank,
             channel,
-            turns: seat.map_or_else(Turns::default, Turns::at),
+            call_order: seat.map_or_else(CallOrder::default, CallOrder::restored_from),
             running: Mutex::new(()),
             background: Background::default(),
             messages: AtomicU64::new(0),
@@ -140,50 +140,51 @@ impl Group {
             hierarchy: OnceLock::new(),
             device: Mutex::default(),
         };
-        let options = Options { timeout, deterministic: false, interrupt: None, turn: None };
+        let options = HandleOptions { timeout, deterministic: false, interrupt: None, call_number: None };
         Group { core: Arc::new(core), options }
     }
 
     /// This rank's number in the group.
     pub fn rank(&self) -> usize {
-        self.core.me
+        self.core.own_rank
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn size(&self) -> usize {
         self.core.members.len()
     }
 
-    /// The members' ranks in the world, in the order of the group.
+    /// The members' world ranks, in group order.
     pub fn members(&self) -> &[usize] {
         &self.core.members
     }
 
-    /// The name that errors show: "world" or "group [0, 2]".
+    /// The name shown in errors: "world" or "group [0, 2]".
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// The deadline that each call gets.
+    /// The timeout of each call.
     pub fn timeout(&self) -> Duration {
         self.own_timeout()
-            .unwrap_or_else(|| Duration::from_nanos(self.core.common.timeout.load(Ordering::Relaxed)))
+            .unwrap_or_else(|| Duration::from_nanos(self.core.world.timeout.load(Ordering::Relaxed)))
     }
 
-    /// The deadline that this handle's calls get instead of the world's.
+    /// This handle's own timeout, which overrides the world's.
     pub(super) fn own_timeout(&self) -> Option<Duration> {
         self.options.timeout
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Group {
         let mut group = self.clone();
-        group.options.timeout = Some(timeout.min(LONGEST));
+        group.options.timeout = Some(timeout.min(MAX_TIMEOUT));
         group
     }
 
-    /// A handle whose waits ask this hook now and then, and when a signal arrives, whether to stop.
+    /// A handle whose waits poll this hook periodically, and whenever a signal arrives; returning true interrupts the
+    /// call.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Group {
         let mut group = self.clone();
@@ -199,14 +200,14 @@ impl Group {
         group
     }
 
-    /// A handle whose calls are not counted, for those that the library makes itself before any other.
+    /// A handle whose calls are not numbered, for calls that the library itself makes before any other.
     pub(super) fn uncounted(&self) -> Group {
         let mut group = self.clone();
-        group.options.turn = Some(0);
+        group.options.call_number = Some(0);
         group
     }
 
-    /// Whether an error has ended the use of this group.
+    /// Whether an error has made this group unusable.
     pub(super) fn is_broken(&self) -> bool {
         self.core.broken.get().is_some()
     }
@@ -215,46 +216,49 @@ impl Group {
         self.options.deterministic
     }
 
-    /// Counts a collective call that was refused before it was made. Without that, the next call of this rank would be
-    /// taken for the one that the others are making; with it, they see that the numbers differ. The verbs do this
-    /// themselves; it is for bindings that refuse arguments before the verb sees them.
+    /// Counts a collective call that was rejected before it was made. Otherwise the other ranks would match this rank's
+    /// next call with the one they are making; counting it makes them see that the numbers differ. The collectives do
+    /// this themselves; this method is for bindings that reject arguments before the collective sees them.
     pub fn skip_call(&self) {
-        // A forked child counts for nobody, least of all in the memory that it shares with its parent.
-        // Nor does one that was started again and has not declared its position: its calls are no call of the others.
-        if self.options.turn.is_none() && self.core.common.origin.is_here() && self.core.turns.repeated() == 0
+        // A forked child must not count, least of all in the memory that it shares with its parent. Nor must a
+        // restarted process that has not declared its position: its calls correspond to no call of the other ranks.
+        if self.options.call_number.is_none()
+            && self.core.world.fork_guard.is_original_process()
+            && self.core.call_order.completed_before() == 0
         {
-            self.core.turns.skip();
+            self.core.call_order.skip();
         }
     }
 
-    /// Runs calls in the background, after the calls made before and before those made later.
+    /// Runs calls in the background, ordered after all earlier calls and before all later ones.
     pub fn start<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Group) -> Result<R> + Send + 'static,
     ) -> Pending<R> {
         let (promise, result) = pending();
         let mut group = self.clone();
-        // A forked child has no background; and work inside other work has that one's turn.
+        // A forked child has no background thread; and work started inside other background work runs under the permit
+        // of that work.
         if let Err(error) = self.check_usable("start").and_then(|()| self.check_position("start")) {
-            promise.keep(|| Err(error));
+            promise.fulfil(|| Err(error));
             return result;
         }
-        if self.options.turn.is_some() {
-            promise.keep(|| work(&group));
+        if self.options.call_number.is_some() {
+            promise.fulfil(|| work(&group));
             return result;
         }
         self.core.background.run(|| {
-            // Numbers are taken in the order in which work is queued.
-            let number = self.core.turns.take();
+            // Numbers are assigned in queue order.
+            let number = self.core.call_order.take();
             Box::new(move || {
-                promise.keep(|| {
-                    // Only calls made before can be in the way, and each of them ends by its own deadline.
-                    let forever = Instant::now() + LONGEST;
-                    let turn = group.core.turns.wait(number, forever, || group.core.broken.get().is_some());
-                    group.options.turn = Some(number);
+                promise.fulfil(|| {
+                    // Only earlier calls can block this one, and each of them ends by its own deadline.
+                    let forever = Instant::now() + MAX_TIMEOUT;
+                    let permit = group.core.call_order.wait(number, forever, || group.core.broken.get().is_some());
+                    group.options.call_number = Some(number);
                     group.options.interrupt = None;
                     let result = work(&group);
-                    drop(turn);
+                    drop(permit);
                     result
                 });
             })
@@ -262,85 +266,86 @@ impl Group {
         result
     }
 
-    /// Runs the wait for a message in the background, beside all other calls.
-    pub(crate) fn start_beside<R: Send + 'static>(
+    /// Waits for a message in the background, unordered with respect to all other calls.
+    pub(crate) fn start_unordered<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Group) -> Result<R> + Send + 'static,
     ) -> Pending<R> {
         let (promise, result) = pending();
         let mut group = self.clone();
         group.options.interrupt = None;
-        background::spawn(move || promise.keep(|| work(&group)));
+        background::spawn(move || promise.fulfil(|| work(&group)));
         result
     }
 
-    /// Makes one collective call: waits for its turn, notes it on the board, and remembers if it breaks the group.
+    /// Makes one collective call: waits for its permit, records the activity in this rank's slot, and revokes the group
+    /// if the call breaks it.
     pub(crate) fn call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let started = Instant::now();
-        let mut turn = None;
-        let number = match self.options.turn {
+        let mut permit = None;
+        let number = match self.options.call_number {
             Some(number) => number,
             None => {
                 let taken = self.wait_for_turn(verb, started)?;
                 let number = taken.number;
-                turn = Some(taken);
+                permit = Some(taken);
                 number
             }
         };
-        // Work in the background may have handed its turn to several threads; and whoever had the turn before may have
-        // broken the group meanwhile.
+        // Background work may share its permit between several threads; and the previous holder of the permit may have
+        // broken the group in the meantime.
         let _alone = self.core.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_usable(verb.name())?;
         let call = self.describe(verb, number, started);
-        let mut unfinished = Unfinished { group: self, operation: verb.name(), armed: true };
-        // Who makes a call in the background does other things meanwhile.
-        let watched = turn.is_some() && self.core.context == 0;
-        let inside = watched.then(|| self.core.common.watchers.during(number));
-        let result = self.noted(verb, number, || body(&call));
-        drop(inside);
-        unfinished.armed = false;
+        let mut panic_guard = RevokeOnPanic { group: self, operation: verb.name(), armed: true };
+        // A rank that makes a call in the background is not blocked in it, so only foreground calls are reported.
+        let watched = permit.is_some() && self.core.context == 0;
+        let watched_call = watched.then(|| self.core.world.watchers.notify_call(number));
+        let result = self.record_activity(verb, number, || body(&call));
+        drop(watched_call);
+        panic_guard.armed = false;
         if let Err(error) = &result
             && (error.kind() != Kind::Usage || self.core.channel.is_none())
         {
-            self.give_up(error);
+            self.revoke_with(error);
         }
-        // Only now may the next call have its turn.
-        drop(turn);
+        // Only now may the next call receive its permit.
+        drop(permit);
         result
     }
 
-    /// A handle of another group for one step of a call: it has what is left of the call's time, and its interrupt hook.
+    /// A handle of another group for one step of a call: it inherits the call's remaining time and interrupt hook.
     pub(crate) fn step_of(&self, call: &Call, group: &Group) -> Group {
         let mut step = group.with_timeout(call.remaining());
         step.options.interrupt = self.options.interrupt.clone();
         step
     }
 
-    /// Makes one call that is not part of the group's order: a message.
+    /// Makes one unordered call: a point-to-point message.
     pub(crate) fn message_call<R>(&self, verb: Verb, body: impl FnOnce(&Call) -> Result<R>) -> Result<R> {
         self.check_usable(verb.name())?;
         let number = self.core.messages.fetch_add(1, Ordering::Relaxed) + 1;
         let call = Call { members: &[], ..self.describe(verb, number, Instant::now()) };
-        let _underway = self.core.common.seat.as_ref().map(|seat| seat.place().stay.message());
-        self.noted(verb, number, || body(&call))
+        let _underway = self.core.world.seat.as_ref().map(|seat| seat.place().stay.message());
+        self.record_activity(verb, number, || body(&call))
     }
 
-    /// Fails if messages and groups with one of these ranks of the world do not work, because it, or this rank, was
-    /// started again.
+    /// Fails if messages and groups with one of these world ranks cannot work because that rank, or this one, was
+    /// restarted.
     pub(crate) fn check_reachable(&self, call: &Call, ranks: impl Iterator<Item = usize>) -> Result<()> {
-        let Some(seat) = &self.core.common.seat else { return Ok(()) };
+        let Some(seat) = &self.core.world.seat else { return Ok(()) };
         let lost: Vec<_> = ranks.filter_map(|rank| seat.started_again(rank)).collect();
         if lost.is_empty() { Ok(()) } else { Err(call.lost(lost)) }
     }
 
-    /// The same for a message that is about to begin in the background.
+    /// The same check for a message that is about to start in the background.
     pub(crate) fn check_peer(&self, verb: Verb, rank: usize) -> Result<()> {
         let number = self.core.messages.load(Ordering::Relaxed) + 1;
         self.check_reachable(&self.describe(verb, number, Instant::now()), std::iter::once(rank))
     }
 
-    /// Sends and receives as part of a call; peers are ranks of the group.
+    /// Sends and receives as part of a call; peers are group ranks.
     pub(crate) fn exchange(
         &self,
         call: &Call,
@@ -352,16 +357,16 @@ impl Group {
         receives.iter_mut().for_each(|receive| receive.from = self.core.members[receive.from]);
         let peers = sends.iter().map(|send| send.to).chain(receives.iter().map(|receive| receive.from));
         self.check_reachable(call, peers)?;
-        self.core.common.transport.exchange(call, slot, &sends, &mut receives)
+        self.core.world.transport.exchange(call, slot, &sends, &mut receives)
     }
 
-    /// A call that is not part of the group's order, on an object of its own name: only its deadline is the group's.
+    /// An unordered call on an object with its own name; only the timeout comes from the group.
     pub(crate) fn call_on<'a>(&'a self, operation: &'static str, number: u64, object: &'a str) -> Call<'a> {
         let call = self.describe(Verb::Send, number, Instant::now());
         Call { operation, group: object, members: &[], ..call }
     }
 
-    /// A handle whose waits ask no hook.
+    /// A handle whose waits poll no interrupt hook.
     pub(crate) fn without_interrupt(&self) -> Group {
         let mut group = self.clone();
         group.options.interrupt = None;
@@ -370,7 +375,7 @@ impl Group {
 
     pub(super) fn describe<'a>(&'a self, verb: Verb, number: u64, started: Instant) -> Call<'a> {
         Call {
-            rank: self.core.common.transport.rank(),
+            rank: self.core.world.transport.rank(),
             operation: verb.name(),
             number,
             group: &self.core.name,
@@ -381,45 +386,45 @@ impl Group {
         }
     }
 
-    fn noted<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
-        let Some(seat) = &self.core.common.seat else { return body() };
+    fn record_activity<R>(&self, verb: Verb, number: u64, body: impl FnOnce() -> R) -> R {
+        let Some(seat) = &self.core.world.seat else { return body() };
         seat.note(verb, number, self.core.context, true);
         let result = body();
         seat.note(verb, number, self.core.context, false);
         result
     }
 
-    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<Turn<'_>> {
+    fn wait_for_turn(&self, verb: Verb, started: Instant) -> Result<CallPermit<'_>> {
         self.check_position(verb.name())?;
-        let number = self.core.turns.take();
+        let number = self.core.call_order.take();
         let deadline = started + self.timeout();
         let stop = || self.is_broken() || self.options.interrupt.as_ref().is_some_and(|hook| hook());
-        if let Some(turn) = self.core.turns.wait(number, deadline, stop) {
-            return Ok(turn);
+        if let Some(permit) = self.core.call_order.wait(number, deadline, stop) {
+            return Ok(permit);
         }
         self.check_usable(verb.name())?;
-        // The turn will come when nobody wants it any more: the group's order is lost.
+        // The permit would arrive when no call waits for it any more: the group's call order is lost.
         let call = self.describe(verb, number, started);
         let error = match call.remaining().is_zero() {
             true => call.timeout(Vec::new()),
             false => call.interrupted(),
         };
-        self.give_up(&error);
+        self.revoke_with(&error);
         Err(error)
     }
 }
 
-/// Breaks the group if a call panics: its members would be out of step.
-struct Unfinished<'a> {
+/// Revokes the group if a call panics: its members would be out of step.
+struct RevokeOnPanic<'a> {
     group: &'a Group,
     operation: &'static str,
     armed: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for RevokeOnPanic<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.group.give_up(&Error::internal(self.operation, "it panicked half-way"));
+            self.group.revoke_with(&Error::internal(self.operation, "it panicked half-way"));
         }
     }
 }

@@ -1,44 +1,45 @@
-//! A group over several hosts works in two floors: the members of each host among themselves, and the hosts' leaders.
+//! Two-level structure of a group over several hosts: the members of each host, and the hosts' leaders.
 
 use super::Group;
 use crate::error::Result;
 use crate::transport::{Call, Slot};
 
-/// The smaller groups of a group over several hosts.
+/// The subgroups of a group over several hosts.
 pub(crate) struct Hierarchy {
-    /// The members on this host; its first is the leader.
+    /// The members on this host; the first is the leader.
     pub local: Group,
     /// The leaders of all hosts, if this rank is one.
     pub leaders: Option<Group>,
-    /// For each rank of the group, the position of its host's leader among the leaders.
+    /// For each group rank, the index of its host's leader in the leader group.
     pub host_of: Vec<usize>,
 }
 
 impl Group {
-    /// The two levels of this group, or `None` when all members share a host or no two do. Created by all members together: when
-    /// the group is, so that a member that gives up can notify the others on each level, or else by the first call that needs it.
+    /// The two levels of this group, or `None` when all members share a host or no two do. Collective over all members:
+    /// created together with the group, so that a member that revokes it can notify the others on each level, or else
+    /// by the first call that needs it.
     pub(crate) fn hierarchy(&self, call: &Call) -> Result<Option<&Hierarchy>> {
         if let Some(known) = self.core.hierarchy.get() {
             return Ok(known.as_ref());
         }
-        let hosts = &self.core.common.hosts;
+        let hosts = &self.core.world.hosts;
         let host = |rank: usize| hosts[self.core.members[rank]];
         let leader_of =
             |rank: usize| (0..self.size()).find(|&other| host(other) == host(rank)).unwrap_or(rank);
         let leaders: Vec<usize> = (0..self.size()).filter(|&rank| leader_of(rank) == rank).collect();
-        let made = if leaders.len() == 1 || leaders.len() == self.size() {
+        let created = if leaders.len() == 1 || leaders.len() == self.size() {
             None
         } else {
-            let neighbours: Vec<usize> =
+            let host_ranks: Vec<usize> =
                 (0..self.size()).filter(|&rank| host(rank) == host(self.rank())).collect();
-            let local = self.found(call, &neighbours, Slot::FLOORS)?;
+            let local = self.create_subgroup(call, &host_ranks, Slot::CREATE_LEVELS)?;
             let leads = leaders.contains(&self.rank());
-            let above = if leads { Some(self.found(call, &leaders, Slot::FLOORS)?) } else { None };
+            let leader_group = if leads { Some(self.create_subgroup(call, &leaders, Slot::CREATE_LEVELS)?) } else { None };
             let position = |rank: usize| leaders.iter().position(|&leader| leader == leader_of(rank));
             let host_of = (0..self.size()).filter_map(position).collect();
-            Some(Hierarchy { local, leaders: above, host_of })
+            Some(Hierarchy { local, leaders: leader_group, host_of })
         };
-        Ok(self.core.hierarchy.get_or_init(|| made).as_ref())
+        Ok(self.core.hierarchy.get_or_init(|| created).as_ref())
     }
 }
 
@@ -50,7 +51,7 @@ mod tests {
     use crate::memory::ReduceOp;
     use crate::testing;
 
-    /// The first call of a group over several hosts does not wait for a member that has given up before it.
+    /// The first call of a group over several hosts does not wait for a member that has revoked the group before.
     #[test]
     fn members_of_other_hosts_notice_a_group_that_was_revoked_before_its_first_call() {
         testing::spawn_on_hosts(4, 2, |world| {

@@ -1,32 +1,32 @@
-//! Joining the world: from what the launcher says to a transport and a group of everybody.
+//! Joining the world: from the launcher's environment to a transport and a group of all ranks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::group::LONGEST;
-use super::join::{Joined, Spread, alone, on_one_host, over_mpi, seated};
+use super::group::MAX_TIMEOUT;
+use super::join::{Joined, HostMapping, single_process, over_shared_memory, over_mpi, attach};
 use super::launcher::{self, OWN};
 use super::locator::Locator;
 use super::log;
-use super::settings::{self, DEFAULT_TIMEOUT, Wish};
-use super::{Common, Group, World};
+use super::settings::{self, DEFAULT_TIMEOUT, TransportChoice};
+use super::{WorldState, Group, World};
 use crate::error::{Error, Result};
 use crate::transport::arena::Arena;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Interrupt, Verb, local};
 
-/// How to join.
+/// Options for joining the world.
 #[derive(Clone, Default)]
 pub struct InitOptions {
-    /// The deadline of every call, this one included; else `UNISONO_TIMEOUT` (seconds), else 300 seconds.
+    /// The timeout of every call, including this one; defaults to `UNISONO_TIMEOUT` (seconds), else 300 seconds.
     pub timeout: Option<Duration>,
-    /// Asked during waits whether to stop; the world's group keeps it.
+    /// Polled during waits; returning true interrupts the call. The world's group keeps it.
     pub interrupt: Option<Arc<Interrupt>>,
 }
 
 impl World {
-    /// What the launcher says of this process before it joins: its rank among those of its host, and how many there are, where
-    /// the launcher says so. Nothing where it does not even tell a process its rank there.
+    /// The placement that the launcher gives this process before it joins: its local rank, and the number of ranks on
+    /// its host if the launcher states it. `None` if the launcher does not even state the local rank.
     ///
     /// ```
     /// let placement = unisono::World::placement()?;
@@ -38,33 +38,33 @@ impl World {
         Ok(found.local_rank.map(|rank| (rank, found.local_size)))
     }
 
-    /// Joins the world that the launcher describes: one process is alone, ranks of one host share memory, ranks of
-    /// several hosts use MPI between them. Waits until everybody is there.
+    /// Joins the world that the launcher describes: a single process needs no transport, ranks of one host share
+    /// memory, and ranks of several hosts use MPI between hosts. Blocks until all ranks have joined.
     ///
-    /// `UNISONO_TRANSPORT=shm|mpi` forces a transport; `UNISONO_HOSTS=2` pretends that the ranks are spread over two
-    /// hosts; `UNISONO_TIMEOUT` is the default deadline in seconds.
+    /// `UNISONO_TRANSPORT=shm|mpi` forces a transport; `UNISONO_HOSTS=2` simulates two hosts by splitting the ranks
+    /// between them; `UNISONO_TIMEOUT` is the default timeout in seconds.
     ///
-    /// A rank that `unisono run --restart` started again does not wait: it goes on with the next call of the world's
-    /// group after those that its process had finished.
+    /// A rank restarted by `unisono run --restart` does not block: it continues with the call of the world's group that
+    /// follows the last one completed by its previous process.
     pub fn init_with(options: InitOptions) -> Result<World> {
         let placement = launcher::detect(settings::variable)?;
         let timeout = timeout(&options)?;
-        let pretended = settings::hosts(settings::variable)?;
-        let wish = settings::transport(settings::variable)?;
-        log::tell(format_args!(
-            "joining as {placement:?}, deadline {timeout:?}, wish {wish:?}, {pretended} hosts"
+        let simulated_hosts = settings::hosts(settings::variable)?;
+        let choice = settings::transport(settings::variable)?;
+        log::debug(format_args!(
+            "joining as {placement:?}, deadline {timeout:?}, wish {choice:?}, {simulated_hosts} hosts"
         ));
         let (launcher, restarts) = (placement.launcher, placement.restarts);
-        // Ranks that cannot see their launcher are in containers: whether they share memory is found out over MPI.
+        // Ranks that cannot see their launcher run in containers: whether they share memory is determined over MPI.
         let one_host =
-            placement.local_size == Some(placement.size) && pretended <= 1 && placement.job.is_some();
+            placement.local_size == Some(placement.size) && simulated_hosts <= 1 && placement.job.is_some();
         let deadline = Instant::now() + timeout;
-        let joined = match wish {
-            Some(Wish::Mpi) => over_mpi(placement, timeout, Spread::Apart)?,
-            _ if placement.size == 1 => alone()?,
-            _ if one_host => on_one_host(placement, deadline, options.interrupt.as_deref())?,
-            None => over_mpi(placement, timeout, Spread::Hosts(pretended))?,
-            Some(Wish::Shm) => {
+        let joined = match choice {
+            Some(TransportChoice::Mpi) => over_mpi(placement, timeout, HostMapping::OnePerRank)?,
+            _ if placement.size == 1 => single_process()?,
+            _ if one_host => over_shared_memory(placement, deadline, options.interrupt.as_deref())?,
+            None => over_mpi(placement, timeout, HostMapping::Detected(simulated_hosts))?,
+            Some(TransportChoice::Shm) => {
                 return Err(Error::usage(
                     "init",
                     "all ranks on one host, for UNISONO_TRANSPORT=shm",
@@ -78,8 +78,8 @@ impl World {
         if let Some(interrupt) = options.interrupt {
             world.group = world.group.with_interrupt(interrupt);
         }
-        world.meet(deadline)?;
-        log::tell(format_args!(
+        world.initial_barrier(deadline)?;
+        log::debug(format_args!(
             "rank {} of {} joined over {}",
             world.rank(),
             world.size(),
@@ -88,21 +88,21 @@ impl World {
         Ok(world)
     }
 
-    /// Joins a job whose memory this process holds already, as the given rank.
+    /// Joins, as the given rank, a job whose shared memory this process already holds.
     pub(crate) fn join(arena: Arc<Arena>, rank: usize, options: InitOptions) -> Result<World> {
         let timeout = timeout(&options)?;
-        let mut world = World::new(seated(arena, rank, 0)?, OWN, timeout);
+        let mut world = World::new(attach(arena, rank, 0)?, OWN, timeout);
         if let Some(interrupt) = options.interrupt {
             world.group = world.group.with_interrupt(interrupt);
         }
-        world.meet(Instant::now() + timeout)?;
+        world.initial_barrier(Instant::now() + timeout)?;
         Ok(world)
     }
 
-    /// Waits until everybody is there. A rank that was started again goes on where its process had stopped, which is after
-    /// this, and the others are elsewhere.
-    fn meet(&self, deadline: Instant) -> Result<()> {
-        let stay = self.common().seat.as_ref().map(|seat| &seat.place().stay);
+    /// Blocks until all ranks have joined. A restarted rank resumes after this barrier, which the other ranks have
+    /// already left.
+    fn initial_barrier(&self, deadline: Instant) -> Result<()> {
+        let stay = self.state().seat.as_ref().map(|seat| &seat.place().stay);
         if stay.is_some_and(|stay| stay.has_joined()) {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    /// A world of `size` threads in this process; each thread takes one of the ranks.
+    /// A world of `size` threads in this process, one rank each.
     pub fn threads(size: usize) -> Result<Vec<World>> {
         if size == 0 {
             return Err(Error::usage("threads", "at least one rank", "none", "ask for one or more"));
@@ -127,45 +127,46 @@ impl World {
         Ok(local::create(size)?.into_iter().map(world).collect())
     }
 
-    /// A world of threads that pretend to be on several hosts, as evenly as possible: no two hosts share memory.
+    /// A world of threads that simulates several hosts, with ranks distributed as evenly as possible: no two hosts
+    /// share memory.
     pub(crate) fn threads_on_hosts(size: usize, hosts: usize) -> Result<Vec<World>> {
         World::threads_placed(&(0..size).map(|rank| rank * hosts / size).collect::<Vec<usize>>())
     }
 
-    /// A world of threads that pretend to be on these hosts.
+    /// A world of threads that simulates these hosts.
     pub(crate) fn threads_placed(hosts: &[usize]) -> Result<Vec<World>> {
         let world = |transport| {
             let joined = Joined::local(transport);
             let me = hosts[joined.transport.rank()];
-            let neighbours = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
-            World::new(Joined { hosts: hosts.to_vec(), neighbours, ..joined }, "none", DEFAULT_TIMEOUT)
+            let host_ranks = (0..hosts.len()).filter(|&rank| hosts[rank] == me).collect();
+            World::new(Joined { hosts: hosts.to_vec(), host_ranks, ..joined }, "none", DEFAULT_TIMEOUT)
         };
         Ok(local::create(hosts.len())?.into_iter().map(world).collect())
     }
 
     fn new(joined: Joined, launcher: &'static str, timeout: Duration) -> World {
-        let Joined { transport, seat, hosts, names, neighbours, host } = joined;
+        let Joined { transport, seat, hosts, names, host_ranks, host } = joined;
         let rank = transport.rank();
-        let local_rank = neighbours.iter().position(|&other| other == rank).unwrap_or(0);
+        let local_rank = host_ranks.iter().position(|&other| other == rank).unwrap_or(0);
         let share_memory = hosts.iter().all(|&other| other == hosts[rank]);
         let channel = seat.as_ref().filter(|_| share_memory).map(Channel::of_all);
         let members = (0..transport.size()).collect();
-        let common = Common::new(transport, seat, hosts, timeout);
+        let world = WorldState::new(transport, seat, hosts, timeout);
         World {
-            group: Group::new(Arc::new(common), 0, "world".into(), members, channel, None),
+            group: Group::new(Arc::new(world), 0, "world".into(), members, channel, None),
             launcher,
             restarts: 0,
             hosts: names,
             local_rank,
-            local_size: neighbours.len(),
+            local_size: host_ranks.len(),
             locator: Locator::default(),
             _host: host,
         }
     }
 }
 
-/// The deadline of every call: what the program asks for, else what the environment does. No clock overflows.
+/// The timeout of every call: the program's option, else the environment's. Capped so that no clock overflows.
 fn timeout(options: &InitOptions) -> Result<Duration> {
     let timeout = options.timeout.map_or_else(|| settings::timeout(settings::variable), Ok)?;
-    Ok(timeout.min(LONGEST))
+    Ok(timeout.min(MAX_TIMEOUT))
 }

@@ -1,9 +1,9 @@
-//! The three ways to join: alone, on one host, over MPI.
+//! The three ways to join a world: as a single process, over shared memory on one host, over MPI.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::launcher::{OWN, Placement, TORCHRUN};
+use super::launcher::{OWN, RankPlacement, TORCHRUN};
 use super::probe;
 use crate::error::{Error, Result};
 use crate::transport::arena::{Arena, ArenaTransport, LOCATION_LIMIT, Seat};
@@ -11,20 +11,20 @@ use crate::transport::hosts::HostsTransport;
 use crate::transport::mpi::{MpiOptions, MpiTransport};
 use crate::transport::{Interrupt, Transport, local, shm};
 
-/// How long a rank tries to reach the launcher that started it.
-const REACH_LAUNCHER: Duration = Duration::from_secs(30);
+/// How long a rank tries to connect to the launcher that started it.
+const LAUNCHER_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What joining gives.
+/// The result of joining.
 pub(super) struct Joined {
     pub transport: Arc<dyn Transport>,
     pub seat: Option<Arc<Seat>>,
-    /// For each rank the number of its host; ranks with equal numbers share memory.
+    /// The host number of each rank; ranks with equal numbers share memory.
     pub hosts: Vec<usize>,
-    /// For each rank the name of its host.
+    /// The host name of each rank.
     pub names: Vec<String>,
     /// The ranks on this rank's host.
-    pub neighbours: Vec<usize>,
-    /// Hands the memory to the other ranks of this host.
+    pub host_ranks: Vec<usize>,
+    /// Serves the shared memory to the other ranks of this host.
     pub host: Option<shm::Host>,
 }
 
@@ -37,29 +37,29 @@ impl Joined {
             seat: Some(seat),
             hosts: vec![0; size],
             names: vec![host_name(); size],
-            neighbours: (0..size).collect(),
+            host_ranks: (0..size).collect(),
             host: None,
         }
     }
 }
 
-/// A world of one.
-pub(super) fn alone() -> Result<Joined> {
+/// A world of one rank.
+pub(super) fn single_process() -> Result<Joined> {
     Ok(Joined::local(local::create(1)?.remove(0)))
 }
 
-/// All ranks are on this host.
-pub(super) fn on_one_host(
-    placement: Placement,
+/// Joins a world whose ranks are all on this host.
+pub(super) fn over_shared_memory(
+    placement: RankPlacement,
     deadline: Instant,
     interrupt: Option<&Interrupt>,
 ) -> Result<Joined> {
-    let Placement { launcher, rank, size, job, restarts, .. } = placement;
+    let RankPlacement { launcher, rank, size, job, restarts, .. } = placement;
     let job = job.unwrap_or_default();
     let (arena, host) = match launcher == OWN {
-        // The launcher listens before it starts a rank: if it cannot be reached soon, it never will be.
-        true => (shm::join(&job, deadline.min(Instant::now() + REACH_LAUNCHER), interrupt)?, None),
-        false => share(&job, size, rank == 0, deadline, interrupt)?,
+        // The launcher listens before it starts any rank: if connecting does not succeed soon, it never will.
+        true => (shm::join(&job, deadline.min(Instant::now() + LAUNCHER_CONNECT_TIMEOUT), interrupt)?, None),
+        false => share_arena(&job, size, rank == 0, deadline, interrupt)?,
     };
     if arena.seats() != size {
         return Err(Error::usage(
@@ -69,26 +69,26 @@ pub(super) fn on_one_host(
             "do not change UNISONO_SIZE or UNISONO_JOB by hand",
         ));
     }
-    Ok(Joined { host, ..seated(arena, rank, restarts)? })
+    Ok(Joined { host, ..attach(arena, rank, restarts)? })
 }
 
-/// Takes a rank's seat in an arena that this process has mapped.
-pub(super) fn seated(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<Joined> {
+/// Attaches to a rank's slot in an arena that this process has mapped.
+pub(super) fn attach(arena: Arc<Arena>, rank: usize, restarts: usize) -> Result<Joined> {
     let size = arena.seats();
     let seat = Seat::take_again(arena, rank, (0..size).collect(), restarts as u32)?;
     Ok(Joined::local(ArenaTransport::new("shm", size, seat)))
 }
 
-/// How ranks that use MPI are spread over hosts.
-pub(super) enum Spread {
-    /// Nothing goes through shared memory: every rank is a host of its own.
-    Apart,
-    /// Ranks that can share memory are one host, which pretends to be this many.
-    Hosts(usize),
+/// How ranks that use MPI map to hosts.
+pub(super) enum HostMapping {
+    /// Every rank is a host of its own: no shared memory is used.
+    OnePerRank,
+    /// Ranks that can share memory form one host, which simulates this many.
+    Detected(usize),
 }
 
-/// Ranks on several hosts, or as if.
-pub(super) fn over_mpi(placement: Placement, timeout: Duration, spread: Spread) -> Result<Joined> {
+/// Joins a world of ranks on several (or simulated) hosts.
+pub(super) fn over_mpi(placement: RankPlacement, timeout: Duration, mapping: HostMapping) -> Result<Joined> {
     if placement.size > 1 && matches!(placement.launcher, OWN | TORCHRUN) {
         let what = format!("ranks that {} started cannot use MPI", placement.launcher);
         let advice = "start them with an MPI launcher instead: mpiexec -n 4 python script.py";
@@ -99,54 +99,54 @@ pub(super) fn over_mpi(placement: Placement, timeout: Duration, spread: Spread) 
     let expected = known.then_some((placement.rank, placement.size));
     let mpi = Arc::new(MpiTransport::init(MpiOptions { expected, timeout, describe: None })?);
     let (rank, size) = (mpi.rank(), mpi.size());
-    let first = match spread {
-        Spread::Apart => (0..size).collect(),
-        Spread::Hosts(_) => probe::shared_memory(&mpi, deadline)?,
+    let first = match mapping {
+        HostMapping::OnePerRank => (0..size).collect(),
+        HostMapping::Detected(_) => probe::shared_memory(&mpi, deadline)?,
     };
-    let seated: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
-    let (arena, server) = match seated.len() {
+    let sharing: Vec<usize> = (0..size).filter(|&other| first[other] == first[rank]).collect();
+    let (arena, server) = match sharing.len() {
         1 => (shm::create(1)?.0, None),
-        seats => share(&mpi.peers.host_key(first[rank]), seats, first[rank] == rank, deadline, None)?,
+        local_size => share_arena(&mpi.peers.host_key(first[rank]), local_size, first[rank] == rank, deadline, None)?,
     };
-    let index = seated.iter().position(|&other| other == rank).unwrap_or(0);
-    let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, seated.clone())?);
+    let index = sharing.iter().position(|&other| other == rank).unwrap_or(0);
+    let arena_transport = ArenaTransport::new("shm", size, Seat::take(arena, index, sharing.clone())?);
     let seat = arena_transport.seat.clone();
     let describe = seat.clone();
     mpi.peers.describe_with(Box::new(move |rank| {
-        let seat = describe.seat_of(rank);
-        seat.map(|_| describe.missing(rank, Instant::now() + LOCATION_LIMIT))
+        let local_rank = describe.seat_of(rank);
+        local_rank.map(|_| describe.missing(rank, Instant::now() + LOCATION_LIMIT))
     }));
 
-    let pretended = match spread {
-        Spread::Apart => 1,
-        // More hosts than ranks are as many.
-        Spread::Hosts(pretended) => pretended.clamp(1, size),
+    let simulated_hosts = match mapping {
+        HostMapping::OnePerRank => 1,
+        // At most one simulated host per rank.
+        HostMapping::Detected(simulated_hosts) => simulated_hosts.clamp(1, size),
     };
-    let key = |other: usize| (first[other], other * pretended / size);
+    let key = |other: usize| (first[other], other * simulated_hosts / size);
     let number = |other: usize| (0..size).position(|before| key(before) == key(other)).unwrap_or(other);
     let hosts: Vec<usize> = (0..size).map(number).collect();
     let all_apart = (0..size).all(|other| hosts[other] == other);
-    let (names, neighbours) =
+    let (names, host_ranks) =
         (mpi.peers.hosts(), (0..size).filter(|&other| hosts[other] == hosts[rank]).collect());
     let transport: Arc<dyn Transport> = match all_apart {
         true => mpi,
         false => Arc::new(HostsTransport::new(Arc::new(arena_transport), mpi, hosts.clone())),
     };
-    Ok(Joined { transport, seat: Some(seat), hosts, names, neighbours, host: server })
+    Ok(Joined { transport, seat: Some(seat), hosts, names, host_ranks, host: server })
 }
 
-/// The memory of this host under a launcher that is not ours: the first rank makes it for the others.
-fn share(
+/// The arena of this host under a third-party launcher: the first rank creates it for the others.
+fn share_arena(
     name: &str,
-    seats: usize,
-    makes: bool,
+    local_size: usize,
+    creates: bool,
     deadline: Instant,
     interrupt: Option<&Interrupt>,
 ) -> Result<(Arc<Arena>, Option<shm::Host>)> {
-    if !makes {
+    if !creates {
         return Ok((shm::join(name, deadline, interrupt)?, None));
     }
-    let (arena, file) = shm::create(seats)?;
+    let (arena, file) = shm::create(local_size)?;
     Ok((arena, Some(shm::Host::start(name, file)?)))
 }
 

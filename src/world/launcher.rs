@@ -1,36 +1,37 @@
-//! Who started this process, and which rank it is: read from the environment that each launcher sets.
+//! Launcher detection: which launcher started this process, and its rank, read from the environment variables of each
+//! launcher.
 
 use std::fs;
 
 use crate::error::{Error, Result};
 use crate::transport::process;
 
-/// What the launcher says.
+/// This process's placement according to its launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placement {
+pub(crate) struct RankPlacement {
     /// The launcher's name.
     pub launcher: &'static str,
     pub rank: usize,
-    /// How many ranks there are; zero where the launcher does not say and MPI must be asked.
+    /// The number of ranks; zero if the launcher does not state it and MPI must be asked.
     pub size: usize,
-    /// This rank among those of its host, where the launcher says.
+    /// This rank's local rank, if the launcher states it.
     pub local_rank: Option<usize>,
     pub local_size: Option<usize>,
-    /// A name that all ranks of this job on this host know, and nobody else uses; none where the launcher's process cannot be
-    /// seen from here, as in a container that it started.
+    /// A name known to all ranks of this job on this host and unique to it; `None` if the launcher's process is not
+    /// visible from here, as in a container that it started.
     pub job: Option<String>,
-    /// How often the launcher has started this rank again.
+    /// How often the launcher has restarted this rank.
     pub restarts: usize,
 }
 
-/// The variables of one launcher.
-struct Launcher {
+/// The environment variables of one launcher.
+struct LauncherVariables {
     name: &'static str,
     rank: &'static str,
     size: &'static str,
     local_rank: &'static str,
     local_size: &'static str,
-    /// A variable that tells jobs apart; empty where the parent process must serve.
+    /// A variable that identifies the job; empty if the launcher's process identifies it instead.
     job: &'static str,
 }
 
@@ -40,9 +41,9 @@ pub(crate) const OWN: &str = "unisono run";
 /// PyTorch's launcher.
 pub(crate) const TORCHRUN: &str = "torchrun";
 
-/// In the order in which they are looked for: the innermost launcher is the likeliest first.
-const LAUNCHERS: [Launcher; 5] = [
-    Launcher {
+/// In detection order: the most likely innermost launcher first.
+const LAUNCHERS: [LauncherVariables; 5] = [
+    LauncherVariables {
         name: OWN,
         rank: "UNISONO_RANK",
         size: "UNISONO_SIZE",
@@ -50,7 +51,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "UNISONO_SIZE",
         job: "UNISONO_JOB",
     },
-    Launcher {
+    LauncherVariables {
         name: TORCHRUN,
         rank: "RANK",
         size: "WORLD_SIZE",
@@ -58,7 +59,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "LOCAL_WORLD_SIZE",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "Open MPI",
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
@@ -66,7 +67,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "MPICH (PMI)",
         rank: "PMI_RANK",
         size: "PMI_SIZE",
@@ -74,7 +75,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_size: "MPI_LOCALNRANKS",
         job: "",
     },
-    Launcher {
+    LauncherVariables {
         name: "Slurm",
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
@@ -84,17 +85,17 @@ const LAUNCHERS: [Launcher; 5] = [
     },
 ];
 
-/// Finds the launcher, or says that this process is alone.
-pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placement> {
+/// Detects the launcher; without one, this process is a world of one rank.
+pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
     for launcher in &LAUNCHERS {
-        // Both must be there: some shells inherit one of them from a job that surrounds them.
+        // Both must be set: some shells inherit one of them from a surrounding job.
         if variable(launcher.rank).is_some() && variable(launcher.size).is_some() {
             return read(launcher, &variable);
         }
     }
-    // A launcher that speaks only PMIx tells a process its rank, but not how many there are.
+    // A PMIx-only launcher states the rank but not the number of ranks.
     if let (Some(rank), Some(job)) = (variable("PMIX_RANK"), variable("PMIX_NAMESPACE")) {
-        return Ok(Placement {
+        return Ok(RankPlacement {
             launcher: "PMIx",
             rank: number("PMIx", "PMIX_RANK", &rank)?,
             size: 0,
@@ -104,7 +105,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
             restarts: 0,
         });
     }
-    Ok(Placement {
+    Ok(RankPlacement {
         launcher: "none",
         rank: 0,
         size: 1,
@@ -115,7 +116,7 @@ pub(crate) fn detect(variable: impl Fn(&str) -> Option<String>) -> Result<Placem
     })
 }
 
-fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Result<Placement> {
+fn read(launcher: &LauncherVariables, variable: &impl Fn(&str) -> Option<String>) -> Result<RankPlacement> {
     let read = |name: &str| variable(name).map(|text| number(launcher.name, name, &text)).transpose();
     let below = |(name, value): (&str, usize), (limit_name, limit): (&str, usize)| match value < limit {
         true => Ok(()),
@@ -136,14 +137,14 @@ fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Resu
         below((launcher.local_rank, local_rank.unwrap_or(0)), (launcher.local_size, local_size))?;
     }
     let job = match variable(launcher.job) {
-        // Our own launcher may run inside a step of Slurm: its name for the job is complete.
+        // Our own launcher may run inside a Slurm step; its job name is already complete.
         Some(job) if launcher.name == OWN => Some(job),
         Some(job) => {
             Some([Some(job), variable("SLURM_STEP_ID")].into_iter().flatten().collect::<Vec<_>>().join("."))
         }
         None => ancestor(launcher.rank).map(|name| format!("{}-{name}", launcher.rank.to_lowercase())),
     };
-    Ok(Placement {
+    Ok(RankPlacement {
         launcher: launcher.name,
         rank,
         size,
@@ -154,7 +155,7 @@ fn read(launcher: &Launcher, variable: &impl Fn(&str) -> Option<String>) -> Resu
     })
 }
 
-/// A number that a launcher has written: of 32 bits, as it travels between ranks.
+/// Parses a number set by a launcher: 32 bits, as ranks exchange it.
 fn number(launcher: &str, name: &str, text: &str) -> Result<usize> {
     text.parse::<u32>().map(|number| number as usize).map_err(|_| {
         let advice = format!("{launcher} sets it; do not set it by hand");
@@ -162,14 +163,14 @@ fn number(launcher: &str, name: &str, text: &str) -> Result<usize> {
     })
 }
 
-/// The nearest ancestor that does not know `variable` is the launcher itself (or its deputy on this host): all ranks of
-/// this job have it in common, also when a shell stands between them and it. `None` where it is outside of this process's PID
-/// or network namespace.
+/// Identifies the launcher, or its daemon on this host, as the nearest ancestor without `variable` in its environment:
+/// all ranks of this job share it, even with a shell in between. `None` if it is outside this process's PID or network
+/// namespace.
 fn ancestor(variable: &str) -> Option<String> {
     let prefix = format!("{variable}=");
     let mut pid = process::own();
     loop {
-        // Outside of the namespace, processes have the number 0.
+        // Processes outside the namespace have pid 0.
         pid = process::parent(pid).filter(|&parent| parent > 0)?;
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if !environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(prefix.as_bytes())) {
@@ -185,7 +186,7 @@ fn ancestor(variable: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn detect_in(variables: &[(&str, &str)]) -> Result<Placement> {
+    fn detect_in(variables: &[(&str, &str)]) -> Result<RankPlacement> {
         detect(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
     }
 
@@ -266,7 +267,7 @@ mod tests {
         let local = [("RANK", "0"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "4"), ("LOCAL_WORLD_SIZE", "4")];
         let error = detect_in(&local).unwrap_err().to_string();
         assert!(error.contains("LOCAL_RANK below LOCAL_WORLD_SIZE"), "{error}");
-        // A rank that cannot be read must not pass for a process that is alone.
+        // A malformed rank must not be mistaken for a process without a launcher.
         let error = detect_in(&[("PMIX_RANK", "first"), ("PMIX_NAMESPACE", "job")]).unwrap_err().to_string();
         assert!(error.contains("PMIX_RANK"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Answers other ranks' question "where are you in your program?" on a thread of its own.
+//! Answers other ranks' location queries ("where are you in your program?") on a dedicated thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::transport::arena::Seat;
 
-/// How long the thread sleeps at most before it looks whether it should end.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long the thread sleeps at most before it checks whether to stop.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Locator {
@@ -28,7 +28,7 @@ impl Locator {
             let question = &seat.place().question;
             let mut seen = question.load();
             while !ended.load(Ordering::Acquire) {
-                question.sleep_while(seen, LOOK);
+                question.sleep_while(seen, STOP_CHECK_INTERVAL);
                 let asked = question.load();
                 if asked != seen && !ended.load(Ordering::Acquire) {
                     seat.place().tell_location(&locate().unwrap_or_default());
@@ -36,11 +36,11 @@ impl Locator {
                 seen = asked;
             }
         };
-        // Without this thread everything works, only the answer is missing.
+        // Optional: without this thread only the location is missing from errors.
         *thread = thread::Builder::new().name("unisono-locator".into()).spawn(answer).ok();
     }
 
-    /// Ends the thread at its next look; does not wait for it, because it may be waiting for the caller's interpreter.
+    /// Stops the thread at its next check; does not join it, because it may be waiting for the caller's interpreter.
     pub fn stop(&self) {
         self.ended.store(true, Ordering::Release);
     }

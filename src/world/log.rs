@@ -1,7 +1,7 @@
-//! What happens while joining, for people who want to know: `UNISONO_LOG=debug` prints it, tracing subscribers get it.
+//! Debug log of the join sequence: `UNISONO_LOG=debug` prints it, and tracing subscribers receive it.
 
-/// Tells one thing.
-pub(super) fn tell(text: std::fmt::Arguments<'_>) {
+/// Logs one event.
+pub(super) fn debug(text: std::fmt::Arguments<'_>) {
     tracing::debug!("{text}");
     if std::env::var("UNISONO_LOG").is_ok_and(|level| level == "debug") {
         eprintln!("unisono: {text}");

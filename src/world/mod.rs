@@ -1,4 +1,4 @@
-//! Layer 3: the world of ranks, how a process finds its place in it, and groups of ranks.
+//! Layer 3: the world of ranks, how a process joins it, and groups of ranks.
 
 mod background;
 mod group;
@@ -8,13 +8,13 @@ mod join;
 mod launcher;
 mod locator;
 mod log;
-mod origin;
+mod fork_guard;
 mod pending;
 mod probe;
 mod resume;
 mod settings;
 mod subgroup;
-mod turn;
+mod call_order;
 mod usable;
 mod watchers;
 
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use background::Background;
-pub(crate) use group::Common;
+pub(crate) use group::WorldState;
 pub use group::Group;
 pub(crate) use hierarchy::Hierarchy;
 pub use init::InitOptions;
@@ -35,7 +35,7 @@ pub(crate) use watchers::Watcher;
 use crate::error::{Error, Result};
 use crate::transport::{ArenaBuffer, WholeArena, shm};
 
-/// All ranks of a job, seen from one of them.
+/// All ranks of a job, as seen from one of them.
 ///
 /// ```
 /// use unisono::{ReduceOp, World};
@@ -53,12 +53,12 @@ pub struct World {
     local_rank: usize,
     local_size: usize,
     locator: locator::Locator,
-    /// Hands the job's memory to the other ranks of this host, where no launcher of ours does.
+    /// Serves the job's shared memory to the other ranks of this host, if our launcher does not.
     _host: Option<shm::Host>,
 }
 
 impl World {
-    /// Finds the launcher by itself and joins the world: see [`World::init_with`].
+    /// Detects the launcher and joins the world: see [`World::init_with`].
     pub fn init() -> Result<World> {
         World::init_with(InitOptions::default())
     }
@@ -68,55 +68,56 @@ impl World {
         self.group.rank()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> usize {
         self.group.size()
     }
 
-    /// This rank's number among those of its host.
+    /// This rank's number among the ranks of its host.
     pub fn local_rank(&self) -> usize {
         self.local_rank
     }
 
-    /// How many ranks are on this host.
+    /// The number of ranks on this host.
     pub fn local_size(&self) -> usize {
         self.local_size
     }
 
-    /// The host's name of each rank.
+    /// The host name of each rank.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }
 
-    /// How bytes travel: "alone", "local", "shm", "mpi" or "shm+mpi".
+    /// The transport in use: "alone", "local", "shm", "mpi" or "shm+mpi".
     pub fn transport(&self) -> &'static str {
-        self.common().transport.name()
+        self.state().transport.name()
     }
 
-    /// Who started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm", "PMIx" or "none".
+    /// The launcher that started this process: "unisono run", "torchrun", "Open MPI", "MPICH (PMI)", "Slurm", "PMIx" or
+    /// "none".
     pub fn launcher(&self) -> &'static str {
         self.launcher
     }
 
-    /// How often `unisono run --restart` has started this rank again: 0 in its first process.
+    /// How often `unisono run --restart` has restarted this rank: 0 in its first process.
     pub fn restarts(&self) -> usize {
         self.restarts
     }
 
-    /// The group of everybody.
+    /// The group of all ranks.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Sets the deadline of every call on this world from now on, except through handles that have one of their own.
+    /// Sets the timeout of all later calls on this world, except through handles with a timeout of their own.
     pub fn set_timeout(&self, timeout: Duration) {
-        self.common().set_timeout(timeout);
+        self.state().set_timeout(timeout);
     }
 
-    /// Memory in the arena of this host: collectives on it need no copy.
+    /// Allocates memory in this host's arena: collectives on it need no copy.
     pub fn empty(&self, bytes: usize) -> Result<ArenaBuffer> {
         self.group.check_usable("empty")?;
-        match &self.common().seat {
+        match &self.state().seat {
             Some(seat) => seat.allocate(bytes),
             None => {
                 Err(Error::unsupported("empty", "this rank shares memory with nobody", "use ordinary memory"))
@@ -124,44 +125,44 @@ impl World {
         }
     }
 
-    /// All the memory that this host's ranks share, for programs that pass places in it between them.
+    /// The entire memory shared by this host's ranks, for programs that exchange offsets into it.
     pub fn arena(&self) -> Result<WholeArena> {
         self.group.check_usable("arena")?;
         let nobody = || Error::unsupported("arena", "this rank shares memory with nobody", "send messages");
-        self.common().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
+        self.state().seat.as_ref().map(WholeArena::new).ok_or_else(nobody)
     }
 
-    /// Lets others learn where this rank is in its program: `locate` is called on another thread when some other rank's
-    /// deadline passes while it waits for this one.
+    /// Lets other ranks query where this rank is in its program: `locate` is called on another thread when another rank
+    /// times out waiting for this one.
     pub fn set_locator(&self, locate: impl Fn() -> Option<String> + Send + 'static) {
-        if let Some(seat) = &self.common().seat {
+        if let Some(seat) = &self.state().seat {
             self.locator.start(seat, Box::new(locate));
         }
     }
 
-    /// Leaves the world. Calls on its groups are errors afterwards. Dropping the world does the same. A process that was
-    /// alone may init again; a rank of a job joins it once.
+    /// Leaves the world. Later calls on its groups are errors. Dropping the world does the same. A single process
+    /// without a launcher may init again; a rank of a job joins it once.
     pub fn shutdown(self) {}
 
-    fn common(&self) -> &Arc<Common> {
-        &self.group.core.common
+    fn state(&self) -> &Arc<WorldState> {
+        &self.group.core.world
     }
 }
 
-/// How long to wait for the others when leaving.
-const LEAVE: Duration = Duration::from_secs(10);
-const LEAVE_BROKEN: Duration = Duration::from_secs(2);
+/// How long to wait for the other ranks when leaving.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT_BROKEN: Duration = Duration::from_secs(2);
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.common().closed.store(true, Ordering::Release);
+        self.state().closed.store(true, Ordering::Release);
         self.locator.stop();
-        if self.common().origin.is_here() {
-            // After an error the others may not come.
-            let limit = if self.group.is_broken() { LEAVE_BROKEN } else { LEAVE };
-            self.common().transport.leave(self.group.timeout().min(limit));
+        if self.state().fork_guard.is_original_process() {
+            // After an error the other ranks may never arrive.
+            let limit = if self.group.is_broken() { LEAVE_TIMEOUT_BROKEN } else { LEAVE_TIMEOUT };
+            self.state().transport.leave(self.group.timeout().min(limit));
         }
-        if let Some(seat) = &self.common().seat {
+        if let Some(seat) = &self.state().seat {
             seat.leave();
         }
     }

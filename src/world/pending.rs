@@ -1,4 +1,4 @@
-//! Work that goes on in the background, and its result.
+//! Background work and its result (a future).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::transport::wait::Monitor;
 
-/// The result of a call that may still be running. It owns the call's buffers and gives them back.
+/// The result of a call that may still be running. It owns the call's buffers and returns them with the result.
 ///
 /// ```
 /// use unisono::{ReduceOp, testing};
@@ -23,39 +23,39 @@ use crate::transport::wait::Monitor;
 /// ```
 #[must_use = "the call runs in the background; wait() for its result"]
 pub struct Pending<R> {
-    shared: Arc<Shared<R>>,
+    shared: Arc<SharedResult<R>>,
 }
 
-type Shared<R> = Monitor<State<R>>;
+type SharedResult<R> = Monitor<CallState<R>>;
 
-enum State<R> {
+enum CallState<R> {
     Running,
     Done(Result<R>),
     Taken,
 }
 
-impl<R> State<R> {
+impl<R> CallState<R> {
     fn is_done(&self) -> bool {
-        !matches!(self, State::Running)
+        !matches!(self, CallState::Running)
     }
 }
 
-/// The other end of a [`Pending`]: whoever does the work.
-pub(crate) struct Promise<R>(Arc<Shared<R>>);
+/// The producing end of a [`Pending`], held by the thread that does the work.
+pub(crate) struct Promise<R>(Arc<SharedResult<R>>);
 
-/// A promise and the pending result that it will fill.
+/// A promise and the pending result that it will fulfil.
 pub(crate) fn pending<R>() -> (Promise<R>, Pending<R>) {
-    let shared = Arc::new(Monitor::new(State::Running));
+    let shared = Arc::new(Monitor::new(CallState::Running));
     (Promise(shared.clone()), Pending { shared })
 }
 
 impl<R> Promise<R> {
-    /// Does the work and keeps the promise, also when the work panics.
-    pub fn keep(self, work: impl FnOnce() -> Result<R>) {
+    /// Runs the work and fulfils the promise, even if the work panics.
+    pub fn fulfil(self, work: impl FnOnce() -> Result<R>) {
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             Err(Error::internal("a call in the background", "it panicked; see the message above"))
         });
-        self.0.update(|state| *state = State::Done(result));
+        self.0.update(|state| *state = CallState::Done(result));
     }
 }
 
@@ -65,15 +65,15 @@ impl<R> Pending<R> {
         self.shared.with(|state| state.is_done())
     }
 
-    /// Waits at most for `limit`; true when the call has ended. Several threads may wait at once.
+    /// Waits at most for `limit`; true if the call has ended. Several threads may wait concurrently.
     pub fn wait_timeout(&self, limit: Duration) -> bool {
         self.shared.wait_timeout(limit, |state| state.is_done().then_some(())).is_some()
     }
 
-    /// The result, if the call has ended and no thread has taken it; for handles that several threads share.
+    /// The result, if the call has ended and no thread has taken it; for handles shared by several threads.
     pub fn take(&self) -> Option<Result<R>> {
-        self.shared.with(|state| match std::mem::replace(state, State::Taken) {
-            State::Done(result) => Some(result),
+        self.shared.with(|state| match std::mem::replace(state, CallState::Taken) {
+            CallState::Done(result) => Some(result),
             other => {
                 *state = other;
                 None
@@ -81,7 +81,7 @@ impl<R> Pending<R> {
         })
     }
 
-    /// Waits for the result. It comes by the deadline of the call.
+    /// Waits for the result, which is available by the call's deadline.
     pub fn wait(self) -> Result<R> {
         self.wait_timeout(Duration::MAX);
         self.take().unwrap_or_else(|| {
@@ -102,7 +102,7 @@ mod tests {
         let taken: Vec<_> = std::thread::scope(|scope| {
             let wait = || call.wait_timeout(Duration::from_secs(60)).then(|| call.take()).expect("it ends");
             let waiting: Vec<_> = (0..4).map(|_| scope.spawn(wait)).collect();
-            promise.keep(|| Ok(7));
+            promise.fulfil(|| Ok(7));
             waiting.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
         });
         assert!(matches!(taken[..], [Ok(7)]), "{taken:?}");

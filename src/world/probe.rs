@@ -1,5 +1,5 @@
-//! Which ranks share memory, found out by trying: containers on one machine have one kernel, and may neither reach nor see each
-//! other. What is not proven goes over MPI.
+//! Detects by trial which ranks share memory: containers on one machine share a kernel, yet may neither reach nor see
+//! each other. Pairs without proof use MPI.
 
 use std::time::Instant;
 
@@ -9,15 +9,16 @@ use crate::transport::Transport;
 use crate::transport::mpi::MpiTransport;
 use crate::transport::{process, shm};
 
-/// Bytes that only the first of the candidates can have written.
+/// Length in bytes of a token that only the first candidate can have written.
 const TOKEN: usize = 32;
 
 /// For each rank, the first of the ranks that it shares memory with, itself if there is no other. Collective: the first
-/// candidate offers memory, the others try to map it, and each rank reports whether that worked and which processes it sees.
+/// candidate offers shared memory, the others try to map it, and each rank reports whether that succeeded and which
+/// processes it can see.
 pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec<usize>> {
     let (rank, size) = (mpi.rank(), mpi.size());
     let candidates = mpi.peers.candidates();
-    tell_namespaces(mpi);
+    log_namespaces(mpi);
     if (0..size).all(|other| candidates[other] == other) {
         return Ok(candidates);
     }
@@ -28,7 +29,7 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
     if first == rank && candidates[rank + 1..].contains(&rank) {
         token = fresh_token();
         offered = shm::offer(&name, &token)
-            .inspect_err(|error| log::tell(format_args!("rank {rank} cannot offer shared memory: {error}")))
+            .inspect_err(|error| log::debug(format_args!("rank {rank} cannot offer shared memory: {error}")))
             .ok();
     }
     let tokens = mpi.all_gather(&token, deadline)?;
@@ -36,31 +37,31 @@ pub(super) fn shared_memory(mpi: &MpiTransport, deadline: Instant) -> Result<Vec
         let token = &tokens[first * TOKEN..][..TOKEN];
         let outcome = shm::probe(&name, token, deadline);
         if let Err(error) = &outcome {
-            log::tell(format_args!("rank {rank} cannot map memory of rank {first}: {error}"));
+            log::debug(format_args!("rank {rank} cannot map memory of rank {first}: {error}"));
         }
         outcome.is_ok()
     };
-    let mut report = Report::new(size);
+    let mut report = ProbeReport::new(size);
     report.set(size, mapped);
     (0..size).for_each(|other| report.set(other, mpi.peers.is_visible(other)));
     let reports = mpi.all_gather(&report.0, deadline)?;
     drop(offered);
-    let reports: Vec<Report> =
-        reports.chunks_exact(report.0.len()).map(|bytes| Report(bytes.to_vec())).collect();
-    let hosts = group(&candidates, &reports);
-    let neighbours: Vec<usize> = (0..size).filter(|&other| hosts[other] == hosts[rank]).collect();
-    log::tell(format_args!(
-        "rank {rank} shares memory with the ranks {neighbours:?}; the others are reached by MPI"
+    let reports: Vec<ProbeReport> =
+        reports.chunks_exact(report.0.len()).map(|bytes| ProbeReport(bytes.to_vec())).collect();
+    let hosts = group_by_host(&candidates, &reports);
+    let host_ranks: Vec<usize> = (0..size).filter(|&other| hosts[other] == hosts[rank]).collect();
+    log::debug(format_args!(
+        "rank {rank} shares memory with the ranks {host_ranks:?}; the others are reached by MPI"
     ));
     Ok(hosts)
 }
 
-/// For people who wonder why ranks of one machine use MPI.
-fn tell_namespaces(mpi: &MpiTransport) {
+/// Logs why ranks of one machine use MPI.
+fn log_namespaces(mpi: &MpiTransport) {
     let rank = mpi.rank();
     for other in 0..mpi.size() {
-        if let Some(why) = mpi.peers.apart(other).filter(|_| other != rank) {
-            log::tell(format_args!(
+        if let Some(why) = mpi.peers.isolation_reason(other).filter(|_| other != rank) {
+            log::debug(format_args!(
                 "rank {rank} does not share memory with rank {other} of this machine: {why}"
             ));
         }
@@ -78,12 +79,12 @@ fn fresh_token() -> [u8; TOKEN] {
     token
 }
 
-/// What a rank found: a bit for each rank whose process it sees, and one more if it mapped the memory.
-struct Report(Vec<u8>);
+/// One rank's findings: a bit for each rank whose process it sees, and one more if it mapped the memory.
+struct ProbeReport(Vec<u8>);
 
-impl Report {
-    fn new(size: usize) -> Report {
-        Report(vec![0; size / 8 + 1])
+impl ProbeReport {
+    fn new(size: usize) -> ProbeReport {
+        ProbeReport(vec![0; size / 8 + 1])
     }
 
     fn set(&mut self, bit: usize, value: bool) {
@@ -95,9 +96,9 @@ impl Report {
     }
 }
 
-/// For each rank, the first of its host: a rank joins its first candidate if it mapped that one's memory, and it and all that
-/// have joined before see each other. The same on all ranks.
-fn group(candidates: &[usize], reports: &[Report]) -> Vec<usize> {
+/// For each rank, the first rank of its host: a rank joins its first candidate if it mapped that candidate's memory,
+/// and it and all ranks that have already joined see each other. All ranks compute the same result.
+fn group_by_host(candidates: &[usize], reports: &[ProbeReport]) -> Vec<usize> {
     let size = candidates.len();
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); size];
     let mut hosts: Vec<usize> = (0..size).collect();
@@ -117,10 +118,10 @@ fn group(candidates: &[usize], reports: &[Report]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Reports of ranks that map and see everything, except for these.
-    fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<Report> {
+    /// Reports of ranks that map and see everything, with these exceptions.
+    fn reports(size: usize, unmapped: &[usize], unseen: &[(usize, usize)]) -> Vec<ProbeReport> {
         let report = |rank: usize| {
-            let mut report = Report::new(size);
+            let mut report = ProbeReport::new(size);
             report.set(size, !unmapped.contains(&rank));
             (0..size).for_each(|other| report.set(other, !unseen.contains(&(rank, other))));
             report
@@ -131,14 +132,14 @@ mod tests {
     #[test]
     fn only_ranks_that_map_and_see_each_other_share_a_host() {
         let one = [0; 4];
-        assert_eq!(group(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
-        assert_eq!(group(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
-        assert_eq!(group(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
-        assert_eq!(group(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
-        assert_eq!(group(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
-        assert_eq!(group(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[])), [0, 0, 0, 0]);
+        assert_eq!(group_by_host(&one, &reports(4, &[2], &[])), [0, 0, 2, 0], "one that cannot map is alone");
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[(0, 3)])), [0, 0, 0, 3], "seeing is mutual");
+        assert_eq!(group_by_host(&one, &reports(4, &[], &[(2, 1)])), [0, 0, 2, 0], "all members see each other");
+        assert_eq!(group_by_host(&[0, 0, 2, 2], &reports(4, &[], &[(0, 2), (2, 0)])), [0, 0, 2, 2]);
+        assert_eq!(group_by_host(&[0, 1, 0], &reports(3, &[2], &[])), [0, 1, 2]);
         for size in [7, 8, 9, 16] {
-            assert_eq!(group(&vec![0; size], &reports(size, &[], &[])), vec![0; size]);
+            assert_eq!(group_by_host(&vec![0; size], &reports(size, &[], &[])), vec![0; size]);
         }
     }
 

@@ -1,29 +1,29 @@
-//! What users set in the environment: the transport, the deadline, how many hosts to pretend.
+//! Environment settings: the transport, the timeout, the number of simulated hosts.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// The deadline of a call when nothing else is asked for.
+/// The timeout of calls unless set otherwise.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The transports that a user can ask for with `UNISONO_TRANSPORT`.
+/// The transports that `UNISONO_TRANSPORT` can select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum TransportChoice {
     Shm,
     Mpi,
 }
 
-/// A variable of this process's environment. One that is no text is not taken for one that is not set.
+/// A variable of this process's environment. A value that is not valid UTF-8 still counts as set.
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-pub(super) fn transport(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wish>> {
+pub(super) fn transport(variable: impl Fn(&str) -> Option<String>) -> Result<Option<TransportChoice>> {
     match variable("UNISONO_TRANSPORT").as_deref() {
         None | Some("") => Ok(None),
-        Some("shm") => Ok(Some(Wish::Shm)),
-        Some("mpi") => Ok(Some(Wish::Mpi)),
+        Some("shm") => Ok(Some(TransportChoice::Shm)),
+        Some("mpi") => Ok(Some(TransportChoice::Mpi)),
         Some(other) => Err(Error::usage(
             "init",
             "UNISONO_TRANSPORT to be shm or mpi",
@@ -46,7 +46,7 @@ pub(super) fn timeout(variable: impl Fn(&str) -> Option<String>) -> Result<Durat
     })
 }
 
-/// How many hosts the ranks of one pretend to be.
+/// The number of hosts that the ranks of one host simulate.
 pub(super) fn hosts(variable: impl Fn(&str) -> Option<String>) -> Result<usize> {
     let Some(text) = variable("UNISONO_HOSTS") else { return Ok(1) };
     let hosts = text.parse::<u32>().ok().filter(|&hosts| hosts > 0).map(|hosts| hosts as usize);
@@ -92,7 +92,7 @@ mod tests {
                     let (rank, size) = (placement.local_rank.unwrap_or(0), placement.local_size);
                     assert!(size.is_none_or(|size| rank < size), "{placement:?}");
                     assert!(u32::try_from(placement.restarts).is_ok());
-                    // A rank whose launcher named it never believes that it is alone.
+                    // A rank that its launcher has named never takes itself for a world of one.
                     let named =
                         variables.contains_key("PMIX_RANK") && variables.contains_key("PMIX_NAMESPACE");
                     assert!(!named || placement.launcher != "none", "{placement:?}");

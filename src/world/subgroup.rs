@@ -1,4 +1,5 @@
-//! Smaller groups out of a group: their leader picks a number and a meeting place and tells the others.
+//! Subgroups: the new group's leader chooses its context id and its shared-memory channel, and sends both to the other
+//! members.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
@@ -9,15 +10,16 @@ use crate::memory::DType;
 use crate::transport::arena::channel::Channel;
 use crate::transport::{Call, Incoming, Outgoing, Signature, Slot, Verb};
 
-/// Says that a group has no meeting place in shared memory.
-const NOWHERE: u64 = u64::MAX;
+/// Sentinel offset: the group has no channel in shared memory.
+const NO_CHANNEL: u64 = u64::MAX;
 
-/// A context is the leader's rank (12 bits) and the number of the group among those that it led (20 bits).
-const LAST_CONTEXT: u32 = 0xf_ffff;
+/// A context id is the leader's world rank (12 bits) followed by the number of the group among those that it led (20
+/// bits).
+const MAX_CONTEXT: u32 = 0xf_ffff;
 
 impl Group {
-    /// The group of these members (ranks of this group, in the order of their new ranks). Every member calls this with
-    /// the same list; others may call it too and get `None`.
+    /// Creates the group of these members (ranks of this group, in the order of their new ranks). Every member calls
+    /// this with the same list; other ranks may call it too and get `None`.
     ///
     /// ```
     /// use unisono::{ReduceOp, testing};
@@ -35,14 +37,14 @@ impl Group {
             return Ok(None);
         }
         self.message_call(Verb::Group, |call| {
-            let group = self.found(call, members, Slot::FOUNDING)?;
+            let group = self.create_subgroup(call, members, Slot::CREATE_GROUP)?;
             group.hierarchy(call)?;
             Ok(Some(group))
         })
     }
 
-    /// One group for each `color`, its members ordered by `key` and then by rank. Every member of this group calls it;
-    /// one without a color is in no group.
+    /// Creates one group for each `color`, its members ordered by `key` and then by rank. Every member of this group
+    /// calls it; a member without a color joins no group.
     pub fn split(&self, color: Option<u64>, key: i64) -> Result<Option<Group>> {
         let mine = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key];
         let mut all = vec![0; 3 * self.size()];
@@ -76,46 +78,47 @@ impl Group {
         Ok(())
     }
 
-    /// Makes the group, as part of a call; `tag` keeps the groups that the library makes for itself apart.
-    pub(crate) fn found(&self, call: &Call, members: &[usize], tag: u32) -> Result<Group> {
-        let common = &self.core.common;
+    /// Creates the group as part of a call; `tag` separates the groups that the library creates internally from the
+    /// others.
+    pub(crate) fn create_subgroup(&self, call: &Call, members: &[usize], tag: u32) -> Result<Group> {
+        let world = &self.core.world;
         let ranks: Vec<usize> = members.iter().map(|&member| self.core.members[member]).collect();
         self.check_reachable(call, ranks.iter().copied())?;
-        let seats = common.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
-            let seats: Option<Vec<usize>> = ranks.iter().map(|&rank| seat.seat_of(rank)).collect();
-            seats.map(|seats| (seat, seats))
+        let local_ranks = world.seat.as_ref().filter(|_| self.share_a_host(&ranks)).and_then(|seat| {
+            let local_ranks: Option<Vec<usize>> = ranks.iter().map(|&rank| seat.seat_of(rank)).collect();
+            local_ranks.map(|local_ranks| (seat, local_ranks))
         });
         let leads = members[0] == self.rank();
-        let mut channel = match &seats {
-            // Without room in the arena the group works all the same, by messages.
-            Some((seat, seats)) if leads => Channel::found(seat, seats.clone()).ok(),
+        let mut channel = match &local_ranks {
+            // If the arena has no room for a channel, the group falls back to messages.
+            Some((seat, local_ranks)) if leads => Channel::found(seat, local_ranks.clone()).ok(),
             _ => None,
         };
         let mut terms = [0u64; 2];
         if leads {
-            let count = common.contexts.fetch_add(1, Ordering::Relaxed) + 1;
-            if count > LAST_CONTEXT {
-                let what = format!("this rank has already led {LAST_CONTEXT} groups");
+            let count = world.contexts.fetch_add(1, Ordering::Relaxed) + 1;
+            if count > MAX_CONTEXT {
+                let what = format!("this rank has already led {MAX_CONTEXT} groups");
                 return Err(Error::unsupported("group", what, "make groups once and keep them"));
             }
             terms = [
                 (ranks[0] as u64) << 20 | u64::from(count),
-                channel.as_ref().map_or(NOWHERE, |channel| channel.offset() as u64),
+                channel.as_ref().map_or(NO_CHANNEL, |channel| channel.offset() as u64),
             ];
         }
-        self.tell(call, members, &mut terms, tag)?;
-        if let (None, Some((seat, seats)), true) = (&channel, seats, terms[1] != NOWHERE) {
-            channel = Some(Channel::join(seat, terms[1] as usize, seats));
+        self.send_terms(call, members, &mut terms, tag)?;
+        if let (None, Some((seat, local_ranks)), true) = (&channel, local_ranks, terms[1] != NO_CHANNEL) {
+            channel = Some(Channel::join(seat, terms[1] as usize, local_ranks));
         }
         let name = format!("group {ranks:?}");
-        Ok(Group::new(common.clone(), terms[0] as u32, name, ranks, channel, self.own_timeout()))
+        Ok(Group::new(world.clone(), terms[0] as u32, name, ranks, channel, self.own_timeout()))
     }
 
-    /// The leader's terms reach the other members.
-    fn tell(&self, call: &Call, members: &[usize], terms: &mut [u64; 2], tag: u32) -> Result<()> {
+    /// Sends the leader's terms (context id, channel offset) to the other members.
+    fn send_terms(&self, call: &Call, members: &[usize], terms: &mut [u64; 2], tag: u32) -> Result<()> {
         let mut hasher = DefaultHasher::new();
         members.hash(&mut hasher);
-        // The fingerprint stands in for the call's number: members with different lists notice.
+        // The fingerprint replaces the call number: members with different lists detect the mismatch.
         let signature = Signature::new(Verb::Group, hasher.finish()).of(DType::I64, members.len() as u64);
         let slot = Slot { context: self.core.context, tag, signature };
         if members[0] == self.rank() {
@@ -129,7 +132,7 @@ impl Group {
     }
 
     fn share_a_host(&self, ranks: &[usize]) -> bool {
-        let hosts = &self.core.common.hosts;
+        let hosts = &self.core.world.hosts;
         ranks.iter().all(|&rank| hosts[rank] == hosts[ranks[0]])
     }
 }

@@ -1,4 +1,4 @@
-//! Whether calls can be made on a group, and how a group is abandoned after an error.
+//! Whether calls can be made on a group, and how a group is revoked after an error.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use super::group::Group;
 use crate::error::{Error, Result};
 use crate::transport::{Outgoing, Signature, Slot, Verb};
 
-/// How long to try to tell the others that this rank gives up.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// How long to try to notify the other members that this rank has revoked the group.
+const NOTIFY_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Group {
-    /// Ends the use of this group on all its members, as `MPIX_Comm_revoke` does: their calls on it, also those that wait, fail with
-    /// [`Error::PeerLost`], and this rank's later ones with a usage error. A single member calls it, when it cannot make a call that the others wait in. Groups made
-    /// before remain usable.
+    /// Revokes this group on all its members, as `MPIX_Comm_revoke` does: their calls on it, including those that are
+    /// blocked, fail with [`Error::PeerLost`], and this rank's later ones with a usage error. A single member calls it
+    /// when it cannot make a call that the others wait in. Groups created before remain usable.
     ///
     /// ```
     /// use std::time::Duration;
@@ -30,17 +30,17 @@ impl Group {
     pub fn revoke(&self) {
         let received = format!("{}, which this rank has revoked", self.name());
         let error = Error::usage("revoke", "a group in use", received, "make another group");
-        self.give_up(&error.at_rank(self.core.common.transport.rank()));
+        self.revoke_with(&error.at_rank(self.core.world.transport.rank()));
     }
 
-    /// Breaks the group, and tells the other members so that they need not wait for this one.
-    pub(crate) fn give_up(&self, error: &Error) {
-        if !self.break_with(error) {
+    /// Marks the group as broken and notifies the other members, so that they do not wait for this one.
+    pub(crate) fn revoke_with(&self, error: &Error) {
+        if !self.mark_broken(error) {
             return;
         }
-        if let Some(Some(floors)) = self.core.hierarchy.get() {
-            floors.local.give_up(error);
-            floors.leaders.iter().for_each(|leaders| leaders.give_up(error));
+        if let Some(Some(levels)) = self.core.hierarchy.get() {
+            levels.local.revoke_with(error);
+            levels.leaders.iter().for_each(|leaders| leaders.revoke_with(error));
         }
         if let Some(channel) = &self.core.channel {
             return channel.give_up(error);
@@ -50,31 +50,31 @@ impl Group {
             .members
             .iter()
             .copied()
-            .filter(|&rank| rank != self.core.members[self.core.me])
+            .filter(|&rank| rank != self.core.members[self.core.own_rank])
             .collect();
         let group = self.clone();
-        let farewell = self.start_beside(move |_| {
-            let signature = Signature::new(Verb::GaveUp, 0);
+        let notification = self.start_unordered(move |_| {
+            let signature = Signature::new(Verb::Revoke, 0);
             let slot = Slot { context: group.core.context, tag: Slot::COLLECTIVE, signature };
             let sends: Vec<Outgoing> = others.iter().map(|&to| Outgoing { to, bytes: &[] }).collect();
-            let hasty = group.with_timeout(FAREWELL);
-            let call = hasty.describe(Verb::GaveUp, 0, Instant::now());
-            hasty.core.common.transport.exchange(&call, &slot, &sends, &mut [])
+            let brief = group.with_timeout(NOTIFY_TIMEOUT);
+            let call = brief.describe(Verb::Revoke, 0, Instant::now());
+            brief.core.world.transport.exchange(&call, &slot, &sends, &mut [])
         });
-        // A short message is on its way at once; whoever is gone does not need it.
-        farewell.wait_timeout(FAREWELL);
+        // An eager message leaves immediately; a dead peer does not need it.
+        notification.wait_timeout(NOTIFY_TIMEOUT);
     }
 
-    /// Makes all later calls fail with this error; false if another one has done so before.
-    pub(super) fn break_with(&self, error: &Error) -> bool {
+    /// Makes all later calls fail with this error; false if an earlier error already did.
+    pub(super) fn mark_broken(&self, error: &Error) -> bool {
         self.core.broken.set(error.clone()).is_ok()
     }
 
-    /// Fails if no call can be made on this group any more.
+    /// Fails if no more calls can be made on this group.
     pub(crate) fn check_usable(&self, operation: &str) -> Result<()> {
         self.check_open(operation)?;
         match self.core.broken.get() {
-            // This call was not interrupted: the one that was has reported it.
+            // This call was not interrupted: the interrupted one has already reported it.
             Some(Error::Interrupted { rank, operation: stopped, number, .. }) => {
                 let received = format!("{}, abandoned when {stopped} #{number} was interrupted", self.name());
                 let advice = "its ranks are no longer in step: end the job, or go on with other groups";
@@ -85,26 +85,26 @@ impl Group {
         }
     }
 
-    /// Fails if the world is not this process's, or was shut down. What does not need the others' company works as long
-    /// as this holds, also after an error has ended the use of the group.
+    /// Fails if the caller is a forked child, or the world was shut down. Operations that need no other rank work as
+    /// long as this check passes, even after an error has broken the group.
     pub(crate) fn check_open(&self, operation: &str) -> Result<()> {
-        let common = &self.core.common;
-        let refuse = |expected: &str, received: &str, advice: &str| {
-            Err(Error::usage(operation, expected, received, advice).at_rank(common.transport.rank()))
+        let world = &self.core.world;
+        let usage_error = |expected: &str, received: &str, advice: &str| {
+            Err(Error::usage(operation, expected, received, advice).at_rank(world.transport.rank()))
         };
-        if !common.origin.is_here() {
-            return refuse(
+        if !world.fork_guard.is_original_process() {
+            return usage_error(
                 "a call from the process that called init",
                 "a call from a forked child of it",
                 "start fresh processes instead (for Python: multiprocessing's \"spawn\"), or call only in the parent",
             );
         }
-        if common.closed.load(Ordering::Acquire) {
-            let advice = match common.transport.size() {
+        if world.closed.load(Ordering::Acquire) {
+            let advice = match world.transport.size() {
                 1 => "call init again, and use what is made after it",
                 _ => "a rank joins its job once: shut the world down only when all work is done",
             };
-            return refuse("a world that is running", "one that was shut down", advice);
+            return usage_error("a world that is running", "one that was shut down", advice);
         }
         Ok(())
     }

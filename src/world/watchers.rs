@@ -1,14 +1,14 @@
-//! Who wants to know that this rank is inside a call of the world's group, where it may wait for all others.
+//! Observers of this rank's calls on the world's group, in which it may wait for all other ranks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Tables are watchers: their clocks do not wait for a rank that waits for everybody.
+/// Observer of calls. Tables are watchers: their clocks do not wait for a rank that is blocked in a call on the world.
 pub(crate) trait Watcher: Send + Sync {
-    /// This rank begins call `number` of the world's group.
+    /// This rank starts call `number` of the world's group.
     fn enter(&self, number: u64);
 
-    /// That call has ended, whatever came of it.
+    /// That call has ended, with or without success.
     fn leave(&self);
 }
 
@@ -27,26 +27,26 @@ impl Watchers {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Tells all watchers that a call begins; that it has ended, when the result is dropped.
-    pub fn during(&self, number: u64) -> Inside {
+    /// Notifies all watchers that a call starts, and, when the returned value is dropped, that it has ended.
+    pub fn notify_call(&self, number: u64) -> WatchedCall {
         if !self.any.load(Ordering::Acquire) {
-            return Inside(Vec::new());
+            return WatchedCall(Vec::new());
         }
-        let all = self.living();
+        let all = self.alive();
         all.iter().for_each(|watcher| watcher.enter(number));
-        Inside(all)
+        WatchedCall(all)
     }
 
-    fn living(&self) -> Vec<Arc<dyn Watcher>> {
+    fn alive(&self) -> Vec<Arc<dyn Watcher>> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// A call that is being made.
-pub(crate) struct Inside(Vec<Arc<dyn Watcher>>);
+/// A call in progress.
+pub(crate) struct WatchedCall(Vec<Arc<dyn Watcher>>);
 
-impl Drop for Inside {
+impl Drop for WatchedCall {
     fn drop(&mut self) {
         self.0.iter().for_each(|watcher| watcher.leave());
     }

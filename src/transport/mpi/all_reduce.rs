@@ -1,44 +1,45 @@
-//! all_reduce over MPI: direct reduce-scatter and all-gather in a pipeline of pieces, in rank order.
+//! all_reduce over MPI: a direct reduce-scatter and all-gather, pipelined in pieces, folded in rank order.
 //!
-//! Each rank owns a part of the elements, collects that part from everybody, folds it in rank order (so all ranks get the
-//! same bits as over any other transport) and sends the result to everybody. Pieces of the second step travel while the
-//! first step's next pieces are folded. Each byte is sent twice, which is the least possible.
+//! Each rank owns a part of the elements, collects that part from every member, folds it in rank order (so all ranks
+//! get the same bits as over any other transport) and sends the result to every member. Pieces of the all-gather are in
+//! flight while the next pieces of the reduce-scatter are folded. Each byte is sent twice, which is optimal.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::PoisonError;
 
 use super::MpiTransport;
-use super::wire::INLINE;
+use super::wire::EAGER_LIMIT;
 use crate::error::Result;
 use crate::memory::{DType, ReduceOp, reduce};
-use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket};
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket};
 
-/// Bytes that all others together send for one piece: large, because each piece costs an offer and an answer, and bounded,
-/// because that much memory is kept for them.
-const PIECE: usize = 16 << 20;
-/// The longest buffer that is sent whole: with our header and MPI's it still leaves in one step on every MPI.
-const SMALL: usize = 3 << 10;
-/// Pieces of the first step under way at once.
-const AHEAD: usize = 2;
+/// Bytes that all other members together send for one piece: large, because each piece costs an RTS/CTS round trip, and
+/// bounded, because that much scratch memory is held.
+const PIECE_BYTES: usize = 16 << 20;
+/// The longest buffer, in bytes, that is exchanged in one direct step: with our header and MPI's it still leaves
+/// eagerly on every MPI.
+const DIRECT_LIMIT: usize = 3 << 10;
+/// Pieces of the reduce-scatter in flight at once.
+const PIPELINE_DEPTH: usize = 2;
 
-/// One all_reduce: the buffer as a pointer, because pieces of it are sent, received and folded at the same time.
-struct Work<'a> {
+/// One all_reduce. The buffer is a pointer, because pieces of it are sent, received and folded concurrently.
+struct ReduceTask<'a> {
     members: &'a [usize],
-    /// The caller's place in `members`.
+    /// The caller's index in `members`.
     own: usize,
     start: *mut u8,
     count: usize,
     dtype: DType,
     operation: ReduceOp,
-    /// Elements in a piece.
+    /// Elements per piece.
     piece: usize,
     scratch: *mut u8,
 }
 
 impl MpiTransport {
-    /// Combines `bytes` of all `members` (ranks of the world, in group order) and leaves the result on each of them.
-    pub fn all_reduce_in_pieces(
+    /// Reduces `bytes` over all `members` (world ranks, in group order) and leaves the result on each of them.
+    pub fn all_reduce_pipelined(
         &self,
         call: &Call,
         slot: &Slot,
@@ -51,48 +52,48 @@ impl MpiTransport {
         if others == 0 || bytes.is_empty() {
             return Ok(());
         }
-        // Small ones: everybody sends everything to everybody, one step instead of two.
-        let small = bytes.len() <= SMALL && bytes.len() * others <= INLINE;
+        // Small buffers: every member sends everything to every other, one step instead of two.
+        let small = bytes.len() <= DIRECT_LIMIT && bytes.len() * others <= EAGER_LIMIT;
         let count = bytes.len() / dtype.size();
         let longest_part = count.div_ceil(members.len());
-        let piece = if small { count } else { longest_part.min((PIECE / others).max(INLINE) / dtype.size()) };
-        let mut scratch = self.take_scratch(others * piece * dtype.size() * if small { 1 } else { AHEAD });
+        let piece = if small { count } else { longest_part.min((PIECE_BYTES / others).max(EAGER_LIMIT) / dtype.size()) };
+        let mut scratch = self.take_scratch(others * piece * dtype.size() * if small { 1 } else { PIPELINE_DEPTH });
         let (start, scratch_start) = (bytes.as_mut_ptr(), scratch.as_mut_ptr());
-        let work = Work { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
+        let task = ReduceTask { members, own, start, count, dtype, operation, piece, scratch: scratch_start };
         let mut open = VecDeque::new();
         let outcome =
-            if small { self.at_once(call, slot, &work) } else { self.pipeline(call, slot, &work, &mut open) };
+            if small { self.direct(call, slot, &task) } else { self.pipeline(call, slot, &task, &mut open) };
         open.into_iter().for_each(|ticket| self.cancel(ticket));
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         outcome
     }
 
     fn take_scratch(&self, bytes: usize) -> Vec<u8> {
-        let kept = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut scratch = kept.unwrap_or_default();
+        let reused = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut scratch = reused.unwrap_or_default();
         if scratch.len() < bytes {
             scratch = vec![0; bytes];
         }
         scratch
     }
 
-    fn at_once(&self, call: &Call, slot: &Slot, work: &Work) -> Result<()> {
-        let all = 0..work.count;
-        let sends: Vec<_> = work.others().map(|place| work.outgoing(place, all.clone())).collect();
-        let mut receives: Vec<_> = work.others().map(|place| work.incoming(place, 0, all.len())).collect();
+    fn direct(&self, call: &Call, slot: &Slot, task: &ReduceTask) -> Result<()> {
+        let all = 0..task.count;
+        let sends: Vec<_> = task.others().map(|member| task.outgoing(member, all.clone())).collect();
+        let mut receives: Vec<_> = task.others().map(|member| task.incoming(member, 0, all.len())).collect();
         // SAFETY: buffer and scratch outlive this function, which closes the ticket.
         let ticket = unsafe { self.begin(slot, &sends, &mut receives) };
         let outcome = self.wait(call, &ticket);
         self.cancel(ticket);
-        outcome.map(|()| work.fold(0, all))
+        outcome.map(|()| task.fold(0, all))
     }
 
-    fn pipeline(&self, call: &Call, slot: &Slot, work: &Work, open: &mut VecDeque<Ticket>) -> Result<()> {
-        let pieces = work.part(0).len().div_ceil(work.piece);
-        // Both steps begin in the same order on all ranks, so their messages need no other name than their order.
-        let mut second: VecDeque<Ticket> = VecDeque::new();
-        for index in 0..pieces.min(AHEAD) {
-            open.push_back(self.first_step(slot, work, index));
+    fn pipeline(&self, call: &Call, slot: &Slot, task: &ReduceTask, open: &mut VecDeque<Ticket>) -> Result<()> {
+        let pieces = task.part(0).len().div_ceil(task.piece);
+        // Both steps start in the same order on all ranks, so order alone matches their messages.
+        let mut all_gathers: VecDeque<Ticket> = VecDeque::new();
+        for index in 0..pieces.min(PIPELINE_DEPTH) {
+            open.push_back(self.start_reduce_scatter(slot, task, index));
         }
         let mut outcome = Ok(());
         for index in 0..pieces {
@@ -101,61 +102,63 @@ impl MpiTransport {
                 break;
             }
             open.pop_front();
-            work.fold(index % AHEAD, work.piece_of(work.own, index));
-            second.push_back(self.second_step(slot, work, index));
-            if index + AHEAD < pieces {
-                open.push_back(self.first_step(slot, work, index + AHEAD));
+            task.fold(index % PIPELINE_DEPTH, task.piece_of(task.own, index));
+            all_gathers.push_back(self.start_all_gather(slot, task, index));
+            if index + PIPELINE_DEPTH < pieces {
+                open.push_back(self.start_reduce_scatter(slot, task, index + PIPELINE_DEPTH));
             }
         }
         while outcome.is_ok()
-            && let Some(ticket) = second.front()
+            && let Some(ticket) = all_gathers.front()
         {
             outcome = self.wait(call, ticket);
             if outcome.is_ok() {
-                second.pop_front();
+                all_gathers.pop_front();
             }
         }
-        open.append(&mut second);
+        open.append(&mut all_gathers);
         outcome
     }
 
-    /// Sends a piece of everybody's part to its owner and collects that piece of the own part.
-    fn first_step(&self, slot: &Slot, work: &Work, index: usize) -> Ticket {
-        let sends: Vec<_> = work.others().map(|to| work.outgoing(to, work.piece_of(to, index))).collect();
-        let length = work.piece_of(work.own, index).len();
+    /// Sends one piece of every member's part to its owner and collects that piece of this rank's part.
+    fn start_reduce_scatter(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+        let sends: Vec<_> = task.others().map(|to| task.outgoing(to, task.piece_of(to, index))).collect();
+        let length = task.piece_of(task.own, index).len();
         let mut receives: Vec<_> =
-            work.others().map(|from| work.incoming(from, index % AHEAD, length)).collect();
-        // SAFETY: buffer and scratch outlive `all_reduce`, which closes every ticket; a lane of the scratch is used again
-        // only after its piece was folded, and the pieces that are sent are not written to before this ticket is done.
+            task.others().map(|from| task.incoming(from, index % PIPELINE_DEPTH, length)).collect();
+        // SAFETY: buffer and scratch outlive `all_reduce_pipelined`, which closes every ticket; a scratch slot is
+        // reused only after its piece was folded, and the pieces being sent are not written to before this ticket
+        // completes.
         unsafe { self.begin(slot, &sends, &mut receives) }
     }
 
-    /// Sends a finished piece of the own part to everybody and receives theirs in place.
-    fn second_step(&self, slot: &Slot, work: &Work, index: usize) -> Ticket {
-        let own = work.piece_of(work.own, index);
-        let sends: Vec<_> = work.others().map(|to| work.outgoing(to, own.clone())).collect();
+    /// Sends a finished piece of this rank's part to every member and receives theirs in place.
+    fn start_all_gather(&self, slot: &Slot, task: &ReduceTask, index: usize) -> Ticket {
+        let own = task.piece_of(task.own, index);
+        let sends: Vec<_> = task.others().map(|to| task.outgoing(to, own.clone())).collect();
         let mut receives: Vec<_> =
-            work.others().map(|from| work.in_place(from, work.piece_of(from, index))).collect();
-        // SAFETY: as above; the places that are received into were sent by the first step of this piece, which is done.
+            task.others().map(|from| task.in_place(from, task.piece_of(from, index))).collect();
+        // SAFETY: as above; the ranges received into were sent by the reduce-scatter of this piece, which has
+        // completed.
         unsafe { self.begin(slot, &sends, &mut receives) }
     }
 }
 
-impl<'a> Work<'a> {
+impl<'a> ReduceTask<'a> {
     fn others(&self) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.members.len()).filter(|place| *place != self.own)
+        (0..self.members.len()).filter(|member| *member != self.own)
     }
 
     /// The elements that a member folds; the first parts are the longest.
-    fn part(&self, place: usize) -> Range<usize> {
+    fn part(&self, member: usize) -> Range<usize> {
         let (each, more) = (self.count / self.members.len(), self.count % self.members.len());
-        let begin = place * each + place.min(more);
-        begin..begin + each + usize::from(place < more)
+        let begin = member * each + member.min(more);
+        begin..begin + each + usize::from(member < more)
     }
 
-    /// One piece of a member's part; empty beyond its end.
-    fn piece_of(&self, place: usize, index: usize) -> Range<usize> {
-        let part = self.part(place);
+    /// One piece of a member's part; empty past its end.
+    fn piece_of(&self, member: usize, index: usize) -> Range<usize> {
+        let part = self.part(member);
         let begin = (part.start + index * self.piece).min(part.end);
         begin..(begin + self.piece).min(part.end)
     }
@@ -165,43 +168,43 @@ impl<'a> Work<'a> {
         unsafe { self.start.add(index * self.dtype.size()) }
     }
 
-    /// Where a member's piece lies in the scratch.
-    fn lane(&self, place: usize, turn: usize) -> *mut u8 {
-        let line = place - usize::from(place > self.own);
-        let index = turn * (self.members.len() - 1) + line;
-        // SAFETY: the scratch has room for one piece of every other member, for each turn.
+    /// The scratch slot for a member's piece in this pipeline stage.
+    fn scratch_slot(&self, member: usize, stage: usize) -> *mut u8 {
+        let column = member - usize::from(member > self.own);
+        let index = stage * (self.members.len() - 1) + column;
+        // SAFETY: the scratch has room for one piece of every other member, for each stage.
         unsafe { self.scratch.add(index * self.piece * self.dtype.size()) }
     }
 
     fn outgoing(&self, to: usize, range: Range<usize>) -> Outgoing<'a> {
         let length = range.len() * self.dtype.size();
-        // SAFETY: the range lies in the caller's buffer; nothing writes there until the message has gone.
+        // SAFETY: the range is inside the caller's buffer; it is not written to until the message has been sent.
         let bytes = unsafe { std::slice::from_raw_parts(self.element(range.start), length) };
         Outgoing { to: self.members[to], bytes }
     }
 
-    fn incoming(&self, from: usize, turn: usize, count: usize) -> Incoming<'a> {
+    fn incoming(&self, from: usize, stage: usize, count: usize) -> Incoming<'a> {
         let length = count * self.dtype.size();
-        // SAFETY: the lane has room for a piece, and nobody else uses it during this turn.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.lane(from, turn), length) };
+        // SAFETY: the scratch slot has room for a piece, and this receive is its only user during this stage.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.scratch_slot(from, stage), length) };
         Incoming { from: self.members[from], bytes }
     }
 
     fn in_place(&self, from: usize, range: Range<usize>) -> Incoming<'a> {
         let length = range.len() * self.dtype.size();
-        // SAFETY: the range lies in the caller's buffer, in a part that only this receive writes.
+        // SAFETY: the range is inside the caller's buffer, in a part that only this receive writes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.element(range.start), length) };
         Incoming { from: self.members[from], bytes }
     }
 
-    /// Folds what everybody sent for `range` with the own values, in rank order, in place.
-    fn fold(&self, turn: usize, range: Range<usize>) {
+    /// Folds the contributions of all members for `range`, including this rank's own, in rank order and in place.
+    fn fold(&self, stage: usize, range: Range<usize>) {
         let own = self.element(range.start);
-        let source = |place| if place == self.own { own } else { self.lane(place, turn) };
+        let source = |member| if member == self.own { own } else { self.scratch_slot(member, stage) };
         let sources: Vec<*const u8> =
-            (0..self.members.len()).map(|place| source(place).cast_const()).collect();
+            (0..self.members.len()).map(|member| source(member).cast_const()).collect();
         // SAFETY: every source holds `range.len()` elements; the destination is one of them; messages about this range
-        // are done, and the next ones begin after this.
+        // have completed, and the next ones start after this.
         unsafe { reduce::combine(self.dtype, self.operation, range.len(), &sources, &[own]) };
     }
 }

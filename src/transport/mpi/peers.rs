@@ -1,31 +1,31 @@
-//! Who the other ranks are: their host and process, told to each other once at the start, and whether they are alive.
+//! Identity and liveness of the other ranks: their hosts and processes, exchanged once at startup.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::wait::Pause;
+use super::wait::PollBackoff;
 use crate::error::{Lost, Missing, Result};
 use crate::transport::process::{self, Liveness};
 use crate::transport::wait::{self, Awaited};
-use crate::transport::{Call, Progress, Ticket};
+use crate::transport::{Call, NonblockingTransport, Ticket};
 
-/// What a rank was last doing, where that is known; provided by the layer above.
-pub(crate) type Describe = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
+/// Describes what a rank was last doing, if known; provided by the layer above.
+pub(crate) type DescribeRank = Box<dyn Fn(usize) -> Option<Missing> + Send + Sync>;
 
 const NAME: usize = 64;
 
-/// How long the living may take to finish a call after one of its members has died. They cannot always say that they gave
-/// up: a rank that lost a peer in the middle of a transfer never enters MPI again.
-const WITHOUT_A_MEMBER: Duration = Duration::from_secs(2);
+/// How long the surviving members may take to finish a call after another member has died. They cannot always report
+/// that they cancelled it: a rank that lost a peer in the middle of a transfer never enters MPI again.
+const LOST_MEMBER_GRACE: Duration = Duration::from_secs(2);
 
-/// What each rank tells the others about itself.
+/// What each rank sends to the others about itself.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     started: u64,
-    /// The kernel's boot id: equal on ranks that share a kernel, whatever the host calls itself.
+    /// The kernel's boot id: equal on ranks that share a kernel, whatever the host's name.
     boot: [u8; NAME],
     host: [u8; NAME],
     pid_namespace: u64,
@@ -34,11 +34,11 @@ pub(super) struct Identity {
     user: u32,
 }
 
-impl Identity {
-    pub fn own() -> Identity {
+impl ProcessIdentity {
+    pub fn own() -> ProcessIdentity {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let pid = std::process::id();
-        Identity {
+        ProcessIdentity {
             started: process::start_time(pid).unwrap_or_default(),
             boot: text(&read("/proc/sys/kernel/random/boot_id")),
             host: text(&read("/proc/sys/kernel/hostname")),
@@ -49,8 +49,8 @@ impl Identity {
         }
     }
 
-    /// Why two ranks cannot share memory, as far as they can tell without trying.
-    fn apart(&self, other: &Identity) -> Option<&'static str> {
+    /// Why two ranks cannot share memory, as far as can be determined without trying.
+    fn isolation_reason(&self, other: &ProcessIdentity) -> Option<&'static str> {
         match () {
             _ if self.boot != other.boot => Some("they run under different kernels"),
             _ if self.user != other.user => Some("they belong to different users"),
@@ -82,27 +82,28 @@ struct Peer {
     started: u64,
     /// The first rank that this one may share memory with.
     first: usize,
-    /// Why this rank cannot share memory with it.
-    apart: Option<&'static str>,
+    /// Why this rank cannot share memory with that peer.
+    isolation_reason: Option<&'static str>,
     same_kernel: bool,
-    /// Whether its process can be seen from here, so that its end can be noticed.
+    /// Whether its process is visible from here, so that its death can be detected.
     visible: bool,
 }
 
 /// All ranks of the world.
 pub(crate) struct Peers {
     all: Vec<Peer>,
-    describe: OnceLock<Describe>,
+    describe: OnceLock<DescribeRank>,
 }
 
 impl Peers {
-    pub(super) fn new(identities: &[Identity], rank: usize, describe: Option<Describe>) -> Peers {
+    pub(super) fn new(identities: &[ProcessIdentity], rank: usize, describe: Option<DescribeRank>) -> Peers {
         let own = &identities[rank];
-        let peer = |identity: &Identity| {
+        let peer = |identity: &ProcessIdentity| {
             let name = String::from_utf8_lossy(&identity.host);
             let same_kernel = identity.boot == own.boot;
-            let first = identities.iter().position(|other| other.apart(identity).is_none());
-            // Containers may share a kernel and not see each other's processes: equal numbers mean different ones there.
+            let first = identities.iter().position(|other| other.isolation_reason(identity).is_none());
+            // Containers may share a kernel without seeing each other's processes: equal pids name different processes
+            // there.
             let visible = same_kernel
                 && own.pid_namespace != 0
                 && own.pid_namespace == identity.pid_namespace
@@ -112,41 +113,41 @@ impl Peers {
                 pid: identity.pid,
                 started: identity.started,
                 first: first.unwrap_or(usize::MAX),
-                apart: own.apart(identity),
+                isolation_reason: own.isolation_reason(identity),
                 same_kernel,
                 visible,
             }
         };
         let describe = describe.map_or_else(OnceLock::new, OnceLock::from);
         let mut all: Vec<Peer> = identities.iter().map(peer).collect();
-        // One that cannot even share with itself is alone.
+        // A rank that cannot even share memory with itself is its own host.
         all.iter_mut().enumerate().for_each(|(rank, peer)| peer.first = peer.first.min(rank));
         Peers { all, describe }
     }
 
-    /// The host's name of each rank.
+    /// The host name of each rank.
     pub fn hosts(&self) -> Vec<String> {
         self.all.iter().map(|peer| peer.host.clone()).collect()
     }
 
-    /// For each rank, the first rank under the same kernel, in the same namespaces and of the same user: equal for ranks that
-    /// may be able to share memory.
+    /// For each rank, the first rank under the same kernel, in the same namespaces and of the same user: equal for
+    /// ranks that may be able to share memory.
     pub fn candidates(&self) -> Vec<usize> {
         self.all.iter().map(|peer| peer.first).collect()
     }
 
-    /// Why this rank cannot share memory with another one of its kernel, as far as it can tell without trying.
-    pub fn apart(&self, rank: usize) -> Option<&'static str> {
+    /// Why this rank cannot share memory with another one under its kernel, as far as can be determined without trying.
+    pub fn isolation_reason(&self, rank: usize) -> Option<&'static str> {
         let peer = &self.all[rank];
-        peer.apart.filter(|_| peer.same_kernel)
+        peer.isolation_reason.filter(|_| peer.same_kernel)
     }
 
-    /// Whether the process of a rank can be seen from here, so that its end would be noticed.
+    /// Whether the process of a rank is visible from here, so that its death would be detected.
     pub fn is_visible(&self, rank: usize) -> bool {
         self.all[rank].visible
     }
 
-    /// A name for what ranks share with this first one of theirs, known to all of them and to no other process.
+    /// A name for the memory that ranks share with this first rank, known to all of them and to no other process.
     pub fn host_key(&self, first: usize) -> String {
         let first = &self.all[first];
         format!("mpi-{}-{}", first.pid, first.started)
@@ -157,54 +158,55 @@ impl Peers {
         self.all.iter().map(|peer| peer.same_kernel).collect()
     }
 
-    /// Polls until an exchange is done. `progress` is this transport, or one that this one is a part of.
+    /// Polls until an exchange is complete. `transport` is the MPI transport, or one that contains it.
     pub fn complete(
         &self,
         call: &Call,
-        progress: &dyn Progress,
+        transport: &dyn NonblockingTransport,
         ticket: &Ticket,
-        crowded: bool,
+        oversubscribed: bool,
     ) -> Result<()> {
-        let exchange = Exchange { peers: self, progress, ticket };
-        let mut bereft: Option<Instant> = None;
-        let mut poll = || progress.poll(call, ticket);
+        let exchange = AwaitedExchange { peers: self, transport, ticket };
+        let mut lost_since: Option<Instant> = None;
+        let mut poll = || transport.poll(call, ticket);
         let check = || {
             if call.check(&exchange, &mut poll)? {
                 return Ok(Some(()));
             }
             let lost: Vec<Lost> = call.members.iter().filter_map(|&rank| self.lost(rank)).collect();
-            if lost.is_empty() || bereft.get_or_insert_with(Instant::now).elapsed() < WITHOUT_A_MEMBER {
+            if lost.is_empty() || lost_since.get_or_insert_with(Instant::now).elapsed() < LOST_MEMBER_GRACE {
                 return Ok(None);
             }
             if poll()? { Ok(Some(())) } else { Err(call.lost(lost)) }
         };
-        let found = || Ok(progress.poll(call, ticket)?.then_some(()));
-        wait::wait(call.deadline, Pause::new(crowded), found, check)
+        let found = || Ok(transport.poll(call, ticket)?.then_some(()));
+        wait::wait(call.deadline, PollBackoff::new(oversubscribed), found, check)
     }
 
-    /// How a rank was lost, if it was. Only the end of processes of this host can be seen; the launcher watches the rest.
+    /// How a rank was lost, if it was. Only deaths of processes on this host can be detected; the launcher watches the
+    /// rest.
     pub fn lost(&self, rank: usize) -> Option<Lost> {
         let peer = &self.all[rank];
         let ended = peer.visible && process::liveness(peer.pid, peer.started) == Liveness::Dead;
         ended.then(|| Lost { rank, pid: Some(peer.pid), how: "its process ended".into() })
     }
 
-    /// All ranks that are known to be lost.
+    /// All ranks known to be lost.
     pub fn all_lost(&self) -> Vec<Lost> {
         (0..self.all.len()).filter_map(|rank| self.lost(rank)).collect()
     }
 
-    /// From now on asks `describe` what a missing rank was doing; only the first one counts.
-    pub fn describe_with(&self, describe: Describe) {
+    /// Sets the function that describes missing ranks; only the first call has an effect.
+    pub fn describe_with(&self, describe: DescribeRank) {
         let _ = self.describe.set(describe);
     }
 
-    /// A rank's process, on its own host.
+    /// A rank's pid, on its own host.
     pub fn pid(&self, rank: usize) -> u32 {
         self.all[rank].pid
     }
 
-    /// What is known of a rank that has not arrived.
+    /// The known state of a rank that has not arrived.
     pub fn missing(&self, rank: usize) -> Missing {
         if let Some(missing) = self.describe.get().and_then(|describe| describe(rank)) {
             return missing;
@@ -218,16 +220,16 @@ impl Peers {
     }
 }
 
-/// An exchange that a call waits for. What a lost rank had sent before may still arrive.
-struct Exchange<'a> {
+/// An exchange that a call waits for. Messages that a lost rank had already sent may still arrive.
+struct AwaitedExchange<'a> {
     peers: &'a Peers,
-    progress: &'a dyn Progress,
+    transport: &'a dyn NonblockingTransport,
     ticket: &'a Ticket,
 }
 
-impl Awaited for Exchange<'_> {
+impl Awaited for AwaitedExchange<'_> {
     fn awaited(&self) -> Vec<usize> {
-        self.progress.awaited(self.ticket)
+        self.transport.awaited(self.ticket)
     }
 
     fn lost(&self, rank: usize) -> Option<Lost> {

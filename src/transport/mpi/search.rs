@@ -1,4 +1,4 @@
-//! Where MPI libraries may lie on this machine, in the order in which they are tried.
+//! Candidate locations of MPI libraries on this machine, in the order in which they are tried.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::abi::Interface;
 use crate::transport::process;
 
-/// The library names that are tried, best first: the standard interface, Open MPI, MPICH (and Debian's name for it).
+/// The library names that are tried, in order of preference: the standard ABI, Open MPI, MPICH (and Debian's name for
+/// it).
 const NAMES: [(&str, Interface); 5] = [
     ("libmpi_abi.so.1", Interface::Standard),
     ("libmpi_abi.so", Interface::Standard),
@@ -15,7 +16,7 @@ const NAMES: [(&str, Interface); 5] = [
     ("libmpich.so.12", Interface::Mpich),
 ];
 
-/// Folders in which the loader looks by itself; named only so that [`installed`] can list what is there.
+/// Folders that the loader searches by itself; listed only so that [`installed`] can enumerate their contents.
 const SYSTEM: [&str; 7] = [
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -28,50 +29,49 @@ const SYSTEM: [&str; 7] = [
 
 /// Which MPI's launcher started this process. The library of another MPI would see a world of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Launcher {
+pub(super) enum MpiLauncher {
     OpenMpi,
     Mpich,
     Unknown,
 }
 
-impl Launcher {
-    pub fn detect() -> Launcher {
-        Launcher::from_variables(|name| env::var_os(name).is_some())
+impl MpiLauncher {
+    pub fn detect() -> MpiLauncher {
+        MpiLauncher::from_variables(|name| env::var_os(name).is_some())
     }
 
-    fn from_variables(is_set: impl Fn(&str) -> bool) -> Launcher {
+    fn from_variables(is_set: impl Fn(&str) -> bool) -> MpiLauncher {
         if ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"].into_iter().any(&is_set) {
-            Launcher::OpenMpi
+            MpiLauncher::OpenMpi
         } else if ["PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD"].into_iter().any(&is_set) {
-            Launcher::Mpich
+            MpiLauncher::Mpich
         } else {
-            Launcher::Unknown
+            MpiLauncher::Unknown
         }
     }
 
-    /// Whether this launcher and a library are certainly of different MPIs, by the library's description of itself.
+    /// Whether this launcher and a library certainly belong to different MPIs, judging by the library's version string.
     pub fn contradicts(self, version: &str) -> bool {
         let is_open_mpi = version.contains("Open MPI");
         match self {
-            Launcher::OpenMpi => !is_open_mpi,
+            MpiLauncher::OpenMpi => !is_open_mpi,
             // Slurm sets some of MPICH's variables for every MPI; only MPICH's own launcher sets this one.
-            Launcher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
-            Launcher::Unknown => false,
+            MpiLauncher::Mpich => is_open_mpi && env::var_os("HYDI_CONTROL_FD").is_some(),
+            MpiLauncher::Unknown => false,
         }
     }
 
-    /// Whether this launcher's ranks find each other through a library with this interface; the standard one may be
-    /// anybody's.
+    /// Whether this launcher's ranks connect through a library with this ABI; the standard ABI may belong to any MPI.
     fn fits(self, interface: Interface) -> bool {
         match self {
-            Launcher::Unknown => true,
-            Launcher::OpenMpi => interface == Interface::OpenMpi,
-            Launcher::Mpich => interface != Interface::OpenMpi,
+            MpiLauncher::Unknown => true,
+            MpiLauncher::OpenMpi => interface == Interface::OpenMpi,
+            MpiLauncher::Mpich => interface != Interface::OpenMpi,
         }
     }
 }
 
-/// A library that may be MPI, as [`mpi_libraries`](crate::transport::mpi_libraries) lists them.
+/// A candidate MPI library, as listed by [`mpi_libraries`](crate::transport::mpi_libraries).
 ///
 /// ```
 /// for library in unisono::transport::mpi_libraries() {
@@ -80,15 +80,15 @@ impl Launcher {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MpiLibrary {
-    /// A full path, or a bare name for the loader's own search.
+    /// An absolute path, or a bare name for the loader's own search.
     pub path: PathBuf,
-    /// The interface that its name promises.
+    /// The ABI that its file name implies.
     pub interface: Interface,
 }
 
-/// What to try, in order: first what fits the launcher, beside the launcher, by the loader, in the environment's folders;
-/// then everything else.
-pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
+/// The candidates in order: first those that fit the launcher (beside the launcher, by the loader, in the environment's
+/// folders), then all others.
+pub(super) fn candidates(launcher: MpiLauncher) -> Vec<MpiLibrary> {
     let folders = [beside_launcher(), vec![PathBuf::new()], environment(), system()];
     let mut found: Vec<MpiLibrary> = Vec::new();
     for fitting in [true, false] {
@@ -106,8 +106,8 @@ pub(super) fn candidates(launcher: Launcher) -> Vec<MpiLibrary> {
     found
 }
 
-/// The MPI libraries that are already part of this process (an imported mpi4py brings one).
-pub(super) fn loaded(launcher: Launcher) -> Vec<MpiLibrary> {
+/// The MPI libraries that are already loaded in this process (importing mpi4py loads one).
+pub(super) fn loaded(launcher: MpiLauncher) -> Vec<MpiLibrary> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut found = in_maps(&maps);
     found.sort_by_key(|candidate| !launcher.fits(candidate.interface));
@@ -125,7 +125,7 @@ fn in_maps(maps: &str) -> Vec<MpiLibrary> {
     found
 }
 
-/// The interface that a file name promises, if it is the name of an MPI library.
+/// The ABI implied by a file name, if it is the name of an MPI library.
 pub(super) fn interface_of(path: &Path) -> Option<Interface> {
     let name = path.file_name()?.to_str()?;
     if name.starts_with("libmpi_abi.so") {
@@ -142,10 +142,10 @@ pub(super) fn interface_of(path: &Path) -> Option<Interface> {
     }
 }
 
-/// Every MPI library on this machine, each file once. Only file names are looked at: nothing is loaded, because two MPIs
-/// in one process disturb each other. To ask one for its version, load it in a process of its own.
+/// Every MPI library on this machine, each file once. Only file names are examined: no library is loaded, because two
+/// MPIs in one process interfere with each other. To query a version, load the library in a process of its own.
 pub fn installed() -> Vec<MpiLibrary> {
-    let launcher = Launcher::detect();
+    let launcher = MpiLauncher::detect();
     let named = env::var_os("UNISONO_LIBMPI").map(PathBuf::from);
     let named = named.and_then(|path| interface_of(&path).map(|interface| MpiLibrary { path, interface }));
     let mut files: Vec<PathBuf> = Vec::new();
@@ -165,18 +165,18 @@ fn beside_launcher() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     folders.extend(env::var_os("OMPI_LIBDIR_LOC").map(PathBuf::from));
     folders.extend(env::var_os("OPAL_PREFIX").map(|prefix| Path::new(&prefix).join("lib")));
-    // A shell or another wrapper may stand between the launcher and this process.
+    // A shell or another wrapper may be between the launcher and this process.
     let ancestors = std::iter::successors(process::parent(std::process::id()), |pid| process::parent(*pid));
     let programs = ancestors.take(6).filter_map(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok());
     folders.extend(programs.filter_map(|program| library_folder(&program)));
     unique(folders)
 }
 
-/// Folders of the Python environment, of this program and of the `mpiexec` on the path.
+/// Folders of the Python environment, of this program and of the `mpiexec` in PATH.
 fn environment() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     folders.extend(env::var_os("VIRTUAL_ENV").map(|prefix| Path::new(&prefix).join("lib")));
-    // Not resolved: a virtual environment's python is a link, and its own lib/ is beside the link.
+    // Symlinks are not resolved: a virtual environment's python is a link, and its own lib/ is beside the link.
     let started_as = env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
     folders.extend(started_as.and_then(|program| library_folder(&program)));
     folders.extend(env::current_exe().ok().and_then(|program| library_folder(&program)));
@@ -214,18 +214,18 @@ mod tests {
 
     #[test]
     fn the_launcher_is_known_by_its_variables() {
-        assert_eq!(Launcher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), Launcher::OpenMpi);
-        assert_eq!(Launcher::from_variables(|name| name == "PMI_RANK"), Launcher::Mpich);
-        assert_eq!(Launcher::from_variables(|_| false), Launcher::Unknown);
+        assert_eq!(MpiLauncher::from_variables(|name| name == "OMPI_COMM_WORLD_SIZE"), MpiLauncher::OpenMpi);
+        assert_eq!(MpiLauncher::from_variables(|name| name == "PMI_RANK"), MpiLauncher::Mpich);
+        assert_eq!(MpiLauncher::from_variables(|_| false), MpiLauncher::Unknown);
     }
 
     #[test]
     fn the_launchers_own_family_comes_first() {
         let first = |launcher| candidates(launcher).remove(0).interface;
-        assert_eq!(first(Launcher::OpenMpi), Interface::OpenMpi);
-        assert_eq!(first(Launcher::Mpich), Interface::Standard);
+        assert_eq!(first(MpiLauncher::OpenMpi), Interface::OpenMpi);
+        assert_eq!(first(MpiLauncher::Mpich), Interface::Standard);
         assert!(
-            candidates(Launcher::Mpich).iter().any(|candidate| candidate.interface == Interface::OpenMpi)
+            candidates(MpiLauncher::Mpich).iter().any(|candidate| candidate.interface == Interface::OpenMpi)
         );
     }
 

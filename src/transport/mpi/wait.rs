@@ -1,4 +1,4 @@
-//! How a rank waits for MPI: look again at once, then give the core away, then sleep a little between looks.
+//! Backoff for polling MPI: spin, then yield the core, then sleep briefly between polls.
 
 use std::time::{Duration, Instant};
 
@@ -7,36 +7,36 @@ use crate::error::Result;
 use crate::transport::wait::{Park, Parked};
 use crate::transport::{Call, Ticket};
 
-/// Looks before the core is given away, when every rank of this host has one.
+/// Polls before yielding the core, when every rank of this host has one.
 const SPINS: u32 = 200;
-/// How long to keep giving the core away before sleeping.
+/// How long to keep yielding before sleeping.
 const YIELDING: Duration = Duration::from_millis(20);
 /// The same, for a server that may be idle for hours: long enough for the next message of a busy client.
 const YIELDING_IDLE: Duration = Duration::from_micros(500);
 /// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Paces a loop that polls.
-pub(crate) struct Pause {
+/// Paces a polling loop.
+pub(crate) struct PollBackoff {
     rounds: u32,
     spins: u32,
     yielding: Duration,
     since: Option<Instant>,
 }
 
-impl Pause {
-    /// `crowded`: other ranks want this core, so spinning would keep the awaited one from running.
-    pub fn new(crowded: bool) -> Pause {
-        Pause { rounds: 0, spins: if crowded { 20 } else { SPINS }, yielding: YIELDING, since: None }
+impl PollBackoff {
+    /// `oversubscribed`: other ranks compete for this core, so spinning would keep the awaited one from running.
+    pub fn new(oversubscribed: bool) -> PollBackoff {
+        PollBackoff { rounds: 0, spins: if oversubscribed { 20 } else { SPINS }, yielding: YIELDING, since: None }
     }
 
-    /// For a loop that mostly has nothing to do.
-    pub fn idle(crowded: bool) -> Pause {
-        Pause { yielding: YIELDING_IDLE, ..Pause::new(crowded) }
+    /// For a loop that is mostly idle.
+    pub fn idle(oversubscribed: bool) -> PollBackoff {
+        PollBackoff { yielding: YIELDING_IDLE, ..PollBackoff::new(oversubscribed) }
     }
 
-    /// Waits a moment, or says how long to sleep when that is better.
-    pub fn or_nap(&mut self) -> Option<Duration> {
+    /// Spins or yields once, or returns how long to sleep if sleeping is better.
+    pub fn spin_or_sleep_time(&mut self) -> Option<Duration> {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= self.spins {
             std::hint::spin_loop();
@@ -51,26 +51,26 @@ impl Pause {
         Some((waited / 20).min(LONGEST_SLEEP))
     }
 
-    /// How the last moment was spent: the clock is worth reading once the loop has run for a while.
+    /// How the last wait was spent: reading the clock pays off once the loop has run for a while.
     pub fn parked(&self) -> Parked {
         let is_slow = self.rounds > self.spins || self.rounds.is_multiple_of(64);
         if is_slow { Parked::Slept } else { Parked::Spun }
     }
 }
 
-impl Park for Pause {
-    /// Messages move only when they are polled: there is nothing to sleep on.
+impl Park for PollBackoff {
+    /// Messages only make progress when polled: there is no event to block on.
     fn park(&mut self, _seen: u32, until: Instant) -> Result<Parked> {
-        if let Some(nap) = self.or_nap() {
-            std::thread::sleep(nap.min(until.saturating_duration_since(Instant::now())));
+        if let Some(sleep_time) = self.spin_or_sleep_time() {
+            std::thread::sleep(sleep_time.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(self.parked())
     }
 }
 
 impl MpiTransport {
-    /// Polls until the ticket is done.
+    /// Polls until the ticket is complete.
     pub(super) fn wait(&self, call: &Call, ticket: &Ticket) -> Result<()> {
-        self.peers.complete(call, self, ticket, self.crowded())
+        self.peers.complete(call, self, ticket, self.oversubscribed())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::memory::{DType, ReduceOp};
 use crate::transport::mpi::{MpiOptions, MpiTransport};
-use crate::transport::{Call, Incoming, Outgoing, Progress, Signature, Slot, Transport, Verb};
+use crate::transport::{Call, Incoming, Outgoing, NonblockingTransport, Signature, Slot, Transport, Verb};
 
 pub fn start() -> MpiTransport {
     let timeout = Duration::from_secs(30);
@@ -31,12 +31,12 @@ pub fn slot(context: u32, tag: u32, count: u64) -> Slot {
     Slot { context, tag, signature: Signature::new(Verb::Send, 1).of(DType::U8, count) }
 }
 
-/// Bytes that tell who sent them and where they belong.
+/// Bytes that identify their sender and their position.
 fn pattern(rank: usize, length: usize) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ (rank * 97)) as u8).collect()
 }
 
-/// Sends to the next rank and receives from the one before.
+/// Sends to the next rank and receives from the previous one.
 pub fn ring(transport: &MpiTransport, length: usize, context: u32) -> Result<()> {
     let (rank, size) = (transport.rank(), transport.size());
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -134,14 +134,14 @@ fn several_threads(transport: &MpiTransport) {
     });
 }
 
-/// 100 MB from rank 0 to rank 1, then a small message that must not overtake it, while both wait for others.
+/// 100 MB from rank 0 to rank 1, then a small message that must not overtake it, while both wait for other messages.
 fn large_posts(transport: &MpiTransport) {
     let (call, tag) = (call(transport, 60.0), Slot::REQUEST);
     if transport.rank() == 0 {
         for length in [100_000_000, 10] {
             transport.post(&call, 1, &slot(60, tag, 0), pattern(length, length)).expect("posted");
         }
-        assert!(transport.settle(&call, Duration::from_secs(60)).expect("no error"), "both have left");
+        assert!(transport.flush(&call, Duration::from_secs(60)).expect("no error"), "both have left");
     } else {
         for length in [100_000_000, 10] {
             let found = transport.receive_next(&call, 60, tag, Duration::from_secs(60)).expect("no error");
@@ -159,7 +159,7 @@ fn all_reduces(transport: &MpiTransport) {
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let call = call(transport, 30.0);
         transport
-            .all_reduce_in_pieces(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
+            .all_reduce_pipelined(&call, &slot, &members, bytes, (DType::F32, ReduceOp::Sum))
             .expect("all_reduce");
         let ranks = (size * (size - 1) / 2) as f32;
         for (index, value) in values.iter().enumerate() {
@@ -172,14 +172,15 @@ fn all_reduces(transport: &MpiTransport) {
         let bytes = bytemuck::cast_slice_mut(&mut values);
         let (call, slot) = (call(transport, 30.0), slot(2, Slot::COLLECTIVE, 100_000));
         transport
-            .all_reduce_in_pieces(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
+            .all_reduce_pipelined(&call, &slot, &[2, 0], bytes, (DType::I64, ReduceOp::Max))
             .expect("in a group");
         let expected = if rank == 3 { 8 } else { 4 };
         assert!(values.iter().all(|value| *value == expected));
     }
 }
 
-/// Rank 1 sends what rank 0 does not expect, small and large: rank 0 names it; the message can still be received.
+/// Rank 1 sends messages that rank 0 does not expect, small and large: rank 0 reports them; the message can still be
+/// received.
 fn mismatches(transport: &MpiTransport) {
     for (tag, length) in [(20, 100), (21, 1 << 20)] {
         match transport.rank() {
@@ -199,7 +200,7 @@ fn mismatches(transport: &MpiTransport) {
             _ => {}
         }
     }
-    // In a collective, the sender of a large message learns of it as well.
+    // In a collective, the sender of a large message is notified as well.
     let slot = slot(3, Slot::COLLECTIVE, if transport.rank() == 0 { 8 } else { 1 << 20 });
     let (mut small, large) = (vec![0; 8], vec![0; 1 << 20]);
     let outcome = match transport.rank() {
@@ -214,7 +215,7 @@ fn mismatches(transport: &MpiTransport) {
     assert!(matches!(error, Error::Mismatch { .. }), "{error}");
 }
 
-/// Nobody sends, and nobody receives: both end at their deadline, name the rank, and leave nothing behind.
+/// No rank sends, and no rank receives: both calls end at their deadline, name the rank, and leave nothing behind.
 fn timeouts(transport: &MpiTransport) {
     let error = match transport.rank() {
         0 => receive(transport, 1, 30, &mut [0; 10], 0.2).expect_err("nobody sends"),
@@ -236,7 +237,7 @@ fn interrupts(transport: &MpiTransport) {
     assert!(matches!(error, Error::Interrupted { .. }), "{error}");
 }
 
-/// Gives large exchanges up at many different moments; what follows must be untouched by that.
+/// Cancels large exchanges at many different moments; later messages must not be affected.
 fn half_way(transport: &MpiTransport) {
     if transport.rank() > 1 {
         return;
@@ -250,9 +251,9 @@ fn half_way(transport: &MpiTransport) {
         let mut receives = [Incoming { from: peer, bytes: &mut received }];
         // SAFETY: the buffers outlive the ticket, which is cancelled below.
         let ticket = unsafe { transport.begin(&slot, &sends, &mut receives) };
-        let patience = if transport.rank() == 0 { round * 7 } else { (39 - round) * 5 };
-        for _ in 0..patience {
-            // Done, or the other gave it up: both are right.
+        let polls = if transport.rank() == 0 { round * 7 } else { (39 - round) * 5 };
+        for _ in 0..polls {
+            // Complete, or cancelled by the peer: both are correct.
             if transport.poll(&call, &ticket).unwrap_or(true) {
                 break;
             }

@@ -17,7 +17,7 @@ pub(super) fn signal_rank_1(transport: &MpiTransport, signal: rustix::process::S
 /// Rank 1 dies while the others wait for it.
 pub fn killed() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     if transport.rank() == 1 {
         signal_rank_1(&transport, rustix::process::Signal::KILL);
     }
@@ -25,13 +25,13 @@ pub fn killed() {
     let mut buffer = vec![0; 1 << 20];
     let receives = &mut [Incoming { from: 1, bytes: &mut buffer }];
     let outcome = transport.exchange(&call(&transport, 20.0), &slot(1, 0, 1 << 20), &[], receives);
-    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+    report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
-/// Rank 1 dies while bytes of an all_reduce are under way; later calls must fail at once, too.
+/// Rank 1 dies while data of an all_reduce is in flight; later calls must fail immediately, too.
 pub fn killed_midway() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     std::thread::scope(|scope| {
         if transport.rank() == 1 {
             scope.spawn(|| {
@@ -45,19 +45,19 @@ pub fn killed_midway() {
             let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
             let slot = slot(1, Slot::COLLECTIVE, 30 << 20);
             let kind = (DType::U8, ReduceOp::Sum);
-            if let Err(error) = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
-                let again = transport.all_reduce_in_pieces(&call, &slot, &[0, 1, 2], &mut bytes, kind);
+            if let Err(error) = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind) {
+                let again = transport.all_reduce_pipelined(&call, &slot, &[0, 1, 2], &mut bytes, kind);
                 assert!(again.is_err(), "rank 1 is still dead");
-                return leave_a_note(&transport, &error, began);
+                return report_and_exit(&transport, &error, began);
             }
         }
     });
 }
 
-/// Rank 1 dies while rank 0 waits for it and rank 2 for rank 0, which never says that it gave up.
+/// Rank 1 dies while rank 0 waits for it and rank 2 for rank 0, which never reports that it cancelled.
 pub fn killed_two_steps_away() {
     let transport = start();
-    meet(&transport);
+    warm_up(&transport);
     if transport.rank() == 1 {
         signal_rank_1(&transport, rustix::process::Signal::KILL);
     }
@@ -66,37 +66,38 @@ pub fn killed_two_steps_away() {
     let call = Call { members: &[0, 1, 2], ..call(&transport, 20.0) };
     let receives = &mut [Incoming { from, bytes: &mut [0] }];
     let outcome = transport.exchange(&call, &slot(1, Slot::COLLECTIVE, 1), &[], receives);
-    leave_a_note(&transport, &outcome.expect_err("rank 1 is dead"), began);
+    report_and_exit(&transport, &outcome.expect_err("rank 1 is dead"), began);
 }
 
-/// After as many rounds as ranks, everybody has heard of everybody: nobody is still starting when rank 1 dies.
-fn meet(transport: &MpiTransport) {
+/// After as many rounds as ranks, every rank has communicated with every other: no rank is still starting when rank 1
+/// dies.
+fn warm_up(transport: &MpiTransport) {
     for _ in 0..transport.size() {
         ring(transport, 100, 0).expect("the ring");
     }
 }
 
-/// Writes down what happened, waits for the other survivor, and ends the process.
-pub(super) fn leave_a_note(transport: &dyn Transport, error: &Error, began: Instant) {
+/// Writes the outcome to a file, waits for the other survivor, and exits.
+pub(super) fn report_and_exit(transport: &dyn Transport, error: &Error, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
-    // A launcher that ends a job does not always pass on its last lines.
+    // A launcher that ends a job does not always forward its last lines of output.
     let folder = PathBuf::from(std::env::var_os("UNISONO_TEST_NOTES").expect("the test names a folder"));
     let note = format!("{error} after {seconds:.2} s{}", if seconds > 10.0 { ", hung" } else { "" });
     println!("{note}");
-    // Written and then renamed, so that nobody reads half of it.
+    // Written and then renamed, so that no reader sees half of it.
     let name = transport.rank().to_string();
     std::fs::write(folder.join("part").with_extension(&name), &note).expect("the folder is writable");
     std::fs::rename(folder.join("part").with_extension(&name), folder.join(&name))
         .expect("the note is renamed");
-    // Leaving first would end the other before it has noticed.
-    let patience = Instant::now() + Duration::from_secs(20);
-    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < patience {
+    // Exiting first would end the other rank before it has detected the death.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ["0", "2"].iter().any(|rank| !folder.join(rank).exists()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::process::exit(3);
 }
 
-/// Rank 1 stops before it receives; rank 0 times out, wakes it, and both go on.
+/// Rank 1 stops before it receives; rank 0 times out and resumes it, and both continue.
 pub fn stopped() {
     let transport = start();
     ring(&transport, 100, 0).expect("the ring");
@@ -112,7 +113,7 @@ pub fn stopped() {
     transport.shutdown(Duration::from_secs(30)).expect("MPI ends");
 }
 
-/// A library that does not belong to the launcher sees another world than the launcher's.
+/// A library that does not belong to the launcher sees a different world than the launcher's.
 pub fn wrong_size() {
     let rank = std::env::var("OMPI_COMM_WORLD_RANK").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let timeout = Duration::from_secs(10);
@@ -121,7 +122,7 @@ pub fn wrong_size() {
     std::process::exit(3);
 }
 
-/// Somebody else (mpi4py, say) has started MPI already, with or without threads.
+/// Other code (mpi4py, for example) has already initialised MPI, with or without threads.
 pub fn already_started() {
     let functions = library::load().expect("an MPI").functions;
     let mut level = 0;
@@ -139,7 +140,7 @@ pub fn already_started() {
             ring(&transport, 100_000, 0).expect("the ring");
             transport.shutdown(timeout).expect("the end of our use");
             let mut finalized = 0;
-            // SAFETY: may be asked at any time.
+            // SAFETY: may be called at any time.
             unsafe { (functions.finalized)(&mut finalized) };
             assert_eq!(finalized, 0, "MPI belongs to whoever started it");
             println!("used and left");

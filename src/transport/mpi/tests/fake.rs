@@ -1,4 +1,4 @@
-//! An MPI without processes: the test decides what arrives, and sees which memory the engine lends.
+//! A fake MPI without processes: the test decides what arrives, and observes which memory the engine lends.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -8,26 +8,27 @@ use std::time::{Duration, Instant};
 
 use libloading::os::unix::Library;
 
-use crate::transport::mpi::abi::{Constants, Functions, Handle, Interface, Status};
-use crate::transport::mpi::binding::Mpi;
-use crate::transport::mpi::library::Loaded;
-use crate::transport::mpi::wire::LETTER_TAG;
+use crate::transport::mpi::abi::{MpiConstants, MpiFunctions, MpiHandle, Interface, MpiStatus};
+use crate::transport::mpi::binding::MpiRuntime;
+use crate::transport::mpi::library::LoadedMpi;
+use crate::transport::mpi::wire::CONTROL_TAG;
 
-/// The rank that the tests play, of this many.
+/// The rank that the tests simulate, and the number of ranks.
 pub const RANK: usize = 0;
 pub const SIZE: usize = 3;
 
-/// Where a status has its fields. The first two are the library's own business; MPICH's headers say where the source is.
+/// Positions of the fields in a status. The first two are private to the library; MPICH's headers define where the
+/// source is.
 const COUNT: usize = 0;
 const CANCELLED: usize = 1;
 const SOURCE: usize = 2;
 const NO_SUCH_REQUEST: c_int = 19;
 const TRUNCATED: c_int = 15;
-/// MPICH's number for it.
+/// MPICH's value of MPI_ANY_SOURCE.
 const ANY_SOURCE: c_int = -2;
 
 enum Operation {
-    /// Done when it is tested.
+    /// Complete when tested.
     Immediate,
     Receive {
         memory: Range<usize>,
@@ -37,9 +38,9 @@ enum Operation {
     },
 }
 
-/// A message on its way to the engine.
+/// A message in flight to the engine.
 pub enum Arriving {
-    Letter(Vec<u8>),
+    ControlMessage(Vec<u8>),
     /// A chunk of a given length, with arbitrary content.
     Chunk {
         tag: u16,
@@ -49,12 +50,12 @@ pub enum Arriving {
 
 #[derive(Default)]
 struct Network {
-    last: Handle,
-    open: HashMap<Handle, Operation>,
+    last: MpiHandle,
+    open: HashMap<MpiHandle, Operation>,
     arriving: VecDeque<(usize, Arriving)>,
     /// Memory from which chunks may be sent.
     readable: Vec<Range<usize>>,
-    /// Memory into which chunks were received, and how many bytes.
+    /// Memory into which chunks were received, and the number of bytes.
     received: Vec<(usize, usize)>,
 }
 
@@ -66,12 +67,12 @@ fn with<R>(act: impl FnOnce(&mut Network) -> R) -> R {
     NETWORK.with_borrow_mut(act)
 }
 
-/// Starts over, with nothing under way.
-pub fn start() -> Mpi {
+/// Resets the network, with nothing in flight.
+pub fn start() -> MpiRuntime {
     with(|network| *network = Network::default());
     let library = Library::this();
-    let constants = Constants::of(Interface::Mpich, &library).expect("they are constants");
-    let functions = Functions {
+    let constants = MpiConstants::of(Interface::Mpich, &library).expect("they are constants");
+    let functions = MpiFunctions {
         constants,
         get_library_version,
         initialized: no,
@@ -96,29 +97,29 @@ pub fn start() -> Mpi {
         get_count,
         cancel,
     };
-    let loaded = Loaded { path: "fake".into(), interface: Interface::Mpich, functions };
-    Mpi::start(loaded, Instant::now() + Duration::from_secs(60)).expect("it cannot fail")
+    let loaded = LoadedMpi { path: "fake".into(), interface: Interface::Mpich, functions };
+    MpiRuntime::start(loaded, Instant::now() + Duration::from_secs(60)).expect("it cannot fail")
 }
 
 pub fn arrive(from: usize, message: Arriving) {
     with(|network| network.arriving.push_back((from, message)));
 }
 
-/// Chunks may be sent from this memory.
+/// Allows chunks to be sent from this memory.
 pub fn allow(memory: &[u8]) {
     with(|network| network.readable.push(range(memory.as_ptr(), memory.len())));
 }
 
-/// The memory of chunks that are to be received.
+/// The memory of the posted chunk receives.
 pub fn lent() -> Vec<Range<usize>> {
     let chunk = |operation: &Operation| match operation {
-        Operation::Receive { memory, tag, .. } if *tag != c_int::from(LETTER_TAG) => Some(memory.clone()),
+        Operation::Receive { memory, tag, .. } if *tag != c_int::from(CONTROL_TAG) => Some(memory.clone()),
         _ => None,
     };
     with(|network| network.open.values().filter_map(chunk).collect())
 }
 
-/// How many bytes were received into this memory.
+/// The number of bytes received into this memory.
 pub fn received(memory: &[u8]) -> usize {
     let memory = range(memory.as_ptr(), memory.len());
     with(|network| {
@@ -131,7 +132,7 @@ pub fn range(start: *const u8, bytes: usize) -> Range<usize> {
     start as usize..start as usize + bytes
 }
 
-fn begin(operation: Operation) -> Handle {
+fn begin(operation: Operation) -> MpiHandle {
     with(|network| {
         network.last += 1;
         network.open.insert(network.last, operation);
@@ -172,48 +173,48 @@ extern "C" fn error_string(_code: c_int, _text: *mut c_char, length: *mut c_int)
     0
 }
 
-extern "C" fn comm_rank(_communicator: Handle, rank: *mut c_int) -> c_int {
+extern "C" fn comm_rank(_communicator: MpiHandle, rank: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *rank = RANK as c_int };
     0
 }
 
-extern "C" fn comm_size(_communicator: Handle, size: *mut c_int) -> c_int {
+extern "C" fn comm_size(_communicator: MpiHandle, size: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *size = SIZE as c_int };
     0
 }
 
-extern "C" fn comm_set_errhandler(_communicator: Handle, _handler: Handle) -> c_int {
+extern "C" fn comm_set_errhandler(_communicator: MpiHandle, _handler: MpiHandle) -> c_int {
     0
 }
 
-extern "C" fn comm_idup(_old: Handle, new: *mut Handle, request: *mut Handle) -> c_int {
+extern "C" fn comm_idup(_old: MpiHandle, new: *mut MpiHandle, request: *mut MpiHandle) -> c_int {
     // SAFETY: the caller passes live handles.
     unsafe { (*new, *request) = (1, begin(Operation::Immediate)) };
     0
 }
 
-extern "C" fn comm_free(_communicator: *mut Handle) -> c_int {
+extern "C" fn comm_free(_communicator: *mut MpiHandle) -> c_int {
     0
 }
 
 extern "C" fn iallgather(
     _own: *const c_void,
     _own_count: c_int,
-    _own_type: Handle,
+    _own_type: MpiHandle,
     _all: *mut c_void,
     _all_count: c_int,
-    _all_type: Handle,
-    _communicator: Handle,
-    request: *mut Handle,
+    _all_type: MpiHandle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     // SAFETY: the caller passes a live handle.
     unsafe { *request = begin(Operation::Immediate) };
     0
 }
 
-extern "C" fn ibarrier(_communicator: Handle, request: *mut Handle) -> c_int {
+extern "C" fn ibarrier(_communicator: MpiHandle, request: *mut MpiHandle) -> c_int {
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Immediate) };
     0
@@ -222,17 +223,17 @@ extern "C" fn ibarrier(_communicator: Handle, request: *mut Handle) -> c_int {
 extern "C" fn isend(
     start: *const c_void,
     count: c_int,
-    _type: Handle,
+    _type: MpiHandle,
     to: c_int,
     tag: c_int,
-    _communicator: Handle,
-    request: *mut Handle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     let memory = range(start.cast(), count as usize);
     assert!((0..SIZE as c_int).contains(&to) && to != RANK as c_int, "a message to rank {to}");
-    let is_letter = tag == c_int::from(LETTER_TAG);
+    let is_control = tag == c_int::from(CONTROL_TAG);
     let inside = |allowed: &Range<usize>| allowed.start <= memory.start && memory.end <= allowed.end;
-    assert!(is_letter || with(|network| network.readable.iter().any(inside)), "memory of others is sent");
+    assert!(is_control || with(|network| network.readable.iter().any(inside)), "memory of others is sent");
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Immediate) };
     0
@@ -241,14 +242,14 @@ extern "C" fn isend(
 extern "C" fn irecv(
     start: *mut c_void,
     count: c_int,
-    _type: Handle,
+    _type: MpiHandle,
     from: c_int,
     tag: c_int,
-    _communicator: Handle,
-    request: *mut Handle,
+    _communicator: MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
     let memory = range(start.cast(), count as usize);
-    // What was received here before belonged to a message that is gone.
+    // Earlier data here belonged to a message that no longer exists.
     with(|network| network.received.retain(|(start, _)| !memory.contains(start)));
     // SAFETY: as above.
     unsafe { *request = begin(Operation::Receive { memory, from, tag, cancelled: false }) };
@@ -258,29 +259,29 @@ extern "C" fn irecv(
 extern "C" fn improbe(
     from: c_int,
     tag: c_int,
-    _communicator: Handle,
+    _communicator: MpiHandle,
     arrived: *mut c_int,
-    message: *mut Handle,
-    _status: *mut Status,
+    message: *mut MpiHandle,
+    _status: *mut MpiStatus,
 ) -> c_int {
     let found = with(|network| network.arriving.iter().any(|message| message.fits(from, tag)));
     // SAFETY: as above.
-    unsafe { (*arrived, *message) = (c_int::from(found), Handle::from(found)) };
+    unsafe { (*arrived, *message) = (c_int::from(found), MpiHandle::from(found)) };
     0
 }
 
-/// Receives the first letter, which is the one that the probe has found.
+/// Receives the first control message, which is the one that was probed.
 extern "C" fn imrecv(
     start: *mut c_void,
     count: c_int,
-    kind: Handle,
-    _message: *mut Handle,
-    request: *mut Handle,
+    kind: MpiHandle,
+    _message: *mut MpiHandle,
+    request: *mut MpiHandle,
 ) -> c_int {
-    irecv(start, count, kind, ANY_SOURCE, c_int::from(LETTER_TAG), 1, request)
+    irecv(start, count, kind, ANY_SOURCE, c_int::from(CONTROL_TAG), 1, request)
 }
 
-extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) -> c_int {
+extern "C" fn test(request: *mut MpiHandle, done: *mut c_int, status: *mut MpiStatus) -> c_int {
     // SAFETY: the caller passes live cells; a status is an array of integers.
     let (done, fields) = unsafe { (&mut *done, std::slice::from_raw_parts_mut(status.cast::<c_int>(), 16)) };
     // SAFETY: as above.
@@ -302,17 +303,17 @@ extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) 
                 };
                 let Some((source, message)) = network.arriving.remove(index) else { return NO_SUCH_REQUEST };
                 let bytes = match &message {
-                    Arriving::Letter(letter) => letter.len(),
+                    Arriving::ControlMessage(control) => control.len(),
                     Arriving::Chunk { bytes, .. } => *bytes,
                 };
                 if bytes > memory.len() {
                     return TRUNCATED;
                 }
                 match &message {
-                    Arriving::Letter(letter) => {
+                    Arriving::ControlMessage(control) => {
                         let start = memory.start as *mut u8;
                         // SAFETY: the engine lends this memory until the request completes, which is now.
-                        unsafe { start.copy_from_nonoverlapping(letter.as_ptr(), bytes) };
+                        unsafe { start.copy_from_nonoverlapping(control.as_ptr(), bytes) };
                     }
                     Arriving::Chunk { .. } => network.received.push((memory.start, bytes)),
                 }
@@ -323,19 +324,19 @@ extern "C" fn test(request: *mut Handle, done: *mut c_int, status: *mut Status) 
     })
 }
 
-extern "C" fn test_cancelled(status: *const Status, cancelled: *mut c_int) -> c_int {
+extern "C" fn test_cancelled(status: *const MpiStatus, cancelled: *mut c_int) -> c_int {
     // SAFETY: the caller passes live cells; a status is an array of integers.
     unsafe { *cancelled = *status.cast::<c_int>().add(CANCELLED) };
     0
 }
 
-extern "C" fn get_count(status: *const Status, _type: Handle, count: *mut c_int) -> c_int {
+extern "C" fn get_count(status: *const MpiStatus, _type: MpiHandle, count: *mut c_int) -> c_int {
     // SAFETY: as above.
     unsafe { *count = *status.cast::<c_int>().add(COUNT) };
     0
 }
 
-extern "C" fn cancel(request: *mut Handle) -> c_int {
+extern "C" fn cancel(request: *mut MpiHandle) -> c_int {
     // SAFETY: the caller passes a live handle.
     let handle = unsafe { *request };
     with(|network| match network.open.get_mut(&handle) {
@@ -354,7 +355,7 @@ trait Fits {
 impl Fits for (usize, Arriving) {
     fn fits(&self, from: c_int, tag: c_int) -> bool {
         let of = match self.1 {
-            Arriving::Letter(_) => LETTER_TAG,
+            Arriving::ControlMessage(_) => CONTROL_TAG,
             Arriving::Chunk { tag, .. } => tag,
         };
         tag == c_int::from(of) && (from == ANY_SOURCE || from as usize == self.0)

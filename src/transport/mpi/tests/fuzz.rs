@@ -1,19 +1,19 @@
-//! Letters that no rank of this version writes, in any order: an error that names their sender, never a panic, and never
-//! an access outside of the memory that was lent.
+//! Control messages that no rank of this version sends, in any order: the result is an error that names their sender,
+//! never a panic, and never an access outside the lent memory.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::fake::{self, Arriving, RANK, SIZE};
 use crate::testing::{call, fuzz, mutate};
-use crate::transport::mpi::engine::{Engine, Failure};
-use crate::transport::mpi::peers::{Identity, Peers};
-use crate::transport::mpi::wire::{self, CHUNK, Header, INLINE};
-use crate::transport::mpi::{MpiTransport, Progress};
+use crate::transport::mpi::engine::{MpiEngine, ExchangeFailure};
+use crate::transport::mpi::peers::{ProcessIdentity, Peers};
+use crate::transport::mpi::wire::{self, CHUNK, ControlHeader, EAGER_LIMIT};
+use crate::transport::mpi::{MpiTransport, NonblockingTransport};
 use crate::transport::{Envelope, Incoming, Outgoing, Signature, Slot, Ticket, Verb};
 
 const SMALL: usize = 40;
 const LARGE: usize = 2 * CHUNK + 100;
-const PARCEL: usize = INLINE + 1;
+const BUFFERED: usize = EAGER_LIMIT + 1;
 
 fn slot(tag: u32, verb: Verb) -> Slot {
     Slot { context: 7, tag, signature: Signature::new(verb, 0) }
@@ -31,14 +31,15 @@ fn request() -> Slot {
     slot(Slot::REQUEST, Verb::Send)
 }
 
-/// What happens next: the first byte says what, the second to whom, then come the length of the rest and the rest.
+/// Encoded events: the first byte is the kind, the second selects the peer or ticket, followed by the length of the
+/// rest and the rest.
 mod event {
-    pub const LETTER: u8 = 0;
+    pub const CONTROL: u8 = 0;
     /// The tag and the number of bytes.
     pub const CHUNK: u8 = 1;
-    /// An exchange is given up.
+    /// An exchange is cancelled.
     pub const CANCEL: u8 = 2;
-    /// The server looks for its next request.
+    /// The server polls for its next request.
     pub const NEXT: u8 = 3;
     pub const ALL: u8 = 4;
 }
@@ -47,19 +48,19 @@ fn event(what: u8, whom: u8, rest: &[u8]) -> Vec<u8> {
     [&[what, whom][..], &(rest.len() as u16).to_le_bytes(), rest].concat()
 }
 
-fn letter(from: u8, header: Header, bytes: &[u8]) -> Vec<u8> {
-    event(event::LETTER, from, &[bytemuck::bytes_of(&header), bytes].concat())
+fn control(from: u8, header: ControlHeader, bytes: &[u8]) -> Vec<u8> {
+    event(event::CONTROL, from, &[bytemuck::bytes_of(&header), bytes].concat())
 }
 
 fn chunk(from: u8, tag: u16, bytes: usize) -> Vec<u8> {
     event(event::CHUNK, from, &[&tag.to_le_bytes()[..], &(bytes as u32).to_le_bytes()].concat())
 }
 
-fn header(kind: u32, tag: u32, message: u64, slot: &Slot, bytes: usize) -> Header {
-    Header { kind, tag, message, envelope: Envelope::new(slot, bytes) }
+fn header(kind: u32, tag: u32, message: u64, slot: &Slot, bytes: usize) -> ControlHeader {
+    ControlHeader { kind, tag, message, envelope: Envelope::new(slot, bytes) }
 }
 
-/// Rank 0 with two receives from rank 1, two sends to rank 2, and a large posted message for rank 1.
+/// Rank 0 with two receives from rank 1, two sends to rank 2, and a large buffered send to rank 1.
 struct Scene {
     transport: MpiTransport,
     small: [u8; SMALL],
@@ -73,10 +74,10 @@ impl Scene {
         let transport = MpiTransport {
             rank: RANK,
             size: SIZE,
-            crowded: false,
-            peers: Peers::new(&[Identity::own(); SIZE], RANK, None),
-            engine: Mutex::new(Engine::new(fake::start())),
-            news: Condvar::new(),
+            oversubscribed: false,
+            peers: Peers::new(&[ProcessIdentity::own(); SIZE], RANK, None),
+            engine: Mutex::new(MpiEngine::new(fake::start())),
+            arrivals_changed: Condvar::new(),
             scratch: Mutex::default(),
         };
         Scene {
@@ -88,14 +89,14 @@ impl Scene {
         }
     }
 
-    /// Everything that this rank begins.
+    /// Starts all of this rank's operations.
     fn begin(&mut self) {
         self.clear();
-        *self.transport.engine() = Engine::new(fake::start());
+        *self.transport.engine() = MpiEngine::new(fake::start());
         fake::allow(&self.sent);
-        // SAFETY: the buffers live as long as the scene, whose end forgets all exchanges.
+        // SAFETY: the buffers live as long as the scene, which drops all exchanges at its end.
         self.tickets = unsafe {
-            let progress: &dyn Progress = &self.transport;
+            let progress: &dyn NonblockingTransport = &self.transport;
             vec![
                 progress.begin(&user(), &[], &mut [Incoming { from: 1, bytes: &mut self.small }]),
                 progress.begin(&collective(), &[], &mut [Incoming { from: 1, bytes: &mut self.large }]),
@@ -104,31 +105,31 @@ impl Scene {
             ]
         };
         let mut engine = self.transport.engine();
-        assert!(engine.post(1, &request(), vec![0; PARCEL]).is_ok());
-        fake::allow(&engine.parcels[0].bytes);
+        assert!(engine.post(1, &request(), vec![0; BUFFERED]).is_ok());
+        fake::allow(&engine.buffered_sends[0].bytes);
     }
 
-    /// The numbers of the large send and of the posted message.
+    /// The message ids of the large send and of the buffered send.
     fn offered(&self) -> [u64; 2] {
         let engine = self.transport.engine();
-        [engine.offers[0].message, engine.offers[1].message]
+        [engine.pending_sends[0].message, engine.pending_sends[1].message]
     }
 
-    /// Forgets what the fake MPI holds: the engine would leave it alone for ever.
+    /// Drops the requests held by the fake MPI, which the engine would otherwise leak.
     fn clear(&mut self) {
         let mut engine = self.transport.engine();
-        engine.arriving = None;
-        engine.letters.clear();
+        engine.control_receive = None;
+        engine.control_sends.clear();
         engine.inbound.clear();
         engine.outbound.clear();
     }
 
-    /// One event, and everything that follows from it.
+    /// Applies one event, and makes progress.
     fn happens(&mut self, what: u8, whom: u8, rest: &[u8]) -> crate::Result<()> {
         let mut engine = self.transport.engine();
         let peer = 1 + usize::from(whom) % (SIZE - 1);
         match what % event::ALL {
-            event::LETTER => fake::arrive(peer, Arriving::Letter(rest.to_vec())),
+            event::CONTROL => fake::arrive(peer, Arriving::ControlMessage(rest.to_vec())),
             event::CHUNK => {
                 if let [tag @ .., a, b, c, d] = rest
                     && let Ok(tag) = tag.try_into().map(u16::from_le_bytes)
@@ -145,7 +146,7 @@ impl Scene {
                 if let Some((_, bytes)) = engine.take_next(request().context, Slot::REQUEST)? {
                     let received = fake::received(&bytes);
                     assert!(
-                        bytes.len() <= INLINE || received == bytes.len(),
+                        bytes.len() <= EAGER_LIMIT || received == bytes.len(),
                         "{received} of {}",
                         bytes.len()
                     );
@@ -160,37 +161,37 @@ impl Scene {
         let vectors = |bytes: &Vec<u8>| fake::range(bytes.as_ptr(), bytes.len());
         let mut ours = vec![vectors(&self.large)];
         ours.extend(engine.inbound.iter().map(|transfer| vectors(&transfer.drain)));
-        ours.extend(engine.deliveries.iter().map(|delivery| vectors(&delivery.bytes)));
+        ours.extend(engine.any_source_receives.iter().map(|receive| vectors(&receive.bytes)));
         for lent in fake::lent() {
             assert!(ours.iter().any(|own| own.start <= lent.start && lent.end <= own.end), "{lent:?}");
         }
     }
 }
 
-/// Conversations that keep to the protocol, as events.
+/// Event sequences that follow the protocol.
 fn conversations(scene: &mut Scene) -> Vec<Vec<u8>> {
     scene.begin();
-    let [large, parcel] = scene.offered();
-    let small = letter(1, header(wire::MESSAGE, 0, 1, &user(), SMALL), &[9; SMALL]);
-    let offer = letter(1, header(wire::OFFER, 0, 2, &collective(), LARGE), &[]);
+    let [large, buffered] = scene.offered();
+    let small = control(1, header(wire::EAGER, 0, 1, &user(), SMALL), &[9; SMALL]);
+    let rts = control(1, header(wire::RTS, 0, 2, &collective(), LARGE), &[]);
     let chunks = [chunk(1, 1, CHUNK), chunk(1, 1, CHUNK), chunk(1, 1, 100)];
-    let ready = letter(2, header(wire::READY, 3, large, &collective(), LARGE), &[]);
-    let parcel = letter(1, header(wire::READY, 4, parcel, &request(), PARCEL), &[]);
-    let refuse = letter(2, header(wire::REFUSE, 0, large, &user(), SMALL), &[]);
-    let abandon = |bytes, rank| letter(1, header(wire::ABANDON, rank, 2, &user(), bytes), &[]);
-    let asked = letter(2, header(wire::OFFER, 0, 3, &request(), PARCEL), &[]);
-    let early = letter(2, header(wire::MESSAGE, 0, 4, &request(), 3), &[1, 2, 3]);
-    let wrong = letter(1, header(wire::OFFER, 0, 5, &collective(), PARCEL), &[]);
+    let cts = control(2, header(wire::CTS, 3, large, &collective(), LARGE), &[]);
+    let buffered = control(1, header(wire::CTS, 4, buffered, &request(), BUFFERED), &[]);
+    let nack = control(2, header(wire::NACK, 0, large, &user(), SMALL), &[]);
+    let peer_cancel = |bytes, rank| control(1, header(wire::CANCEL, rank, 2, &user(), bytes), &[]);
+    let request_rts = control(2, header(wire::RTS, 0, 3, &request(), BUFFERED), &[]);
+    let early = control(2, header(wire::EAGER, 0, 4, &request(), 3), &[1, 2, 3]);
+    let wrong_rts = control(1, header(wire::RTS, 0, 5, &collective(), BUFFERED), &[]);
     let next = || event(event::NEXT, 0, &[]);
     let cancel = |ticket| event(event::CANCEL, ticket, &[]);
     let [first, second, third] = chunks;
     vec![
-        [&small[..], &offer, &first, &second, &third, &ready, &parcel].concat(),
-        [&offer[..], &first, &abandon(CHUNK, 2), &cancel(1), &small].concat(),
-        [&offer[..], &first, &cancel(1), &second, &abandon(2 * CHUNK, wire::NO_RANK)].concat(),
-        [&asked[..], &next(), &early, &chunk(2, 1, PARCEL), &next(), &next()].concat(),
-        [&refuse[..], &cancel(3), &ready, &wrong].concat(),
-        [&early[..], &asked, &next(), &next(), &chunk(2, 1, PARCEL), &parcel, &next()].concat(),
+        [&small[..], &rts, &first, &second, &third, &cts, &buffered].concat(),
+        [&rts[..], &first, &peer_cancel(CHUNK, 2), &cancel(1), &small].concat(),
+        [&rts[..], &first, &cancel(1), &second, &peer_cancel(2 * CHUNK, wire::NO_RANK)].concat(),
+        [&request_rts[..], &next(), &early, &chunk(2, 1, BUFFERED), &next(), &next()].concat(),
+        [&nack[..], &cancel(3), &cts, &wrong_rts].concat(),
+        [&early[..], &request_rts, &next(), &next(), &chunk(2, 1, BUFFERED), &buffered, &next()].concat(),
     ]
 }
 
@@ -210,8 +211,8 @@ fn forged_letters() {
             let (body, after) = behind.split_at(length);
             let outcome = scene.happens(*what, *whom, body);
             scene.check_memory();
-            came |= Header::read(body, SIZE)
-                .is_ok_and(|(header, _)| header.kind == wire::MESSAGE && header.envelope == expected);
+            came |= ControlHeader::read(body, SIZE)
+                .is_ok_and(|(header, _)| header.kind == wire::EAGER && header.envelope == expected);
             if let Err(error) = outcome {
                 assert!(!error.to_string().is_empty());
                 break;
@@ -227,7 +228,7 @@ fn forged_letters() {
                     1 => assert_eq!(fake::received(&scene.large), LARGE, "a part of a message"),
                     _ => {}
                 },
-                Err(Failure::Mpi(_)) | Ok(_) => {}
+                Err(ExchangeFailure::Mpi(_)) | Ok(_) => {}
                 Err(failure) => {
                     assert!(!scene.transport.error(&call(RANK, "broadcast"), failure).to_string().is_empty())
                 }
@@ -248,16 +249,16 @@ fn forged_letters() {
 
 #[test]
 fn damaged_identities() {
-    let good = [bytemuck::cast_slice::<Identity, u8>(&[Identity::own(); SIZE]).to_vec()];
+    let good = [bytemuck::cast_slice::<ProcessIdentity, u8>(&[ProcessIdentity::own(); SIZE]).to_vec()];
     fuzz!(|script: &[u8]| {
         let mut bytes = mutate(&good, script);
         bytes.resize(good[0].len(), 0);
-        let identities: Vec<Identity> =
-            bytes.chunks_exact(size_of::<Identity>()).map(bytemuck::pod_read_unaligned).collect();
+        let identities: Vec<ProcessIdentity> =
+            bytes.chunks_exact(size_of::<ProcessIdentity>()).map(bytemuck::pod_read_unaligned).collect();
         let peers = Peers::new(&identities, RANK, None);
         for (rank, first) in peers.candidates().into_iter().enumerate() {
             assert!(first <= rank);
-            let _ = (peers.lost(rank), peers.missing(rank), peers.apart(rank), peers.host_key(first));
+            let _ = (peers.lost(rank), peers.missing(rank), peers.isolation_reason(rank), peers.host_key(first));
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Four ranks that pretend to be on two hosts: shared memory inside each, MPI between them.
+//! Four ranks on two simulated hosts: shared memory within each host, MPI between them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,17 +29,17 @@ pub fn two_pretended_hosts() {
     let hosts = (0..size).map(|other| other / 2).collect();
     let both = HostsTransport::new(local, mpi.clone(), hosts);
     for length in [0, 1, 5000, 100_000, 3 << 20] {
-        everybody_to_everybody(&both, &mpi, length);
+        all_to_all(&both, &mpi, length);
     }
-    nobody_comes(&both, &mpi);
+    timeouts_name_all(&both, &mpi);
     between_leaders(&both, &mpi);
-    everybody_to_everybody(&both, &mpi, 70_000);
+    all_to_all(&both, &mpi, 70_000);
     mpi.shutdown(Duration::from_secs(30)).expect("MPI ends");
     drop(host);
     println!("both ways arrived");
 }
 
-fn everybody_to_everybody(both: &HostsTransport, mpi: &super::super::MpiTransport, length: usize) {
+fn all_to_all(both: &HostsTransport, mpi: &super::super::MpiTransport, length: usize) {
     let size = both.size();
     let bytes = |from: usize, to: usize| vec![(from * 16 + to) as u8; length];
     let sent: Vec<_> = (0..size).map(|to| bytes(both.rank(), to)).collect();
@@ -53,8 +53,8 @@ fn everybody_to_everybody(both: &HostsTransport, mpi: &super::super::MpiTranspor
     }
 }
 
-/// A timeout names the missing ranks of both ways.
-fn nobody_comes(both: &HostsTransport, mpi: &super::super::MpiTransport) {
+/// A timeout names the missing ranks of both transports.
+fn timeouts_name_all(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     if both.rank() != 0 {
         return;
     }
@@ -66,17 +66,17 @@ fn nobody_comes(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     assert_eq!(missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// The ranks that speak for their hosts reduce over MPI alone.
+/// The hosts' leaders reduce over MPI alone.
 fn between_leaders(both: &HostsTransport, mpi: &super::super::MpiTransport) {
     let slot = slot(3, Slot::COLLECTIVE, 100_000);
     let mut values = vec![both.rank() as f64; 100_000];
     let bytes = bytemuck::cast_slice_mut(&mut values);
     let kind = (DType::F64, ReduceOp::Sum);
-    let near = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 1, 2, 3], bytes, kind);
-    assert!(near.is_none(), "some members share a host");
+    let mixed = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 1, 2, 3], bytes, kind);
+    assert!(mixed.is_none(), "some members share a host");
     if both.rank().is_multiple_of(2) {
-        let far = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 2], bytes, kind);
-        far.expect("all others are on other hosts").expect("all_reduce");
+        let remote = both.all_reduce(&call(mpi, 30.0), &slot, &[0, 2], bytes, kind);
+        remote.expect("all others are on other hosts").expect("all_reduce");
         assert!(values.iter().all(|value| *value == 2.0));
     }
 }

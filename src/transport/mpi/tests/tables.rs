@@ -1,10 +1,11 @@
-//! Tables between ranks that share no memory, over each MPI: toys that try requests, and real ones of keys and of a user's own.
+//! Tables between ranks that share no memory, over each MPI: minimal test tables that exercise requests, and real
+//! key-value and user-defined tables.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::failures::{leave_a_note, signal_rank_1};
-use super::jobs::{self, Job, installations};
+use super::failures::{report_and_exit, signal_rank_1};
+use super::jobs::{self, MpiJob, installations};
 use super::user_defined;
 use crate::memory::DType;
 use crate::tables::remote::tests as toys;
@@ -15,18 +16,18 @@ use crate::tables::{
 use crate::transport::Transport;
 use crate::world::World;
 
-/// A rank of a world that the launcher describes.
+/// A rank of the world that the launcher describes.
 pub fn rank() {
     let world = World::init().unwrap();
-    let transport = world.group().core.common.transport.clone();
+    let transport = world.group().core.world.transport.clone();
     toys::every_rank(&transport);
     keys(&world);
     user_defined::run(&world).unwrap();
-    // One write, so that the lines of several ranks do not mix.
+    // One write, so that the lines of several ranks do not interleave.
     print!("{}", format_args!("tables are exact over {}\n", world.transport()));
 }
 
-/// Keys of both types, added by everybody in rounds, looked at by all.
+/// Keys of both types, added by all ranks in rounds and checked by all.
 fn keys(world: &World) {
     let tables = Tables::join(world, Role::Both).unwrap();
     let options =
@@ -58,16 +59,16 @@ fn keys(world: &World) {
     tables.barrier().unwrap();
 }
 
-/// Rank 1 dies while the others wait for its answer.
+/// Rank 1 dies while the others wait for its reply.
 pub fn killed() {
     let mpi = Arc::new(super::cases::start());
     let transport: Arc<dyn Transport> = mpi.clone();
     let (error, took) =
         toys::a_server_dies(&transport, || signal_rank_1(&mpi, rustix::process::Signal::KILL));
-    leave_a_note(&*mpi, &error, Instant::now() - took);
+    report_and_exit(&*mpi, &error, Instant::now() - took);
 }
 
-/// Rank 1, a worker that holds no rows, dies while the others work in rounds with it.
+/// Rank 1, a worker that owns no rows, dies while the others work in rounds with it.
 pub fn killed_worker() {
     let world = World::init().unwrap();
     let role = if world.rank() == 1 { Role::Worker } else { Role::Both };
@@ -83,7 +84,7 @@ pub fn killed_worker() {
         }
         if let Err(error) = table.add(&[1; 10]).and_then(|()| table.get(&mut [0; 10])) {
             assert_eq!(step, 5, "{error}");
-            leave_a_note(&*world.group().core.common.transport, &error, began);
+            report_and_exit(&*world.group().core.world.transport, &error, began);
         }
     }
 }
@@ -95,11 +96,11 @@ fn tables_are_exact_over_mpi_alone_and_over_pretended_hosts() {
             [("UNISONO_TRANSPORT", "mpi", "mpi", &[2, 3, 4][..]), ("UNISONO_HOSTS", "2", "shm+mpi", &[3, 4])]
         {
             for &ranks in sizes {
-                let end = Job::new(&installation, ranks, "tables").variable(variable, value).run();
-                let told = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
-                assert!(end.success, "{told}");
+                let end = MpiJob::new(&installation, ranks, "tables").variable(variable, value).run();
+                let report = format!("{}, {variable}, {ranks} ranks:\n{}", installation.name, end.output);
+                assert!(end.success, "{report}");
                 let line = format!("tables are exact over {transport}\n");
-                assert_eq!(end.output.matches(&line).count(), ranks, "{told}");
+                assert_eq!(end.output.matches(&line).count(), ranks, "{report}");
                 println!("{}, {variable}, {ranks} ranks: {:.1} s", installation.name, end.seconds);
             }
         }
@@ -119,17 +120,17 @@ fn a_killed_worker_of_another_host_is_named() {
 fn rank_1_is_named(case: &str, transport: &str) {
     for installation in installations() {
         let notes = jobs::folder("tables");
-        let job = Job::new(&installation, 3, case).notes(&notes).variable("UNISONO_TRANSPORT", transport);
+        let job = MpiJob::new(&installation, 3, case).notes(&notes).variable("UNISONO_TRANSPORT", transport);
         let end = job.variable("UNISONO_TIMEOUT", "30").run();
         let read = |rank: &str| std::fs::read_to_string(notes.join(rank)).unwrap_or_default();
         let noticed = ["0", "2"].map(read);
         let _ = std::fs::remove_dir_all(&notes);
-        let told = format!("{}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
+        let report = format!("{}, {:.1} s, {noticed:?}:\n{}", installation.name, end.seconds, end.output);
         if installation.is_open_mpi {
             // Its launcher ends the job by itself.
-            assert!(!end.success, "{told}");
+            assert!(!end.success, "{report}");
         } else {
-            assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{told}");
+            assert!(noticed.iter().all(|note| note.contains("lost rank 1")), "{report}");
         }
     }
 }
