@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::clock::{Clock, Verdict};
+use super::clock::{Clock, AddDecision};
 use super::description::Description;
-use super::founding::Making;
-use super::header::Header;
-use super::hold::{Guard, hold};
-use super::queue::Queue;
+use super::creation::TableCreation;
+use super::header::TableHeader;
+use super::lock_guard::{LockGuard, acquire};
+use super::queue::CallQueue;
 use super::remote::{self, Request};
 use super::staleness::Staleness;
 use super::tables::Inner;
@@ -21,7 +21,7 @@ use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
 /// The name of all memory that a table takes after its first.
-pub(super) fn pieces(tables: &Tables, description: &Description) -> u64 {
+pub(super) fn heap_key(tables: &Tables, description: &Description) -> u64 {
     tables.key(&format!("pieces of {description}"))
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Base {
     /// The memory that begins with the table's header.
     pub(super) extent: Extent,
     /// The name of all memory that the table took later.
-    pub(super) pieces: u64,
+    pub(super) heap_key: u64,
     pub(super) clock: Clock,
-    pub(super) queue: Queue,
+    pub(super) queue: CallQueue,
     pub(super) staleness: Staleness,
     /// Options of adds that bring none.
     pub(super) add: AddOptions,
@@ -46,13 +46,13 @@ pub(crate) struct Base {
     /// Whether all ranks have it: its making is not told to clocks.
     pub(super) complete: AtomicBool,
     /// Whether other hosts may have carried this worker along since they were asked.
-    pub(super) carried: AtomicBool,
+    pub(super) maybe_fast_forwarded: AtomicBool,
 }
 
 impl Base {
     /// The common part of a table whose memory was found; its clock begins at `clock`.
     pub(super) fn new(
-        making: &Making,
+        creation: &TableCreation,
         description: Description,
         extent: Extent,
         clock: usize,
@@ -60,43 +60,43 @@ impl Base {
         options: &TableOptions,
         accumulates: bool,
     ) -> Base {
-        let tables = making.tables;
+        let tables = creation.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency, accumulates);
-        if let (false, Some(worker)) = (making.is_new(), tables.inner.worker) {
-            let rounds = clock.has_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
-            clock.return_to_life(worker);
+        if let (false, Some(worker)) = (creation.is_new(), tables.inner.worker) {
+            let rounds = clock.needs_round_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
+            clock.revive(worker);
             drop(rounds);
         }
         let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0, .. });
         if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
             tables.inner.seat.place().stay.work_in_rounds();
         }
-        tables.inner.made.fetch_add(1, Ordering::Relaxed);
+        tables.inner.created.fetch_add(1, Ordering::Relaxed);
         Base {
             inner: tables.inner.clone(),
-            number: Header::of(&extent).number(),
-            pieces: pieces(tables, &description),
+            number: TableHeader::of(&extent).number(),
+            heap_key: heap_key(tables, &description),
             description,
             extent,
             clock,
-            queue: Queue::default(),
+            queue: CallQueue::default(),
             staleness: Staleness::default(),
             add,
             reject_nan: options.reject_nan,
             compression: options.compression,
             calls: AtomicU64::new(0),
-            complete: AtomicBool::new(!making.is_new()),
-            carried: AtomicBool::new(false),
+            complete: AtomicBool::new(!creation.is_new()),
+            maybe_fast_forwarded: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn header(&self) -> &Header {
-        Header::of(&self.extent)
+    pub(super) fn header(&self) -> &TableHeader {
+        TableHeader::of(&self.extent)
     }
 
     /// Takes one of the table's locks for a call.
-    pub(super) fn hold<'a>(&self, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
-        hold(&self.inner.seat, self.header(), call, lock)
+    pub(super) fn acquire<'a>(&self, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
+        acquire(&self.inner.seat, self.header(), call, lock)
     }
 
     /// Refuses a call that comes too late.
@@ -132,7 +132,7 @@ impl Base {
     }
 
     /// Waits until all that this rank queued is done, and all that is on its way to other hosts.
-    pub(super) fn flush_everywhere(&self, group: &Group) -> Result<()> {
+    pub(super) fn flush_all_hosts(&self, group: &Group) -> Result<()> {
         self.flush(group)?;
         match self.inner.remote() {
             Some(remote) => remote.flush(&self.call(group, "flush")),
@@ -144,20 +144,20 @@ impl Base {
     pub(super) fn finish(&self, group: &Group) -> Result<()> {
         let Some(worker) = self.inner.worker else { return Ok(()) };
         let call = self.call(group, "finish");
-        self.finish_here(&call, worker)?;
-        self.tell_others(&call, worker, remote::Verb::Finish)
+        self.finish_local(&call, worker)?;
+        self.notify_remote(&call, worker, remote::Verb::Finish)
     }
 
     /// The same, after all that this rank added is applied.
     pub(super) fn flush_and_finish(&self, group: &Group) -> Result<()> {
         // Whatever went wrong with an add, nobody needs to wait for this worker.
-        let flushed = self.flush_everywhere(group);
+        let flushed = self.flush_all_hosts(group);
         let finished = self.finish(group);
-        flushed.and(finished).and(self.flush_everywhere(group))
+        flushed.and(finished).and(self.flush_all_hosts(group))
     }
 
-    pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
-        let guard = self.clock.has_lock().then(|| self.hold(call, &self.clock.round().lock));
+    pub(super) fn finish_local(&self, call: &Call, worker: usize) -> Result<()> {
+        let guard = self.clock.needs_round_lock().then(|| self.acquire(call, &self.clock.round().lock));
         let _guard = guard.transpose()?;
         self.clock.finish(worker);
         Ok(())
@@ -192,13 +192,13 @@ impl Base {
     /// How a worker's process ended, if it did.
     fn lost(&self, worker: usize) -> Option<Lost> {
         let rank = self.inner.roles.workers[worker];
-        match self.is_near(worker) {
+        match self.is_local(worker) {
             true => self.inner.seat.dead(rank),
             false => self.inner.transport().lost(rank),
         }
     }
 
-    fn is_near(&self, worker: usize) -> bool {
+    fn is_local(&self, worker: usize) -> bool {
         self.inner.hosts[self.inner.roles.workers[worker]] == self.host()
     }
 
@@ -211,27 +211,27 @@ impl Base {
         let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
         match self.description.consistency {
             // A bound on staleness does not hold back those who are alive.
-            Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
+            Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.mark_dead(worker)),
             Consistency::Bsp { backup, .. } if backup > 0 => {
-                let _guard = self.hold(call, &self.clock.round().lock)?;
+                let _guard = self.acquire(call, &self.clock.round().lock)?;
                 // Others may have buried some of them before this one had the lock.
-                let unburied = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
-                if unburied > 0 && self.clock.buried() + unburied > backup {
+                let newly_dead = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
+                if newly_dead > 0 && self.clock.dead_workers() + newly_dead > backup {
                     return Err(call.lost(lost));
                 }
-                dead.iter().for_each(|&worker| self.clock.bury(worker));
+                dead.iter().for_each(|&worker| self.clock.mark_dead(worker));
                 // Whoever applied the last add may have died before it closed the round.
-                self.clock.settle();
+                self.clock.close_round_and_notify();
             }
             _ if !dead.is_empty() => return Err(call.lost(lost)),
             _ => {}
         }
         if call.remaining().is_zero() {
-            let (near, far): (Vec<usize>, Vec<usize>) =
-                workers.iter().partition(|&&worker| self.is_near(worker));
+            let (local, remote): (Vec<usize>, Vec<usize>) =
+                workers.iter().partition(|&&worker| self.is_local(worker));
             let rank = |&worker: &usize| self.inner.roles.workers[worker];
-            let mut missing = self.inner.seat.all_missing(near.iter().map(rank));
-            missing.extend(far.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            let mut missing = self.inner.seat.all_missing(local.iter().map(rank));
+            missing.extend(remote.iter().map(|worker| self.inner.transport().missing(rank(worker))));
             self.hint(&mut missing);
             return Err(call.timeout(missing));
         }
@@ -250,7 +250,7 @@ impl Base {
 
     /// Waits for this worker's turn to get, and copies out what this host holds. Counts it, except in rounds: there a get counts
     /// when all hosts have answered, with [`Base::count_get`], so that one that fails can be repeated.
-    pub(super) fn get_here(
+    pub(super) fn get_local(
         &self,
         call: &Call,
         worker: usize,
@@ -258,9 +258,9 @@ impl Base {
     ) -> Result<u64> {
         self.wait(call, Verb::TableGet, || self.clock.get_waits_for(worker))?;
         read()?;
-        match self.tells_everybody() {
+        match self.involves_all_hosts() {
             true => Ok(self.clock.staleness(worker)),
-            false => Ok(self.clock.got(worker)),
+            false => Ok(self.clock.record_get(worker)),
         }
     }
 
@@ -269,10 +269,10 @@ impl Base {
         &self,
         call: &Call,
         worker: usize,
-        takes_part: impl FnOnce() -> bool,
+        participates: impl FnOnce() -> bool,
         mut others: impl Iterator<Item = usize>,
     ) -> Result<()> {
-        if !self.tells_everybody() {
+        if !self.involves_all_hosts() {
             return Ok(());
         }
         if let Some(remote) = self.inner.remote() {
@@ -281,45 +281,45 @@ impl Base {
                 remote.post_now(call, self.server_of(host)?, request)
             })?;
         }
-        if takes_part() {
-            self.clock.got(worker);
+        if participates() {
+            self.clock.record_get(worker);
         }
         Ok(())
     }
 
     /// Waits for this worker's turn to add, changes what this host holds, and ticks the clock.
-    pub(super) fn add_here(
+    pub(super) fn add_local(
         &self,
         call: &Call,
         worker: usize,
         write: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.clock.is_back(worker);
-        if !self.clock.has_rounds() {
+        self.clock.reactivate(worker);
+        if !self.clock.has_backup_workers() {
             let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
             turn.map_err(not_applied)?;
             write().map_err(applied_in_part)?;
-            self.clock.added(worker);
+            self.clock.record_add(worker);
             return Ok(());
         }
-        let (verdict, guard) = self.enter_round(call, worker).map_err(not_applied)?;
+        let (decision, guard) = self.enter_round(call, worker).map_err(not_applied)?;
         drop(guard);
-        let mut accepted = Accepted { base: self, worker, armed: verdict == Verdict::Apply };
-        if verdict == Verdict::Apply {
+        let mut accepted = Accepted { base: self, worker, armed: decision == AddDecision::Apply };
+        if decision == AddDecision::Apply {
             write().map_err(applied_in_part)?;
         }
-        let _guard = self.hold(call, &self.clock.round().lock).map_err(applied_in_part)?;
+        let _guard = self.acquire(call, &self.clock.round().lock).map_err(applied_in_part)?;
         accepted.armed = false;
-        self.clock.added(worker);
+        self.clock.record_add(worker);
         Ok(())
     }
 
     /// Waits until the clock decides on this worker's next add; the round's lock is held then.
-    pub(super) fn enter_round(&self, call: &Call, worker: usize) -> Result<(Verdict, Guard<'_>)> {
+    pub(super) fn enter_round(&self, call: &Call, worker: usize) -> Result<(AddDecision, LockGuard<'_>)> {
         let decide = || {
-            let guard = self.hold(call, &self.clock.round().lock)?;
-            let verdict = self.clock.enter(worker);
-            Ok((verdict != Verdict::Wait).then_some((verdict, guard)))
+            let guard = self.acquire(call, &self.clock.round().lock)?;
+            let decision = self.clock.admit_add(worker);
+            Ok((decision != AddDecision::Wait).then_some((decision, guard)))
         };
         self.wait_for(call, Verb::TableAdd, || self.clock.add_waits_for(worker), decide)
     }
@@ -360,17 +360,17 @@ impl Drop for Accepted<'_> {
 impl Drop for Base {
     fn drop(&mut self) {
         // A forked child inherits the handles, but neither the worker nor its share of the memory.
-        if !self.inner.is_here() {
+        if !self.inner.is_owner_process() {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds = self.clock.has_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
+            let rounds = self.clock.needs_round_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }
         let seat = &self.inner.seat;
         if self.header().detach(seat.index) {
-            for piece in seat.find_common(self.pieces).iter().chain([&self.extent]) {
+            for piece in seat.find_common(self.heap_key).iter().chain([&self.extent]) {
                 // Nobody is left who could be told of an error; the memory ends with the job.
                 let _ = seat.free_common(piece);
             }

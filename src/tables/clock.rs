@@ -1,14 +1,14 @@
 //! Who has done how much on a table, in shared memory, and what follows from it: may this worker get or add now?
 //!
 //! A worker's counters go up after its get or add is done. Everybody may read them; only whoever acts for that worker
-//! changes them, except that others may carry it along in its steps (`pace.rs`). All rules only ever wait for counters to
+//! changes them, except that others may carry it along in its steps (`ssp_clock.rs`). All rules only ever wait for counters to
 //! grow, so a rule that holds keeps holding until the worker acts.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Consistency;
-use super::pace::Pace;
-use super::rounds::AHEAD;
+use super::ssp_clock::SspClock;
+use super::rounds::MAX_ROUNDS_AHEAD;
 use crate::transport::arena::Extent;
 use crate::transport::arena::flag::Flag;
 use crate::transport::arena::lock::Lock;
@@ -18,14 +18,14 @@ use crate::transport::arena::lock::Lock;
 struct Counters {
     adds: AtomicU64,
     gets: AtomicU64,
-    pace: Pace,
+    ssp_clock: SspClock,
     /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
     /// its adds are as many, that add is not applied yet.
     accepted: AtomicU64,
     /// Before the rest: calls without rounds then need the first cache line alone.
     state: AtomicU32,
     /// Where its adds are that were not applied when they came, by the number of their round (`rounds/mod.rs`).
-    pending: [AtomicU64; AHEAD],
+    pending: [AtomicU64; MAX_ROUNDS_AHEAD],
 }
 
 /// The worker makes calls.
@@ -51,7 +51,7 @@ pub(super) struct Round {
 
 /// What is to be done with an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AddDecision {
     Wait,
     Apply,
     /// Its round was completed without it.
@@ -91,12 +91,12 @@ impl Clock {
 
     /// Where this worker's add of a round is, if it waits for the round to be complete.
     pub fn pending(&self, worker: usize, round: u64) -> &AtomicU64 {
-        &self.of(worker).pending[round as usize % AHEAD]
+        &self.of(worker).pending[round as usize % MAX_ROUNDS_AHEAD]
     }
 
     /// How many rounds have all the adds that they will ever have.
     pub fn complete_rounds(&self) -> u64 {
-        if self.has_rounds() {
+        if self.has_backup_workers() {
             return self.round().number.load(Ordering::Acquire);
         }
         let active = (0..self.workers).filter(|&worker| self.is_active(worker));
@@ -134,7 +134,7 @@ impl Clock {
 
     /// How many steps a worker has made.
     pub fn ticks(&self, worker: usize) -> u64 {
-        self.of(worker).pace.steps()
+        self.of(worker).ssp_clock.steps()
     }
 
     pub fn is_active(&self, worker: usize) -> bool {
@@ -173,14 +173,14 @@ impl Clock {
     /// The workers that must still come to a step before this one may go on. When only workers are behind that make no calls,
     /// or that wait for this one elsewhere, they are carried along to it.
     fn slower(&self, worker: usize, step: u64) -> Vec<usize> {
-        let (mut slow, mut carried) = (Vec::new(), Vec::new());
+        let (mut slow, mut absent) = (Vec::new(), Vec::new());
         for other in (0..self.workers).filter(|&other| other != worker && self.ticks(other) < step) {
-            let is_absent = !self.is_active(other) || self.of(other).pace.waits_for(&self.of(worker).pace);
-            if is_absent { &mut carried } else { &mut slow }.push(other);
+            let is_absent = !self.is_active(other) || self.of(other).ssp_clock.waits_for(&self.of(worker).ssp_clock);
+            if is_absent { &mut absent } else { &mut slow }.push(other);
         }
-        if slow.is_empty() && !carried.is_empty() {
-            carried.into_iter().for_each(|other| self.of(other).pace.lift(step));
-            self.ring();
+        if slow.is_empty() && !absent.is_empty() {
+            absent.into_iter().for_each(|other| self.of(other).ssp_clock.fast_forward(step));
+            self.notify();
         }
         slow
     }
@@ -189,7 +189,7 @@ impl Clock {
     pub fn add_waits_for(&self, worker: usize) -> Vec<usize> {
         let Consistency::Bsp { backup, .. } = self.consistency else { return Vec::new() };
         let mine = self.gets(worker);
-        let too_far = |other: usize| self.accumulates && self.adds(other) + AHEAD as u64 <= self.adds(worker);
+        let too_far = |other: usize| self.accumulates && self.adds(other) + MAX_ROUNDS_AHEAD as u64 <= self.adds(worker);
         let late = self.others(worker).filter(|&other| self.gets(other) < mine || too_far(other));
         let late: Vec<usize> = late.collect();
         if backup == 0 {
@@ -209,33 +209,33 @@ impl Clock {
         }
     }
 
-    /// Whether rounds may be complete without everybody; then `enter` and `added` are called with the round's lock held.
-    pub fn has_rounds(&self) -> bool {
+    /// Whether rounds may be complete without everybody; then `enter` and `record_add` are called with the round's lock held.
+    pub fn has_backup_workers(&self) -> bool {
         matches!(self.consistency, Consistency::Bsp { backup, .. } if backup > 0)
     }
 
     /// Whether what workers do with rounds needs the round's lock.
-    pub fn has_lock(&self) -> bool {
-        self.has_rounds() || self.accumulates
+    pub fn needs_round_lock(&self) -> bool {
+        self.has_backup_workers() || self.accumulates
     }
 
     /// Decides on an add that nobody keeps waiting any more.
-    pub fn enter(&self, worker: usize) -> Verdict {
-        let Consistency::Bsp { backup, .. } = self.consistency else { return Verdict::Apply };
+    pub fn admit_add(&self, worker: usize) -> AddDecision {
+        let Consistency::Bsp { backup, .. } = self.consistency else { return AddDecision::Apply };
         if backup == 0 {
-            return Verdict::Apply;
+            return AddDecision::Apply;
         }
         let round = self.round();
         let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
         let complete = self.accepted(number).count() >= self.workers - backup;
         if number > mine || (number == mine && complete) {
-            return Verdict::Drop;
+            return AddDecision::Drop;
         }
         if number < mine {
-            return Verdict::Wait;
+            return AddDecision::Wait;
         }
         self.of(worker).accepted.store(number + 1, Ordering::Release);
-        Verdict::Apply
+        AddDecision::Apply
     }
 
     /// The workers whose adds were accepted into a round.
@@ -244,17 +244,17 @@ impl Clock {
     }
 
     /// An add of this worker is done: applied, or dropped.
-    pub fn added(&self, worker: usize) {
+    pub fn record_add(&self, worker: usize) {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
         self.close_round();
-        self.ring();
+        self.notify();
     }
 
     /// A get of this worker is done. Returns how many steps the slowest other worker was behind this one.
-    pub fn got(&self, worker: usize) -> u64 {
+    pub fn record_get(&self, worker: usize) -> u64 {
         let staleness = self.staleness(worker);
         self.of(worker).gets.fetch_add(1, Ordering::Release);
-        self.ring();
+        self.notify();
         staleness
     }
 
@@ -270,32 +270,32 @@ impl Clock {
 
     /// This worker makes a step; returns how many it has made.
     pub fn tick(&self, worker: usize) -> u64 {
-        self.is_back(worker);
-        let steps = self.of(worker).pace.step();
-        self.ring();
+        self.reactivate(worker);
+        let steps = self.of(worker).ssp_clock.step();
+        self.notify();
         steps
     }
 
     /// This worker has made so many steps, as other hosts count them.
     pub fn tick_to(&self, worker: usize, steps: u64) {
-        self.is_back(worker);
-        self.of(worker).pace.lift(steps);
-        self.ring();
+        self.reactivate(worker);
+        self.of(worker).ssp_clock.fast_forward(steps);
+        self.notify();
     }
 
     /// This worker begins a call of the world's group, where it may wait for all others.
     pub fn enter_call(&self, worker: usize, number: u64) {
-        self.of(worker).pace.enter(number);
-        self.ring();
+        self.of(worker).ssp_clock.enter(number);
+        self.notify();
     }
 
     /// That call has ended.
     pub fn leave_call(&self, worker: usize) {
-        self.of(worker).pace.leave();
+        self.of(worker).ssp_clock.leave();
     }
 
     /// A worker that acts is alive: whoever took it for dead had looked before it came back.
-    pub fn is_back(&self, worker: usize) {
+    pub fn reactivate(&self, worker: usize) {
         let state = &self.of(worker).state;
         if state.load(Ordering::Relaxed) == DEAD {
             let _ = state.compare_exchange(DEAD, ACTIVE, Ordering::AcqRel, Ordering::Relaxed);
@@ -305,34 +305,34 @@ impl Clock {
     /// The worker makes no more calls: nobody waits for it any more.
     pub fn finish(&self, worker: usize) {
         self.of(worker).state.store(FINISHED, Ordering::Release);
-        self.settle();
+        self.close_round_and_notify();
     }
 
     /// The worker died; where that is allowed, the others go on without it.
-    pub fn bury(&self, worker: usize) {
+    pub fn mark_dead(&self, worker: usize) {
         let state = &self.of(worker).state;
         let _ = state.compare_exchange(ACTIVE, DEAD, Ordering::AcqRel, Ordering::Relaxed);
-        self.forget_pending(worker);
+        self.discard_pending(worker);
         self.withdraw(worker);
     }
 
     /// A worker that died may have left an add that it had not counted.
-    fn forget_pending(&self, worker: usize) {
+    fn discard_pending(&self, worker: usize) {
         self.pending(worker, self.adds(worker)).store(0, Ordering::Release);
     }
 
     /// How many workers died and were not seen again.
-    pub fn buried(&self) -> usize {
+    pub fn dead_workers(&self) -> usize {
         (0..self.workers).filter(|&worker| self.of(worker).state.load(Ordering::Acquire) == DEAD).count()
     }
 
     /// The worker is here, perhaps again. Where there are no rounds it goes on at the step that it had come to, or to which the
     /// others have carried it along.
-    pub fn return_to_life(&self, worker: usize) {
+    pub fn revive(&self, worker: usize) {
         let counters = self.of(worker);
-        counters.pace.leave();
-        self.forget_pending(worker);
-        if self.has_rounds() {
+        counters.ssp_clock.leave();
+        self.discard_pending(worker);
+        if self.has_backup_workers() {
             // Its part in the rounds that were complete without it would only be dropped.
             counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
             let slowest = self.others(worker).map(|other| self.gets(other)).min().unwrap_or(0);
@@ -348,11 +348,11 @@ impl Clock {
         if counters.accepted.load(Ordering::Acquire) > self.adds(worker) {
             counters.accepted.store(0, Ordering::Release);
         }
-        self.settle();
+        self.close_round_and_notify();
     }
 
     /// With one worker less, the open round may be complete.
-    pub fn settle(&self) {
+    pub fn close_round_and_notify(&self) {
         self.close_round();
         self.progress().ring();
     }
@@ -366,7 +366,7 @@ impl Clock {
 
     /// Whether the open round has the adds that it needs, or no worker is left that could bring more. The rank that counts the
     /// last add closes the round in a second step: a reader that comes in between takes the round's lock and calls
-    /// [`settle`](Self::settle).
+    /// [`close_round_and_notify`](Self::settle).
     pub fn is_complete(&self) -> bool {
         let Consistency::Bsp { backup: backup @ 1.., .. } = self.consistency else { return false };
         let number = self.round().number.load(Ordering::Acquire);
@@ -384,7 +384,7 @@ impl Clock {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if !matches!(self.consistency, Consistency::Async | Consistency::Average) {
             self.progress().ring();
         }
@@ -436,51 +436,51 @@ mod tests {
         let clock = bounded(2, 1);
         (0..5).for_each(|_| assert!(clock.tick(0) > 0));
         assert_eq!(clock.get_waits_for(0), [1]);
-        clock.bury(1);
+        clock.mark_dead(1);
         assert!(clock.get_waits_for(0).is_empty());
-        clock.return_to_life(1);
+        clock.revive(1);
         assert_eq!((clock.ticks(1), clock.tick(1)), (4, 5));
         // Taken for dead by one that had looked before it came back: its next step shows that it is not.
-        clock.bury(1);
+        clock.mark_dead(1);
         assert!(!clock.is_active(1));
         clock.tick(1);
         assert!(clock.is_active(1));
     }
 
-    fn add(clock: &Clock, worker: usize) -> Verdict {
-        let verdict = clock.enter(worker);
-        clock.added(worker);
-        verdict
+    fn add(clock: &Clock, worker: usize) -> AddDecision {
+        let decision = clock.admit_add(worker);
+        clock.record_add(worker);
+        decision
     }
 
     #[test]
     fn a_place_in_a_round_does_not_die_with_its_worker() {
         let clock = clock(3, 1);
-        assert_eq!((add(&clock, 0), clock.enter(1)), (Verdict::Apply, Verdict::Apply));
+        assert_eq!((add(&clock, 0), clock.admit_add(1)), (AddDecision::Apply, AddDecision::Apply));
         assert_eq!(clock.get_waits_for(0), [1, 2], "the second add is accepted and not applied");
-        clock.bury(1);
-        assert_eq!((clock.get_waits_for(0), clock.buried()), (vec![2], 1));
-        assert_eq!(add(&clock, 2), Verdict::Apply, "its place is free");
+        clock.mark_dead(1);
+        assert_eq!((clock.get_waits_for(0), clock.dead_workers()), (vec![2], 1));
+        assert_eq!(add(&clock, 2), AddDecision::Apply, "its place is free");
         assert!(clock.get_waits_for(0).is_empty() && clock.get_waits_for(2).is_empty());
         for _ in 0..3 {
-            assert_eq!((add(&clock, 0), add(&clock, 2)), (Verdict::Apply, Verdict::Apply));
+            assert_eq!((add(&clock, 0), add(&clock, 2)), (AddDecision::Apply, AddDecision::Apply));
         }
         // It comes back into the round that is open, not into those that it missed.
-        clock.return_to_life(1);
+        clock.revive(1);
         assert_eq!(
             (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
-            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+            (AddDecision::Apply, AddDecision::Apply, AddDecision::Drop)
         );
     }
 
     #[test]
     fn who_comes_back_at_once_takes_its_place_again() {
         let clock = clock(3, 1);
-        assert_eq!(clock.enter(1), Verdict::Apply);
-        clock.return_to_life(1);
+        assert_eq!(clock.admit_add(1), AddDecision::Apply);
+        clock.revive(1);
         assert_eq!(
             (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
-            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+            (AddDecision::Apply, AddDecision::Apply, AddDecision::Drop)
         );
         assert!((0..3).all(|worker| clock.get_waits_for(worker).is_empty()));
     }
@@ -489,11 +489,11 @@ mod tests {
     fn a_round_that_its_last_worker_did_not_close_is_closed_by_the_next_who_looks() {
         let clock = clock(3, 1);
         add(&clock, 0);
-        assert_eq!(clock.enter(1), Verdict::Apply);
+        assert_eq!(clock.admit_add(1), AddDecision::Apply);
         // Killed after it had counted its add.
         clock.count_without_closing(1);
         assert_eq!(clock.get_waits_for(0), [2]);
-        clock.settle();
+        clock.close_round_and_notify();
         assert!(clock.get_waits_for(0).is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Mutex;
 
 use super::base::Base;
-use super::placement::Placement;
+use super::placement::RowPlacement;
 use super::remote::compress::Packer;
 use super::replica::Replica;
 use super::storage::Storage;
@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::transport::Call;
 
 /// What all handles of an array or a matrix share.
-pub(crate) struct Core {
+pub(crate) struct TableCore {
     pub(super) base: Base,
-    pub(super) placement: Placement,
+    pub(super) placement: RowPlacement,
     pub(super) storage: Storage,
     /// This worker's own copy, where workers have copies.
     pub(super) replica: Option<Replica>,
@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(super) device: Option<u32>,
 }
 
-impl Deref for Core {
+impl Deref for TableCore {
     type Target = Base;
 
     fn deref(&self) -> &Base {
@@ -39,7 +39,7 @@ impl Deref for Core {
     }
 }
 
-impl Core {
+impl TableCore {
     /// Copies those of these rows that this host holds to their places in `out`, which has room for all of them.
     pub(super) fn read(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         let bytes = self.description.row_bytes();
@@ -53,7 +53,7 @@ impl Core {
                 _ => Ok(()),
             },
             Rows::List(list) => {
-                self.storage.get_list(call, worker, self.placement.picks(list, self.host()), out)
+                self.storage.get_list(call, worker, self.placement.row_refs(list, self.host()), out)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Core {
                 self.storage.add(call, 0, &part, &context, &skip)
             }
             Rows::List(list) => {
-                self.storage.add_list(call, self.placement.picks(list, self.host()), delta, &context)
+                self.storage.add_list(call, self.placement.row_refs(list, self.host()), delta, &context)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::cuda::Published;
-use super::header::Header;
+use super::header::TableHeader;
 use crate::transport::arena::lock::Lock;
 
 /// Bytes of values under one lock, about.
@@ -11,11 +11,11 @@ const STRIPE: usize = 64 << 10;
 const PAGE: usize = 4096;
 
 /// More than any machine has; whoever asks for it is refused.
-const TOO_MUCH: usize = usize::MAX / PAGE * PAGE;
+const UNALLOCATABLE: usize = usize::MAX / PAGE * PAGE;
 
 /// What a layout follows from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct TableShape {
     /// The rows that this host holds.
     pub rows: usize,
     pub row_bytes: usize,
@@ -34,8 +34,8 @@ pub(super) struct Shape {
 
 /// Offsets in bytes from the beginning of the piece.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub shape: Shape,
+pub(super) struct TableLayout {
+    pub shape: TableShape,
     pub stripe_rows: usize,
     pub stripes: usize,
     pub clock: usize,
@@ -52,8 +52,8 @@ pub(super) struct Layout {
     pub total: usize,
 }
 
-impl Layout {
-    pub fn new(shape: Shape) -> Layout {
+impl TableLayout {
+    pub fn new(shape: TableShape) -> TableLayout {
         // A power of two makes it cheap to find the stripe of a row.
         let stripe_rows = match shape.on_device {
             true => shape.rows.next_power_of_two(),
@@ -63,22 +63,22 @@ impl Layout {
         let mut end = 0usize;
         let mut section = |bytes: usize| {
             let start = end;
-            end = end.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(TOO_MUCH);
+            end = end.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(UNALLOCATABLE);
             start
         };
-        let _header = section(size_of::<Header>());
+        let _header = section(size_of::<TableHeader>());
         let clock = section(Clock::bytes(shape.workers));
         let locks = section(stripes * size_of::<Lock>());
         let units = if shape.counts_stripes { stripes } else { shape.rows };
-        let here = |bytes: usize| if shape.on_device { 0 } else { bytes };
+        let on_host = |bytes: usize| if shape.on_device { 0 } else { bytes };
         let shard = section(if shape.on_device { size_of::<Published>() } else { 0 });
-        let steps = section(here(8 * units));
+        let steps = section(on_host(8 * units));
         let versions = section(4 * shape.rows * if shape.readers > 0 { 1 + shape.readers } else { 0 });
-        let values = section(here(shape.rows * shape.row_bytes));
+        let values = section(on_host(shape.rows * shape.row_bytes));
         // Arrays that begin at the same place within a page cost more to combine: shift each one a little.
         let plane_bytes = (shape.rows * shape.state_row_bytes + 320).next_multiple_of(64);
-        let planes = section(here(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE))) + 832;
-        Layout {
+        let planes = section(on_host(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE))) + 832;
+        TableLayout {
             shape,
             stripe_rows,
             stripes,
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_no_number_can_count_is_too_much_and_never_little() {
-        let shape = Shape {
+        let shape = TableShape {
             rows: u32::MAX as usize,
             row_bytes: 1 << 25,
             state_row_bytes: 1 << 26,
@@ -119,7 +119,7 @@ mod tests {
         };
         let mut before = 0;
         for planes in [0, 1, 16, 63, 64, 65, 128, 1000] {
-            let total = Layout::new(Shape { planes, ..shape }).total;
+            let total = TableLayout::new(TableShape { planes, ..shape }).total;
             assert!(total >= before, "{planes} planes");
             before = total;
         }

@@ -9,7 +9,7 @@ use crate::world::Background;
 
 /// What is still to be done, and the first error since somebody asked.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct CallQueue {
     thread: Background,
     counts: Arc<Monitor<Counts>>,
 }
@@ -29,7 +29,7 @@ impl Drop for Done {
     }
 }
 
-impl Queue {
+impl CallQueue {
     pub fn is_empty(&self) -> bool {
         self.counts.with(|counts| counts.waiting == 0)
     }
@@ -47,7 +47,7 @@ impl Queue {
     }
 
     /// Queues work whose error is kept for the next `drain`.
-    pub fn run_unwatched(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+    pub fn run_detached(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
         let counts = self.counts.clone();
         self.run(move || {
             if let Err(error) = work() {

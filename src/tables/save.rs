@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::Tables;
 use super::base::Base;
 use super::checkpoint::{self, Checkpoint, Part, Piece, Share, Source, Tensor};
-use super::founding::{Purpose, agree};
-use super::listing::Open;
+use super::creation::{Purpose, agree};
+use super::registry::OpenTable;
 use crate::error::{Error, Result};
 
 /// Reads bytes of an item, from an offset on.
 pub(super) type Read<'a> = Box<dyn Fn(usize, &mut [u8]) -> Result<()> + 'a>;
 
 /// Changes a table, by what was found in a checkpoint.
-pub(super) type Loading<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
+pub(super) type LoadStep<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Some rows of a tensor that this rank writes.
 pub(super) struct Item<'a> {
@@ -29,18 +29,18 @@ pub(super) struct Item<'a> {
 }
 
 /// A table of some kind, as checkpoints see it.
-pub(super) trait Saved {
+pub(super) trait Checkpointable {
     /// What this rank writes of the table.
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>>;
 
     /// Looks at what the checkpoint holds of this very table, and changes nothing: the result does. Fails unless all that it
     /// needs is there.
-    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>>;
+    fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>>;
 
     fn base(&self) -> &Base;
 
     /// What two tables must have in common to take over each other's content.
-    fn common(&self) -> &'static [&'static str] {
+    fn matched_fields(&self) -> &'static [&'static str] {
         &["kind", "dtype", "rows", "cols", "updater"]
     }
 
@@ -49,10 +49,10 @@ pub(super) trait Saved {
         let base = self.base();
         let mine = base.metadata();
         let Some(saved) = base.saved_as(checkpoint) else {
-            return Err(base.misfit("no table of this name"));
+            return Err(base.checkpoint_mismatch("no table of this name"));
         };
-        let saved = with_todays_names(saved, &checkpoint.metadata()["rules"]);
-        match self.common().iter().find(|key| saved[**key] != mine[**key]) {
+        let saved = with_current_names(saved, &checkpoint.metadata()["rules"]);
+        match self.matched_fields().iter().find(|key| saved[**key] != mine[**key]) {
             None => Ok(()),
             Some(key) => Err(base.differs(key, &saved[*key], &mine[*key])),
         }
@@ -64,12 +64,12 @@ pub(super) trait Saved {
 const RULES: u64 = 2;
 
 /// What a checkpoint says of a table, with the names that its updater has today.
-fn with_todays_names(saved: &Value, rules: &Value) -> Value {
+fn with_current_names(saved: &Value, rules: &Value) -> Value {
     let mut saved = saved.clone();
     if rules.is_null() {
-        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+        for (before, current) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
             if saved["updater"] == before {
-                saved["updater"] = today.into();
+                saved["updater"] = current.into();
             }
         }
     }
@@ -93,7 +93,7 @@ impl Base {
     }
 
     /// The error for a checkpoint that holds something else than this table.
-    pub(super) fn misfit(&self, received: impl Into<String>) -> Error {
+    pub(super) fn checkpoint_mismatch(&self, received: impl Into<String>) -> Error {
         let advice = "make the same tables as when it was saved, under the same names";
         Error::usage("load", format!("{} in the checkpoint", self.description), received, advice)
             .at_rank(self.inner.rank)
@@ -117,9 +117,9 @@ impl Base {
     }
 }
 
-struct Items<'a>(Vec<Item<'a>>);
+struct SaveItems<'a>(Vec<Item<'a>>);
 
-impl Source for Items<'_> {
+impl Source for SaveItems<'_> {
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()> {
         (self.0[piece].read)(offset, out)
     }
@@ -147,7 +147,7 @@ impl Tables {
         let purpose = Purpose::save(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("save to {target:?}")))?;
         let id = self.common_id()?;
-        let tables = self.tables_of_all()?;
+        let tables = self.common_tables()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
         agree(&self.group, &purpose, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
         let written = items.and_then(|items| {
@@ -191,7 +191,7 @@ impl Tables {
         let _series = self.inner.seat.place().stay.series();
         let purpose = Purpose::load(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("load from {target:?}")))?;
-        let tables = self.tables_of_all()?;
+        let tables = self.common_tables()?;
         // Every rank checks its share of the files, and all of them hear what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share);
@@ -202,22 +202,22 @@ impl Tables {
             opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone),
         )?;
         let checkpoint = opened?;
-        let found: Result<Vec<Loading>> = tables
+        let found: Result<Vec<LoadStep>> = tables
             .iter()
             .map(|table| {
                 let table = table.saved();
                 table.fits(&checkpoint)?;
-                table.loading(self, &checkpoint)
+                table.prepare_load(self, &checkpoint)
             })
             .collect();
         // Nothing is changed before all ranks have found all that they need.
         agree(&self.group, &purpose, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
-        let loaded = found.and_then(|all| all.into_iter().try_for_each(|loading| loading()));
+        let loaded = found.and_then(|all| all.into_iter().try_for_each(|load| load()));
         agree(&self.group, &purpose, loaded.map(|()| "loaded".into()))
     }
 
     /// Puts the items that are stacked on top of those of the ranks before. Every rank calls it.
-    fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<Items<'a>> {
+    fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<SaveItems<'a>> {
         let mine: Vec<(&str, usize)> = items
             .iter()
             .filter(|item| item.stacked)
@@ -239,12 +239,12 @@ impl Tables {
             item.first_row = below.get(&item.tensor.name).copied().unwrap_or(0);
             item.tensor.shape[0] = all.get(&item.tensor.name).copied().unwrap_or(0);
         }
-        Ok(Items(items))
+        Ok(SaveItems(items))
     }
 
     /// The tables that every rank still has: languages that collect garbage drop handles when they like.
-    fn tables_of_all(&self) -> Result<Vec<Open>> {
-        let mut tables = self.open();
+    fn common_tables(&self) -> Result<Vec<OpenTable>> {
+        let mut tables = self.live_tables();
         let mine: Vec<u32> = tables.iter().map(|table| table.number).collect();
         let numbers = |bytes: Vec<u8>| -> Vec<u32> {
             bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
@@ -279,7 +279,7 @@ impl Tables {
         Ok((0..self.group.size()).map(of).collect())
     }
 
-    fn metadata(&self, tables: &[Open]) -> Value {
+    fn metadata(&self, tables: &[OpenTable]) -> Value {
         let entries: Vec<Value> = tables.iter().map(|table| table.metadata()).collect();
         json!({ "tables": entries, "workers": self.workers(), "servers": self.servers(), "rules": RULES })
     }
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn checkpoints_from_before_the_rules_changed_name_the_rules_of_that_time() {
         let saved = |updater: &str| json!({ "updater": updater, "rows": 3 });
-        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
-            assert_eq!(with_todays_names(&saved(before), &Value::Null), saved(today));
-            assert_eq!(with_todays_names(&saved(before), &RULES.into()), saved(before));
+        for (before, current) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+            assert_eq!(with_current_names(&saved(before), &Value::Null), saved(current));
+            assert_eq!(with_current_names(&saved(before), &RULES.into()), saved(before));
         }
-        assert_eq!(with_todays_names(&saved("adam"), &Value::Null), saved("adam"));
+        assert_eq!(with_current_names(&saved("adam"), &Value::Null), saved("adam"));
     }
 }

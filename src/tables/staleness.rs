@@ -9,12 +9,12 @@ pub(super) struct Staleness {
 }
 
 /// Larger ones are counted together with this one.
-const LARGEST: u64 = 1023;
+const MAX_BUCKET: u64 = 1023;
 
 impl Staleness {
     pub fn count(&self, steps: u64) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = steps.min(LARGEST) as usize;
+        let index = steps.min(MAX_BUCKET) as usize;
         if counts.len() <= index {
             counts.resize(index + 1, 0);
         }

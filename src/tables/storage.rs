@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::cuda::{ScratchByDevice, Shard};
-use super::header::Header;
-use super::hold::{Guard, hold};
-use super::layout::Layout;
-use super::picks::{Pick, Room, Stripes};
-use super::rounds::Progress;
+use super::header::TableHeader;
+use super::lock_guard::{LockGuard, acquire};
+use super::layout::TableLayout;
+use super::row_batch::{RowRef, BatchBuffer, Stripes};
+use super::rounds::RoundProgress;
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
 use super::views::Seen;
@@ -25,10 +25,10 @@ use crate::transport::arena::{Extent, Seat};
 /// A table's memory on this host.
 pub(super) struct Storage {
     pub extent: Extent,
-    pub layout: Layout,
+    pub layout: TableLayout,
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
-    pub room: Room,
+    pub batch_buffer: BatchBuffer,
     /// The rows themselves, where they are on a device.
     pub shard: Option<Shard>,
     /// What calls need of devices.
@@ -36,14 +36,14 @@ pub(super) struct Storage {
 }
 
 /// How many planes of state an add handles without asking for memory.
-const FEW: usize = 4;
+const INLINE_PLANES: usize = 4;
 
 /// Gets of more than this go past the caches: such results are too large to stay there.
-const LARGE: usize = 4 << 20;
+const STREAMING_THRESHOLD: usize = 4 << 20;
 
 impl Storage {
-    pub fn header(&self) -> &Header {
-        Header::of(&self.extent)
+    pub fn header(&self) -> &TableHeader {
+        TableHeader::of(&self.extent)
     }
 
     /// Which rows a stripe has.
@@ -52,12 +52,12 @@ impl Storage {
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
     }
 
-    pub fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
+    pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
         // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        hold(&self.seat, self.header(), call, lock)
+        acquire(&self.seat, self.header(), call, lock)
     }
 
     fn row(&self, row: usize, rows: usize) -> *mut u8 {
@@ -81,20 +81,20 @@ impl Storage {
 
     /// Begins to bring a row into the caches, and its place among the caller's rows, which begin at `list`.
     #[inline(always)]
-    fn expect(&self, pick: &Pick, list: *const u8) {
+    fn prefetch_row(&self, row_ref: &RowRef, list: *const u8) {
         let bytes = self.layout.shape.row_bytes;
-        prefetch(self.row(pick.row as usize, 1), bytes);
-        prefetch(list.wrapping_add(pick.position as usize * bytes), bytes);
+        prefetch(self.row(row_ref.row as usize, 1), bytes);
+        prefetch(list.wrapping_add(row_ref.position as usize * bytes), bytes);
     }
 
     /// Copies rows that follow each other.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
-            return self.device_out(call, shard, Section::Values, first * bytes, out);
+            return self.device_out(call, shard, TableSection::Values, first * bytes, out);
         }
         let rows = out.len() / bytes;
-        let large = out.len() > LARGE;
+        let large = out.len() > STREAMING_THRESHOLD;
         for stripe in self.stripes(first, rows, worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
@@ -117,23 +117,23 @@ impl Storage {
         &self,
         call: &Call,
         worker: usize,
-        picks: impl Iterator<Item = Pick> + Clone,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
         out: &mut [u8],
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
             let take = |place: usize, row: &[u8]| out[place * bytes..][..bytes].copy_from_slice(row);
-            return self.device_get_list(call, shard, picks, take);
+            return self.device_get_list(call, shard, row_refs, take);
         }
-        self.room.by_stripe(picks, self.stripes_from(worker), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
-            let ahead = |pick: &Pick| self.expect(pick, start);
-            group.each(ahead, |pick| {
-                let target = &mut out[pick.position as usize * bytes..][..bytes];
+            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, start);
+            group.each(ahead, |row_ref| {
+                let target = &mut out[row_ref.position as usize * bytes..][..bytes];
                 // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
                 unsafe {
-                    target.as_mut_ptr().copy_from_nonoverlapping(self.row(pick.row as usize, 1), bytes);
+                    target.as_mut_ptr().copy_from_nonoverlapping(self.row(row_ref.row as usize, 1), bytes);
                 }
             });
             Ok(())
@@ -143,7 +143,7 @@ impl Storage {
     /// Overwrites rows that follow each other; state and counts stay as they are.
     pub fn set(&self, call: &Call, first: usize, values: &[u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        self.copy_in(call, Section::Values, first * bytes, values)?;
+        self.copy_in(call, TableSection::Values, first * bytes, values)?;
         if let Some(versions) = self.versions() {
             (first..first + values.len() / bytes).for_each(|row| versions.change(row));
         }
@@ -165,7 +165,7 @@ impl Storage {
             if self.versions().is_none() {
                 return self.device_add(call, shard, delta, context);
             }
-            let row = |row: usize| Pick { row: (first + row) as u32, position: row as u32 };
+            let row = |row: usize| RowRef { row: (first + row) as u32, position: row as u32 };
             return self.add_list(call, (0..rows).filter(|&row| !skip(row)).map(row), delta, context);
         }
         for stripe in self.stripes(first, rows, context.worker) {
@@ -189,7 +189,7 @@ impl Storage {
     pub fn add_list(
         &self,
         call: &Call,
-        picks: impl Iterator<Item = Pick> + Clone,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
         delta: &[u8],
         context: &UpdateContext,
     ) -> Result<()> {
@@ -197,16 +197,16 @@ impl Storage {
         let versions = self.versions();
         if let Some(shard) = &self.shard {
             let changed = || {
-                versions.iter().for_each(|all| picks.clone().for_each(|pick| all.change(pick.row as usize)))
+                versions.iter().for_each(|all| row_refs.clone().for_each(|row_ref| all.change(row_ref.row as usize)))
             };
-            return self.device_add_list(call, shard, picks.clone(), delta, context, changed);
+            return self.device_add_list(call, shard, row_refs.clone(), delta, context, changed);
         }
-        self.room.by_stripe(picks, self.stripes_from(context.worker), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
-            let ahead = |pick: &Pick| self.expect(pick, delta.as_ptr());
-            group.each(ahead, |pick| {
-                self.update(pick.row as usize, &delta[pick.position as usize * bytes..][..bytes], context);
-                versions.iter().for_each(|versions| versions.change(pick.row as usize));
+            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, delta.as_ptr());
+            group.each(ahead, |row_ref| {
+                self.update(row_ref.row as usize, &delta[row_ref.position as usize * bytes..][..bytes], context);
+                versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
             });
             Ok(())
         })
@@ -219,7 +219,7 @@ impl Storage {
         rows: Option<&[u32]>,
         delta: &[u8],
         context: &UpdateContext,
-        progress: &Progress,
+        progress: &RoundProgress,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if self.shard.is_some() {
@@ -227,8 +227,8 @@ impl Storage {
                 match rows {
                     None => self.add(call, 0, delta, context, &|_| false)?,
                     Some(rows) => {
-                        let pick = |(at, &row): (usize, &u32)| Pick { row, position: at as u32 };
-                        self.add_list(call, rows.iter().enumerate().map(pick), delta, context)?;
+                        let row_ref = |(at, &row): (usize, &u32)| RowRef { row, position: at as u32 };
+                        self.add_list(call, rows.iter().enumerate().map(row_ref), delta, context)?;
                     }
                 }
                 progress.begin(0);
@@ -289,7 +289,7 @@ impl Storage {
             let bytes = rows * shape.state_row_bytes;
             let values = std::slice::from_raw_parts_mut(self.row(first, rows), delta.len());
             // Short rows are common, and no built-in rule has more planes than this.
-            let mut few: [&mut [u8]; FEW] = Default::default();
+            let mut few: [&mut [u8]; INLINE_PLANES] = Default::default();
             let (mut count, mut more) = (0, Vec::new());
             for plane in state {
                 let plane = std::slice::from_raw_parts_mut(plane, bytes);
@@ -322,36 +322,36 @@ impl Storage {
     }
 
     /// Hands out those of the listed rows that this reader has not seen in their present version. They are seen when the
-    /// caller says so, with [`Storage::saw`]: until then it may fail, and then they must come again.
+    /// caller says so, with [`Storage::mark_seen`]: until then it may fail, and then they must come again.
     pub fn get_changed(
         &self,
         call: &Call,
         reader: usize,
-        picks: impl Iterator<Item = Pick> + Clone,
-        mut take: impl FnMut(Pick, &[u8]),
+        row_refs: impl Iterator<Item = RowRef> + Clone,
+        mut take: impl FnMut(RowRef, &[u8]),
     ) -> Result<Vec<Seen>> {
         let versions = self.versions().expect("a sparse matrix has versions");
         let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
         if let Some(shard) = &self.shard {
             // Noted before the rows are read: what changes in between comes again.
-            let unseen = |pick: Pick| Some((pick, versions.unseen(reader, pick.row as usize)?));
-            let unseen: Vec<(Pick, u32)> = picks.filter_map(unseen).collect();
+            let unseen = |row_ref: RowRef| Some((row_ref, versions.unseen(reader, row_ref.row as usize)?));
+            let unseen: Vec<(RowRef, u32)> = row_refs.filter_map(unseen).collect();
             let wanted = unseen.iter().enumerate();
-            let wanted = wanted.map(|(at, (pick, _))| Pick { row: pick.row, position: at as u32 });
+            let wanted = wanted.map(|(at, (row_ref, _))| RowRef { row: row_ref.row, position: at as u32 });
             self.device_get_list(call, shard, wanted, |at, row| take(unseen[at].0, row))?;
-            return Ok(unseen.iter().map(|(pick, version)| (pick.row, *version)).collect());
+            return Ok(unseen.iter().map(|(row_ref, version)| (row_ref.row, *version)).collect());
         }
-        self.room.by_stripe(picks, self.stripes_from(0), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(0), |group| {
             let _guard = self.lock(call, group.stripe)?;
             group.each(
                 |_| {},
-                |&pick| {
-                    if let Some(version) = versions.unseen(reader, pick.row as usize) {
+                |&row_ref| {
+                    if let Some(version) = versions.unseen(reader, row_ref.row as usize) {
                         // SAFETY: the row is in this stripe, whose lock is held.
                         let row =
-                            unsafe { std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes) };
-                        take(pick, row);
-                        seen.push((pick.row, version));
+                            unsafe { std::slice::from_raw_parts(self.row(row_ref.row as usize, 1), bytes) };
+                        take(row_ref, row);
+                        seen.push((row_ref.row, version));
                     }
                 },
             );
@@ -361,18 +361,18 @@ impl Storage {
     }
 
     /// The reader has these rows in these versions.
-    pub fn saw(&self, reader: usize, seen: &[Seen]) {
+    pub fn mark_seen(&self, reader: usize, seen: &[Seen]) {
         let versions = self.versions().expect("a sparse matrix has versions");
-        seen.iter().for_each(|&(row, version)| versions.saw(reader, row as usize, version));
+        seen.iter().for_each(|&(row, version)| versions.mark_seen(reader, row as usize, version));
     }
 
     /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
-    fn place(&self, section: Section) -> (usize, usize) {
+    fn section_start(&self, section: TableSection) -> (usize, usize) {
         let shape = &self.layout.shape;
         match section {
-            Section::Values => (self.layout.values, shape.row_bytes),
-            Section::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
-            Section::Steps => (self.layout.steps, 8),
+            TableSection::Values => (self.layout.values, shape.row_bytes),
+            TableSection::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
+            TableSection::Steps => (self.layout.steps, 8),
         }
     }
 
@@ -381,12 +381,12 @@ impl Storage {
     fn walk(
         &self,
         call: &Call,
-        section: Section,
+        section: TableSection,
         range: Range<usize>,
         mut each: impl FnMut(*mut u8, Range<usize>),
     ) -> Result<()> {
-        let (base, unit) = self.place(section);
-        let counts_stripes = section == Section::Steps && self.layout.shape.counts_stripes;
+        let (base, unit) = self.section_start(section);
+        let counts_stripes = section == TableSection::Steps && self.layout.shape.counts_stripes;
         let stripe_bytes = unit * if counts_stripes { 1 } else { self.layout.stripe_rows };
         let mut at = range.start;
         while at < range.end {
@@ -400,7 +400,7 @@ impl Storage {
     }
 
     /// Copies bytes of a section, from `start` on.
-    pub fn copy_out(&self, call: &Call, section: Section, start: usize, out: &mut [u8]) -> Result<()> {
+    pub fn copy_out(&self, call: &Call, section: TableSection, start: usize, out: &mut [u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
             return self.device_out(call, shard, section, start, out);
         }
@@ -412,7 +412,7 @@ impl Storage {
     }
 
     /// Overwrites bytes of a section, from `start` on.
-    pub fn copy_in(&self, call: &Call, section: Section, start: usize, bytes: &[u8]) -> Result<()> {
+    pub fn copy_in(&self, call: &Call, section: TableSection, start: usize, bytes: &[u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
             return self.device_in(call, shard, section, start, bytes);
         }
@@ -437,7 +437,7 @@ impl Storage {
 
 /// A part of a table's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum TableSection {
     Values,
     Steps,
     Plane(usize),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::TableCore;
 use super::description::TableKind;
-use super::listing::InUse;
-use super::make::Wish;
-use super::tables::End;
+use super::registry::UseGuard;
+use super::make::TableSpec;
+use super::tables::ShutdownGuard;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
@@ -28,11 +28,11 @@ pub enum Rows<'a> {
 /// [`ArrayTable`](super::ArrayTable) and its sisters are the same with types.
 #[derive(Clone)]
 pub struct Table {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<TableCore>,
     pub(super) group: Group,
-    pub(super) used: Arc<InUse>,
+    pub(super) use_guard: Arc<UseGuard>,
     /// The world's tables end with the last of these; work in the background does not count.
-    pub(super) _end: Option<Arc<End>>,
+    pub(super) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl Table {
@@ -44,8 +44,8 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
-        Table::make(tables, wish, master, options)
+        let spec = TableSpec { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
+        Table::make(tables, spec, master, options)
     }
 
     /// A matrix of `shape` (rows, columns), distributed by rows. Every rank calls it.
@@ -56,8 +56,8 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
-        Table::make(tables, wish, master, options)
+        let spec = TableSpec { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
+        Table::make(tables, spec, master, options)
     }
 
     /// A matrix that remembers what each worker has seen, for [`Table::get_changed`]; twice if `pipelined`.
@@ -69,8 +69,8 @@ impl Table {
         pipelined: bool,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
-        Table::make(tables, wish, master, options)
+        let spec = TableSpec { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
+        Table::make(tables, spec, master, options)
     }
 
     /// The table's name.
@@ -143,11 +143,11 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        if self.core.takes_part() {
-            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
+        if self.core.participates() {
+            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, rows, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, rows, out)?;
+        self.core.get_remote(call, worker, rows, out)?;
         self.core.count_get(call, worker)
     }
 
@@ -163,13 +163,13 @@ impl Table {
     /// [`Tables::flush`] or the next call on this table reports what went wrong.
     pub fn add_soon(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, rows, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let rows = rows.to_owned();
-        self.core.queue.run_unwatched(move || {
+        self.core.queue.run_detached(move || {
             let call = table.core.call(&table.group, "add");
             table.add_now(&call, worker, Rows::of(&rows), &delta, &options, true)
         });
@@ -244,11 +244,11 @@ impl Table {
             }
         };
         let (mut changed, mut seen) = (Vec::new(), Vec::new());
-        if self.core.takes_part() {
-            let staleness = self.core.get_here(&call, worker, || {
-                let picks = self.core.placement.picks(list, self.core.host());
-                seen = self.core.storage.get_changed(&call, reader, picks, |pick, values| {
-                    let position = pick.position as usize;
+        if self.core.participates() {
+            let staleness = self.core.get_local(&call, worker, || {
+                let row_refs = self.core.placement.row_refs(list, self.core.host());
+                seen = self.core.storage.get_changed(&call, reader, row_refs, |row_ref, values| {
+                    let position = row_ref.position as usize;
                     out[position * bytes..][..bytes].copy_from_slice(values);
                     changed.push(list[position]);
                 })?;
@@ -256,10 +256,10 @@ impl Table {
             })?;
             self.core.staleness.count(staleness);
         }
-        changed.extend(self.core.get_changed_far(&call, worker, buffer, list, out)?);
+        changed.extend(self.core.get_changed_remote(&call, worker, buffer, list, out)?);
         self.core.count_get(&call, worker)?;
         // Only a call that brings everything has brought anything: after an error all of it comes again.
-        self.core.storage.saw(reader, &seen);
+        self.core.storage.mark_seen(reader, &seen);
         changed.sort_unstable();
         changed.dedup();
         Ok(changed)
@@ -301,7 +301,7 @@ impl Table {
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
     /// nobody saw.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush_everywhere(&self.group)
+        self.core.flush_all_hosts(&self.group)
     }
 
     /// Says that this worker makes no more calls on this table, so that the others need not wait for it there. What it added is
@@ -318,8 +318,8 @@ impl Table {
 
     /// Work in the background is not interrupted by the caller's hook.
     pub(super) fn in_background(&self) -> Table {
-        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
-        Table { core, group, used, _end: None }
+        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        Table { core, group, use_guard, _shutdown: None }
     }
 
     /// Checks a call before anything happens; returns the caller's worker id.
@@ -337,13 +337,13 @@ impl Table {
     pub(super) fn check_rows(&self, operation: &str, list: &[i64]) -> Result<()> {
         let outside = |row: &i64| *row < 0 || *row as u64 >= self.core.description.rows as u64;
         match list.iter().position(outside) {
-            Some(position) => Err(self.no_row(operation, list[position], position)),
+            Some(position) => Err(self.row_out_of_range(operation, list[position], position)),
             None => Ok(()),
         }
     }
 
     /// The error for an id that is no row's.
-    pub(super) fn no_row(&self, operation: &str, id: i64, position: usize) -> Error {
+    pub(super) fn row_out_of_range(&self, operation: &str, id: i64, position: usize) -> Error {
         let description = &self.core.description;
         let expected = format!("row ids from 0 to {} in {description}", description.rows - 1);
         let received = format!("{id} at position {position}");
@@ -352,16 +352,16 @@ impl Table {
 
     /// Checks a call on so many listed rows, but not the list; returns the caller's worker id.
     pub(super) fn check_counted(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
-        let refuse = |expected: String, received: String, advice: &str| {
+        let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
         };
         if self.kind() == TableKind::Array {
             let expected = format!("all of {}", self.core.description);
-            return refuse(expected, "a list of rows".into(), "use a matrix for rows");
+            return reject(expected, "a list of rows".into(), "use a matrix for rows");
         }
         if u32::try_from(count).is_err() {
             let expected = format!("at most {} rows at a time", u32::MAX);
-            return refuse(expected, count.to_string(), "make several calls");
+            return reject(expected, count.to_string(), "make several calls");
         }
         self.check_size(operation, count, bytes)
     }

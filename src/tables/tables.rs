@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::cuda::Parked;
-use super::founding::{self, Purpose};
-use super::joining::Joining;
-use super::listing::{InUse, List, Open};
+use super::creation::{self, Purpose};
+use super::membership::Membership;
+use super::registry::{UseGuard, Registry, OpenTable};
 use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ use crate::world::{Group, Watcher, World};
 pub struct Tables {
     pub(super) inner: Arc<Inner>,
     pub(super) group: Group,
-    pub(super) end: Arc<End>,
+    pub(super) shutdown: Arc<ShutdownGuard>,
 }
 
 pub(super) struct Inner {
@@ -51,11 +51,11 @@ pub(super) struct Inner {
     pub nonce: u64,
     /// Whether this process took the place of one that died: then tables that exist are found, not made.
     pub restarted: bool,
-    pub joining: Joining,
+    pub membership: Membership,
     /// How many tables this rank has made.
-    pub made: AtomicUsize,
+    pub created: AtomicUsize,
     /// All tables, in the order in which they were made.
-    pub list: Arc<List>,
+    pub registry: Arc<Registry>,
     /// The way to other hosts, where there are any.
     remote: OnceLock<Remote>,
     closed: AtomicBool,
@@ -74,17 +74,17 @@ impl Tables {
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
         // Whoever takes the place of a process that had joined finds what was agreed; one that had not joins as all do.
-        let known = if world.restarts() > 0 { Joining::of(&seat, hosts[rank], rank) } else { None };
+        let known = if world.restarts() > 0 { Membership::of(&seat, hosts[rank], rank) } else { None };
         let restarted = known.is_some();
-        let joining = match known {
+        let membership = match known {
             Some(known) => {
                 known.enter(rank);
                 known
             }
             None => Tables::agree_on_roles(&group, &seat, &hosts, role)?,
         };
-        let (nonce, roles) = (joining.nonce(), joining.roles());
-        let roles = Roles::new(&roles).inspect_err(|_| joining.leave(rank))?;
+        let (nonce, roles) = (membership.nonce(), membership.roles());
+        let roles = Roles::new(&roles).inspect_err(|_| membership.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
         let inner = Inner {
             roles,
@@ -95,42 +95,42 @@ impl Tables {
             server,
             nonce,
             restarted,
-            joining,
-            made: AtomicUsize::new(0),
-            list: Arc::new(List::new(&group)),
+            membership,
+            created: AtomicUsize::new(0),
+            registry: Arc::new(Registry::new(&group)),
             remote: OnceLock::new(),
             closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
             parked: Arc::default(),
         };
-        let watchers: [Arc<dyn Watcher>; 2] = [inner.list.clone(), inner.parked.clone()];
+        let watchers: [Arc<dyn Watcher>; 2] = [inner.registry.clone(), inner.parked.clone()];
         watchers.iter().for_each(|watcher| common.watchers.add(Arc::downgrade(watcher)));
         let inner = Arc::new(inner);
-        let end = End::start(&inner, &group)?;
-        Ok(Tables { inner, group, end })
+        let shutdown = ShutdownGuard::start(&inner, &group)?;
+        Ok(Tables { inner, group, shutdown })
     }
 
     /// Learns the roles of all ranks, and notes them where whoever takes this rank's place finds them.
-    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Joining> {
+    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Membership> {
         let rank = group.rank();
         let _series = seat.place().stay.series();
         let purpose = Purpose::join();
-        let (mut all, mut nonce) = (vec![0u8; group.size()], [fresh_number() as i64]);
+        let (mut all, mut nonce) = (vec![0u8; group.size()], [new_nonce() as i64]);
         purpose.during(|| {
             group.all_gather(&[role as u8], &mut all)?;
             group.broadcast(&mut nonce, 0)
         })?;
         let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
         let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
-            true => Joining::write(seat, hosts[rank], nonce[0] as u64, &roles),
+            true => Membership::write(seat, hosts[rank], nonce[0] as u64, &roles),
             false => Ok(()),
         };
         // Also the barrier that the others wait at before they look.
-        founding::agree(group, &purpose, written.map(|()| "joined".into()))?;
-        let joining = Joining::find(seat, hosts[rank], nonce[0] as u64);
-        let joining = joining.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
-        joining.enter(rank);
-        Ok(joining)
+        creation::agree(group, &purpose, written.map(|()| "joined".into()))?;
+        let membership = Membership::find(seat, hosts[rank], nonce[0] as u64);
+        let membership = membership.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
+        membership.enter(rank);
+        Ok(membership)
     }
 
     /// How many workers there are.
@@ -182,7 +182,7 @@ impl Tables {
 
     /// Waits until all adds that this rank began are applied. Returns the first error of those whose result nobody saw.
     pub fn flush(&self) -> Result<()> {
-        let flushed = first_error(self.open().iter().map(|table| table.flush(&self.group)));
+        let flushed = first_error(self.live_tables().iter().map(|table| table.flush(&self.group)));
         match self.inner.remote() {
             Some(remote) => flushed.and(remote.flush(&self.group.call_on("flush", 0, "tables"))),
             None => flushed,
@@ -200,7 +200,7 @@ impl Tables {
     /// Says that this worker makes no more calls, so that the others need not wait for it.
     pub fn finish(&self) -> Result<()> {
         let flushed = self.flush();
-        let finished = first_error(self.open().iter().map(|table| table.finish(&self.group)));
+        let finished = first_error(self.live_tables().iter().map(|table| table.finish(&self.group)));
         flushed.and(finished).and(self.flush())
     }
 
@@ -216,13 +216,13 @@ impl Tables {
     }
 
     /// The tables that are in use, in the order in which they were made.
-    pub(super) fn open(&self) -> Vec<Open> {
-        self.inner.list.open()
+    pub(super) fn live_tables(&self) -> Vec<OpenTable> {
+        self.inner.registry.live_tables()
     }
 
     /// A name for the next table of a kind that got none.
     pub(super) fn next_name(&self, kind: &str) -> String {
-        format!("{kind}-{}", self.inner.made.load(Ordering::Relaxed) + 1)
+        format!("{kind}-{}", self.inner.created.load(Ordering::Relaxed) + 1)
     }
 
     /// Under what the job's memory knows a table on this rank's host.
@@ -238,7 +238,7 @@ impl Tables {
     }
 
     /// Whether this rank makes what its host's ranks share.
-    pub(super) fn leads_host(&self) -> bool {
+    pub(super) fn is_host_leader(&self) -> bool {
         self.inner.hosts.iter().position(|&host| host == self.host()) == Some(self.inner.rank)
     }
 }
@@ -260,7 +260,7 @@ impl Inner {
     }
 
     pub fn transport(&self) -> &dyn Transport {
-        &*self.list.group.core.common.transport
+        &*self.registry.group.core.common.transport
     }
 
     /// Whether the way to other hosts was closed.
@@ -269,18 +269,18 @@ impl Inner {
     }
 
     /// Whether this is the process that joined, and not a forked child of it.
-    pub fn is_here(&self) -> bool {
-        self.list.group.core.common.origin.is_here()
+    pub fn is_owner_process(&self) -> bool {
+        self.registry.group.core.common.origin.is_here()
     }
 
     /// Notes a table that this rank has made; it is in use as long as the result.
-    pub fn enlist(&self, table: Open) -> Arc<InUse> {
+    pub fn register(&self, table: OpenTable) -> Arc<UseGuard> {
         let serves = self.host_server(self.hosts[self.rank]) == Some(self.rank);
-        self.list.add(table, serves && self.has_far_ranks())
+        self.registry.add(table, serves && self.has_remote_ranks())
     }
 
     /// Whether workers and servers are on several hosts.
-    pub fn has_far_ranks(&self) -> bool {
+    pub fn has_remote_ranks(&self) -> bool {
         let mut ranks = self.roles.workers.iter().chain(&self.roles.servers);
         ranks.any(|&rank| self.hosts[rank] != self.hosts[self.roles.workers[0]])
     }
@@ -304,51 +304,51 @@ impl Inner {
         if let Some(known) = self.workers_group.get() {
             return Ok(known.clone());
         }
-        let made = group.subgroup(&self.roles.workers)?;
-        let made =
-            made.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
-        Ok(self.workers_group.get_or_init(|| made).clone())
+        let created = group.subgroup(&self.roles.workers)?;
+        let created =
+            created.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
+        Ok(self.workers_group.get_or_init(|| created).clone())
     }
 }
 
 /// The end of a world's tables: when the last handle is dropped, the way to other hosts is closed in order.
-pub(super) struct End {
+pub(super) struct ShutdownGuard {
     inner: Arc<Inner>,
     group: Group,
 }
 
-impl End {
-    fn start(inner: &Arc<Inner>, group: &Group) -> Result<Arc<End>> {
-        if inner.has_far_ranks() {
+impl ShutdownGuard {
+    fn start(inner: &Arc<Inner>, group: &Group) -> Result<Arc<ShutdownGuard>> {
+        if inner.has_remote_ranks() {
             let servers: Vec<usize> =
                 inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();
             // Ranks that are no workers may ask too: what keys a table has.
             let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
-            let far = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
-            let callers = far((0..callers).collect());
-            let terms = Terms { context: group.core.context, callers, servers: far(servers) };
-            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.list.clone())?;
+            let others = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
+            let callers = others((0..callers).collect());
+            let terms = Terms { context: group.core.context, callers, servers: others(servers) };
+            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.registry.clone())?;
             let _ = inner.remote.set(remote);
         }
-        Ok(Arc::new(End { inner: inner.clone(), group: group.without_interrupt() }))
+        Ok(Arc::new(ShutdownGuard { inner: inner.clone(), group: group.without_interrupt() }))
     }
 }
 
-impl Drop for End {
+impl Drop for ShutdownGuard {
     fn drop(&mut self) {
-        if !self.inner.is_here() {
+        if !self.inner.is_owner_process() {
             // A forked child has no thread that serves, and nothing to end.
             return std::mem::forget(self.inner.clone());
         }
         if self.group.check_open("tables").is_ok() {
             // Whoever drops the last handle cannot be told of an error; those who care call `close` before.
-            let tables = self.inner.list.open();
+            let tables = self.inner.registry.live_tables();
             let _ = first_error(tables.iter().map(|table| table.finish(&self.group)));
             drop(tables);
             let _ = self.inner.close(&self.group);
         }
-        self.inner.joining.leave(self.inner.rank);
-        self.inner.list.let_go();
+        self.inner.membership.leave(self.inner.rank);
+        self.inner.registry.release_all();
     }
 }
 
@@ -358,7 +358,7 @@ fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
 }
 
 /// A number that no other joining has.
-fn fresh_number() -> u64 {
+fn new_nonce() -> u64 {
     let mut hasher = DefaultHasher::new();
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     (time, std::process::id(), std::thread::current().id()).hash(&mut hasher);

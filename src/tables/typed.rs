@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::memory::TableElement;
 use crate::world::Pending;
 
-macro_rules! door {
+macro_rules! typed_table {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone)]
@@ -125,7 +125,7 @@ impl<T: TableElement> AsMut<[u8]> for Rowset<T> {
     }
 }
 
-door! {
+typed_table! {
     /// An array that workers share.
     ///
     /// ```
@@ -142,7 +142,7 @@ door! {
     ArrayTable
 }
 
-door! {
+typed_table! {
     /// A matrix that workers share, distributed by rows.
     ///
     /// ```
@@ -159,7 +159,7 @@ door! {
     MatrixTable
 }
 
-door! {
+typed_table! {
     /// A matrix whose gets bring only what has changed since this worker's last one.
     ///
     /// ```

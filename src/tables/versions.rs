@@ -30,7 +30,7 @@ impl<'a> Versions<'a> {
     }
 
     /// The reader has seen that version of the row.
-    pub fn saw(&self, reader: usize, row: usize, version: u32) {
+    pub fn mark_seen(&self, reader: usize, row: usize, version: u32) {
         self.seen(reader, row).store(version, Ordering::Relaxed);
     }
 

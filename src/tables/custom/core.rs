@@ -10,13 +10,13 @@ use crate::tables::base::Base;
 use crate::transport::Call;
 
 /// What all handles of a user-defined table share.
-pub(crate) struct Core {
+pub(crate) struct CustomCore {
     pub(in crate::tables) base: Base,
     pub(super) shards: Shards,
     pub(super) half: Arc<dyn ServerHalf>,
 }
 
-impl Deref for Core {
+impl Deref for CustomCore {
     type Target = Base;
 
     fn deref(&self) -> &Base {
@@ -25,17 +25,17 @@ impl Deref for Core {
 }
 
 /// What the half made of some requests: all of them were run. An error is the first of them.
-pub(super) type Outcome<R> = Result<R>;
+pub(super) type HalfOutcome<R> = Result<R>;
 
-impl Core {
+impl CustomCore {
     /// Asks shards that are here; the replies are in the order of the requests. The outer error means that a shard could not be
     /// reached.
-    pub(super) fn ask_here<'a>(
+    pub(super) fn ask_local<'a>(
         &self,
         call: &Call,
         worker: usize,
         requests: impl Iterator<Item = (usize, &'a [u8])>,
-    ) -> Result<Outcome<Vec<Vec<u8>>>> {
+    ) -> Result<HalfOutcome<Vec<Vec<u8>>>> {
         let mut outcome = Ok(());
         let mut replies = Vec::new();
         for (server, request) in requests {
@@ -50,12 +50,12 @@ impl Core {
     }
 
     /// Changes shards that are here.
-    pub(super) fn change_here<'a>(
+    pub(super) fn change_local<'a>(
         &self,
         call: &Call,
         worker: usize,
         requests: impl Iterator<Item = (usize, &'a [u8])>,
-    ) -> Result<Outcome<()>> {
+    ) -> Result<HalfOutcome<()>> {
         let mut outcome = Ok(());
         for (server, request) in requests {
             let changed = self.shards.with(&self.base, call, &*self.half, server, |memory| {

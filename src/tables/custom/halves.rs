@@ -75,20 +75,20 @@ pub trait ServerHalf: Send + Sync + 'static {
     /// }
     /// ```
     fn load(&self, memory: &mut [u8], server: usize, servers: usize, saved: &SavedShards) -> Result<()> {
-        let refuse = |expected: String, received: String, advice: &str| {
+        let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage("load", expected, received, advice))
         };
         if saved.servers() != servers {
             let expected = format!("shards of {servers} servers, because they are kept byte by byte");
             let advice = "use as many servers, or implement ServerHalf::load for this table";
-            return refuse(expected, format!("those of {}", saved.servers()), advice);
+            return reject(expected, format!("those of {}", saved.servers()), advice);
         }
         let bytes = saved.shard(server)?;
         if bytes.len() != memory.len() {
             let expected = format!("{} bytes for server {server}", memory.len());
             let advice =
                 "make shards as large as when they were saved, or implement ServerHalf::load for this table";
-            return refuse(expected, format!("{} bytes", bytes.len()), advice);
+            return reject(expected, format!("{} bytes", bytes.len()), advice);
         }
         memory.copy_from_slice(&bytes);
         Ok(())

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::clock::Clock;
-use crate::tables::header::Header;
+use crate::tables::header::TableHeader;
 use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
@@ -14,23 +14,23 @@ const PAGE: usize = 4096;
 
 /// A shard's lock and memory, by their offsets in the table's memory.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ShardOffsets {
     lock: usize,
     start: usize,
 }
 
 /// The shard of a server.
 #[derive(Debug, Clone, Copy)]
-struct Shard {
+struct ShardInfo {
     host: usize,
     bytes: usize,
     /// Where it is, if on this host.
-    place: Option<Place>,
+    offsets: Option<ShardOffsets>,
 }
 
 /// All shards.
 pub(super) struct Shards {
-    shards: Vec<Shard>,
+    shards: Vec<ShardInfo>,
     pub clock: usize,
     /// Bytes of the table's memory on this host.
     pub total: usize,
@@ -39,7 +39,7 @@ pub(super) struct Shards {
 impl Shards {
     pub fn new(half: &dyn ServerHalf, tables: &Tables) -> Result<Shards> {
         let servers = tables.servers();
-        let clock = size_of::<Header>().next_multiple_of(PAGE);
+        let clock = size_of::<TableHeader>().next_multiple_of(PAGE);
         let locks = (clock + Clock::bytes(tables.workers())).next_multiple_of(PAGE);
         let mut end = (locks + servers * size_of::<Lock>()).next_multiple_of(PAGE);
         let mut shards = Vec::new();
@@ -52,10 +52,10 @@ impl Shards {
                 let received = format!("{bytes} bytes for server {server}");
                 Error::usage("table", "a size that fits into memory", received, "make it smaller")
             })?;
-            let place = Place { lock: locks + server * size_of::<Lock>(), start: end };
-            let is_here = host == tables.host();
-            shards.push(Shard { host, bytes, place: is_here.then_some(place) });
-            if is_here {
+            let offsets = ShardOffsets { lock: locks + server * size_of::<Lock>(), start: end };
+            let is_local = host == tables.host();
+            shards.push(ShardInfo { host, bytes, offsets: is_local.then_some(offsets) });
+            if is_local {
                 end = fits(end).unwrap_or(all);
             }
         }
@@ -81,17 +81,17 @@ impl Shards {
     }
 
     /// Whether this host has a server of that number.
-    pub fn is_here(&self, server: usize) -> bool {
-        self.shards.get(server).is_some_and(|shard| shard.place.is_some())
+    pub fn is_local(&self, server: usize) -> bool {
+        self.shards.get(server).is_some_and(|shard| shard.offsets.is_some())
     }
 
     /// The servers of this host.
-    pub fn here(&self) -> Vec<usize> {
-        (0..self.len()).filter(|&server| self.is_here(server)).collect()
+    pub fn local_servers(&self) -> Vec<usize> {
+        (0..self.len()).filter(|&server| self.is_local(server)).collect()
     }
 
-    fn place(&self, server: usize) -> Place {
-        self.shards[server].place.expect("only shards of this host are asked for")
+    fn offsets(&self, server: usize) -> ShardOffsets {
+        self.shards[server].offsets.expect("only shards of this host are asked for")
     }
 
     /// The memory of a shard.
@@ -100,14 +100,14 @@ impl Shards {
     /// The shard's lock is held, or nobody else knows the memory, while the result is in use.
     #[allow(clippy::mut_from_ref)]
     unsafe fn memory<'a>(&self, extent: &'a Extent, server: usize) -> &'a mut [u8] {
-        let (Place { start, .. }, bytes) = (self.place(server), self.shards[server].bytes);
+        let (ShardOffsets { start, .. }, bytes) = (self.offsets(server), self.shards[server].bytes);
         // SAFETY: the range lies in the table's memory; the caller promises that nobody else uses it.
         unsafe { std::slice::from_raw_parts_mut(extent.range(start, bytes), bytes) }
     }
 
     /// Prepares fresh memory that nobody else knows.
     pub fn prepare(&self, extent: &Extent, half: &dyn ServerHalf) {
-        for server in self.here() {
+        for server in self.local_servers() {
             // SAFETY: nobody else knows the memory.
             half.prepare(unsafe { self.memory(extent, server) }, server, self.len());
         }
@@ -122,12 +122,12 @@ impl Shards {
         server: usize,
         body: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let place = base.extent.range(self.place(server).lock, size_of::<Lock>());
+        let pointer = base.extent.range(self.offsets(server).lock, size_of::<Lock>());
         // SAFETY: a lock is there; zeroes are a free lock, and a lock may be shared.
-        let guard = base.hold(call, unsafe { &*place.cast::<Lock>() })?;
+        let guard = base.acquire(call, unsafe { &*pointer.cast::<Lock>() })?;
         // SAFETY: the lock is held.
         let memory = unsafe { self.memory(&base.extent, server) };
-        if guard.inherited {
+        if guard.owner_died {
             half.recover(memory);
         }
         Ok(body(memory))
@@ -135,18 +135,18 @@ impl Shards {
 }
 
 /// Memory like a shard's that belongs to nobody else.
-pub(super) struct Fresh {
+pub(super) struct ScratchShard {
     memory: Vec<u8>,
     start: usize,
     bytes: usize,
 }
 
-impl Fresh {
+impl ScratchShard {
     /// So many zeroes that begin where a shard may begin.
-    pub fn new(bytes: usize) -> Fresh {
+    pub fn new(bytes: usize) -> ScratchShard {
         let memory = vec![0; bytes + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        Fresh { memory, start, bytes }
+        ScratchShard { memory, start, bytes }
     }
 
     pub fn memory(&mut self) -> &mut [u8] {

@@ -51,7 +51,7 @@ pub enum OwnedKeys {
 
 /// One key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key<'a> {
+pub(super) enum KeyRef<'a> {
     Int(i64),
     Bytes(&'a [u8]),
 }
@@ -79,10 +79,10 @@ impl Keys<'_> {
     }
 
     #[inline]
-    pub(super) fn at(&self, position: usize) -> Key<'_> {
+    pub(super) fn at(&self, position: usize) -> KeyRef<'_> {
         match self {
-            Keys::Int(keys) => Key::Int(keys[position]),
-            Keys::Bytes(keys) => Key::Bytes(keys[position]),
+            Keys::Int(keys) => KeyRef::Int(keys[position]),
+            Keys::Bytes(keys) => KeyRef::Bytes(keys[position]),
         }
     }
 
@@ -117,14 +117,14 @@ impl OwnedKeys {
     }
 }
 
-impl Key<'_> {
+impl KeyRef<'_> {
     /// The key's server and the key's number. The server of a number is its remainder, which is never negative; that of bytes
     /// is their hash's remainder.
     #[inline]
-    pub fn home(self, servers: usize) -> (usize, u64) {
+    pub fn server_and_hash(self, servers: usize) -> (usize, u64) {
         match self {
-            Key::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
-            Key::Bytes(key) => {
+            KeyRef::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
+            KeyRef::Bytes(key) => {
                 let hash = hash(key);
                 ((hash % servers as u64) as usize, mix(hash))
             }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_server_of_a_key_is_its_remainder() {
         for (key, servers, server) in [(7, 3, 1), (0, 1, 0), (-1, 3, 2), (i64::MIN, 4, 0), (i64::MAX, 2, 1)] {
-            assert_eq!(Key::Int(key).home(servers).0, server, "{key} over {servers}");
+            assert_eq!(KeyRef::Int(key).server_and_hash(servers).0, server, "{key} over {servers}");
         }
     }
 

@@ -5,9 +5,9 @@
 //! them; `part.rs` is how a part is searched and grows.
 
 mod core;
-mod far;
-mod form;
-mod homes;
+mod remote_calls;
+mod layout;
+mod key_placement;
 mod items;
 mod keys;
 mod make;
@@ -17,9 +17,9 @@ mod rounds;
 mod save;
 mod serve;
 mod table;
-mod text;
+mod key_storage;
 
-pub(super) use self::core::Core;
+pub(super) use self::core::KeyValueCore;
 pub use items::Items;
 pub use keys::{KeyType, Keys, OwnedKeys};
 pub use table::KeyValueTable;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::KeyValueCore;
 use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
-use crate::tables::listing::InUse;
-use crate::tables::tables::End;
+use crate::tables::registry::UseGuard;
+use crate::tables::tables::ShutdownGuard;
 use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
 use crate::world::{Group, Pending, pending};
@@ -33,11 +33,11 @@ use crate::world::{Group, Pending, pending};
 /// ```
 #[derive(Clone)]
 pub struct KeyValueTable {
-    pub(in crate::tables) core: Arc<Core>,
+    pub(in crate::tables) core: Arc<KeyValueCore>,
     pub(super) group: Group,
-    pub(super) used: Arc<InUse>,
+    pub(super) use_guard: Arc<UseGuard>,
     /// The world's tables end with the last of these; work in the background does not count.
-    pub(super) _end: Option<Arc<End>>,
+    pub(super) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl KeyValueTable {
@@ -48,7 +48,7 @@ impl KeyValueTable {
 
     /// What its keys are.
     pub fn key_type(&self) -> KeyType {
-        self.core.form.shape.keys
+        self.core.layout.shape.keys
     }
 
     /// How many values each key has.
@@ -103,10 +103,10 @@ impl KeyValueTable {
 
     fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         if self.core.has_servers() {
-            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
+            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, keys, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, keys, out)?;
+        self.core.get_remote(call, worker, keys, out)?;
         self.core.count_get(call, worker, || self.core.has_servers(), self.core.other_server_hosts())
     }
 
@@ -123,13 +123,13 @@ impl KeyValueTable {
     /// and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports what went wrong.
     pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let keys = keys.to_owned();
-        self.core.queue.run_unwatched(move || {
+        self.core.queue.run_detached(move || {
             let call = table.core.call(&table.group, "add");
             keys.with(|keys| table.add_now(&call, worker, keys, &delta, &options, true))
         });
@@ -191,9 +191,9 @@ impl KeyValueTable {
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        let mut found = self.core.contains(&call, self.core.asker(), keys)?;
-        self.core.contains_far(&call, keys, &mut found)?;
+        self.core.apply_complete_rounds(&call)?;
+        let mut found = self.core.contains(&call, self.core.requester_id(), keys)?;
+        self.core.contains_remote(&call, keys, &mut found)?;
         Ok(found)
     }
 
@@ -202,8 +202,8 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        Ok(self.core.len() + self.core.len_far(&call)?)
+        self.core.apply_complete_rounds(&call)?;
+        Ok(self.core.len() + self.core.remote_len(&call)?)
     }
 
     /// Whether there are no keys.
@@ -216,10 +216,10 @@ impl KeyValueTable {
         self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        let mut items = self.core.items_here(&call)?;
-        self.core.items_far(&call, &mut items)?;
-        Ok(items.sorted(self.core.form.shape.row_bytes))
+        self.core.apply_complete_rounds(&call)?;
+        let mut items = self.core.local_items(&call)?;
+        self.core.append_remote_items(&call, &mut items)?;
+        Ok(items.sorted(self.core.layout.shape.row_bytes))
     }
 
     /// Says that this worker begins its next step: the bound of `ssp` counts these.
@@ -235,7 +235,7 @@ impl KeyValueTable {
     /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
     /// nobody saw.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush_everywhere(&self.group)
+        self.core.flush_all_hosts(&self.group)
     }
 
     /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
@@ -250,11 +250,11 @@ impl KeyValueTable {
 
     /// Work in the background is not interrupted by the caller's hook.
     fn in_background(&self) -> KeyValueTable {
-        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
-        KeyValueTable { core, group, used, _end: None }
+        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        KeyValueTable { core, group, use_guard, _shutdown: None }
     }
 
-    fn refuse(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
+    fn reject(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
         Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
     }
 
@@ -263,11 +263,11 @@ impl KeyValueTable {
         if wanted != given {
             let expected = format!("{} keys in {}", wanted.name(), self.core.description);
             let advice = "a table has one type of keys, chosen when it is made";
-            return self.refuse(operation, expected, format!("{} keys", given.name()), advice);
+            return self.reject(operation, expected, format!("{} keys", given.name()), advice);
         }
         if u32::try_from(keys.len()).is_err() {
             let expected = format!("at most {} keys at a time", u32::MAX);
-            return self.refuse(operation, expected, keys.len().to_string(), "make several calls");
+            return self.reject(operation, expected, keys.len().to_string(), "make several calls");
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl KeyValueTable {
             let elements = count.saturating_mul(dim);
             let expected = format!("{elements} elements ({count} x {dim}) of {dtype} for {description}");
             let received = format!("{} ({bytes} bytes)", bytes / dtype.size());
-            self.refuse(operation, expected, received, "pass one row of values for each key")?;
+            self.reject(operation, expected, received, "pass one row of values for each key")?;
         }
         Ok(worker)
     }
@@ -301,7 +301,7 @@ impl KeyValueTable {
             let (row, column) = (index / self.dim(), index % self.dim());
             let received = format!("NaN at key {row} of the call, column {column}");
             let advice = "look for the cause in your gradients; nothing was added";
-            self.refuse("add", "numbers (reject_nan is set)".into(), received, advice)?;
+            self.reject("add", "numbers (reject_nan is set)".into(), received, advice)?;
         }
         Ok(worker)
     }

@@ -6,7 +6,7 @@
 //!
 //! | state | written by | guarded by |
 //! |---|---|---|
-//! | `Counters::pending[r % AHEAD]`: where the add of round r is | the worker's add, or the rank that serves it | `Round::lock` |
+//! | `Counters::pending[r % MAX_ROUNDS_AHEAD]`: where the add of round r is | the worker's add, or the rank that serves it | `Round::lock` |
 //! | `Counters::adds`: counts the add, after it was kept | the same | `Round::lock` |
 //! | `Round::applied`: the rounds that are applied | the rank that applies | `Round::applying` |
 //! | `Round::progress`: which stripes or parts have had the round's step | the same, under each one's lock | `Round::applying` |
@@ -21,18 +21,18 @@ mod sum;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use sum::Sum;
+pub(super) use sum::RoundSum;
 
 use super::base::{Base, not_applied};
-use super::clock::Verdict;
+use super::clock::AddDecision;
 use super::remote::Request;
 use super::{AddOptions, Consistency};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
-use pending::Kept;
+use pending::PendingAdd;
 
 /// How many rounds the adds of a worker may be ahead of the slowest worker's.
-pub(super) const AHEAD: usize = 16;
+pub(super) const MAX_ROUNDS_AHEAD: usize = 16;
 
 /// Whether the adds of a round are summed before they are applied.
 pub(super) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
@@ -40,12 +40,12 @@ pub(super) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
 }
 
 /// How far a round is applied: the stripes or parts that have had its step.
-pub(super) struct Progress<'a> {
+pub(super) struct RoundProgress<'a> {
     word: &'a AtomicU64,
     round: u64,
 }
 
-impl Progress<'_> {
+impl RoundProgress<'_> {
     /// The first unit that has not had the step.
     pub fn next(&self) -> usize {
         let word = self.word.load(Ordering::Acquire);
@@ -61,18 +61,18 @@ impl Progress<'_> {
 /// The adds of a round, in the order of the workers; there is at least one.
 pub(super) struct RoundAdds<'a> {
     base: &'a Base,
-    places: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
 impl RoundAdds<'_> {
     pub fn iter(&self) -> impl Iterator<Item = Result<Request>> + '_ {
-        self.places.iter().map(|&place| pending::read(&self.base.inner.seat, place))
+        self.offsets.iter().map(|&offset| pending::read(&self.base.inner.seat, offset))
     }
 
     /// By what the sum is divided.
     pub fn divisor(&self) -> usize {
         match self.base.description.consistency {
-            Consistency::Bsp { mean: true, .. } => self.places.len(),
+            Consistency::Bsp { mean: true, .. } => self.offsets.len(),
             _ => 1,
         }
     }
@@ -88,7 +88,7 @@ impl RoundAdds<'_> {
 }
 
 /// Applies a round's adds as one step.
-pub(super) type Step<'a> = dyn Fn(&RoundAdds, &Progress) -> Result<()> + 'a;
+pub(super) type Step<'a> = dyn Fn(&RoundAdds, &RoundProgress) -> Result<()> + 'a;
 
 impl Base {
     /// Puts an add into its round; the round is applied when this was the last one that it needs.
@@ -99,17 +99,17 @@ impl Base {
         request: Request,
         step: &Step,
     ) -> Result<()> {
-        self.clock.is_back(worker);
-        let kept = Kept::new(self, request, self.clock.adds(worker))?;
+        self.clock.reactivate(worker);
+        let pending_add = PendingAdd::new(self, request, self.clock.adds(worker))?;
         let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
         // The place in the list that this add takes may still hold one of a complete round.
         let entered =
             turn.and_then(|()| self.apply_rounds(call, step)).and_then(|()| self.enter_round(call, worker));
-        let (verdict, guard) = entered.map_err(not_applied)?;
-        if verdict == Verdict::Apply {
-            kept.hand_over(self.clock.pending(worker, self.clock.adds(worker)));
+        let (decision, guard) = entered.map_err(not_applied)?;
+        if decision == AddDecision::Apply {
+            pending_add.publish(self.clock.pending(worker, self.clock.adds(worker)));
         }
-        self.clock.added(worker);
+        self.clock.record_add(worker);
         drop(guard);
         // The add is counted. What keeps the round from being applied now is reported to the next get, which applies it.
         if let Err(error) = self.apply_rounds(call, step) {
@@ -122,37 +122,37 @@ impl Base {
     pub(super) fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
         let round = self.clock.round();
         if self.clock.is_complete() {
-            let _guard = self.hold(call, &round.lock)?;
-            self.clock.settle();
+            let _guard = self.acquire(call, &round.lock)?;
+            self.clock.close_round_and_notify();
         }
         if round.applied.load(Ordering::Acquire) >= self.clock.complete_rounds() {
             return Ok(());
         }
-        let _guard = self.hold(call, &round.applying)?;
+        let _guard = self.acquire(call, &round.applying)?;
         loop {
             let number = round.applied.load(Ordering::Acquire);
             if number >= self.clock.complete_rounds() {
                 return Ok(());
             }
-            let adds = RoundAdds { base: self, places: self.kept_for(number) };
-            if !adds.places.is_empty() {
-                step(&adds, &Progress { word: &round.progress, round: number })?;
+            let adds = RoundAdds { base: self, offsets: self.pending_adds(number) };
+            if !adds.offsets.is_empty() {
+                step(&adds, &RoundProgress { word: &round.progress, round: number })?;
             }
             round.applied.store(number + 1, Ordering::Release);
             for worker in 0..self.clock.workers() {
-                let place = self.clock.pending(worker, number);
-                if adds.places.contains(&(place.load(Ordering::Acquire) as usize)) {
-                    pending::free(self, place.swap(0, Ordering::AcqRel) as usize);
+                let slot = self.clock.pending(worker, number);
+                if adds.offsets.contains(&(slot.load(Ordering::Acquire) as usize)) {
+                    pending::free(self, slot.swap(0, Ordering::AcqRel) as usize);
                 }
             }
         }
     }
 
     /// Where the adds of a round are, in the order of the workers.
-    fn kept_for(&self, round: u64) -> Vec<usize> {
+    fn pending_adds(&self, round: u64) -> Vec<usize> {
         let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
-        let places = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
-        places.filter(|&place| place != 0 && pending::round(&self.inner.seat, place) == round).collect()
+        let offsets = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
+        offsets.filter(|&offset| offset != 0 && pending::round(&self.inner.seat, offset) == round).collect()
     }
 }
 
@@ -160,7 +160,7 @@ impl Base {
 mod tests {
     use std::time::Duration;
 
-    use super::{Kept, Verdict};
+    use super::{PendingAdd, AddDecision};
     use crate::error::Kind;
     use crate::tables::{
         AddOptions, Consistency, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice,
@@ -191,11 +191,11 @@ mod tests {
                 } else if world.rank() == 2 {
                     let delta = [10f32; 2];
                     let delta = bytemuck::cast_slice(&delta);
-                    let request = core.request_here(2, Rows::All, delta, &AddOptions::default());
-                    Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(2, 0));
+                    let request = core.local_request(2, Rows::All, delta, &AddOptions::default());
+                    PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(2, 0));
                 }
                 if world.rank() == 2 {
-                    core.clock.bury(2);
+                    core.clock.mark_dead(2);
                 }
                 world.group().barrier().unwrap();
                 // With the dead worker's, one more add completes the round.
@@ -219,13 +219,13 @@ mod tests {
             let table = MatrixTable::<f32>::create(&tables, (2, 1), None, options(1)).unwrap();
             let core = &table.table().core;
             if world.rank() == 0 {
-                core.clock.bury(2);
+                core.clock.mark_dead(2);
                 table.add(&[1.0; 2]).unwrap();
                 let delta = [10f32; 2];
                 let delta = bytemuck::cast_slice(&delta);
-                let request = core.request_here(1, Rows::All, delta, &AddOptions::default());
-                assert_eq!(core.clock.enter(1), Verdict::Apply);
-                Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(1, 0));
+                let request = core.local_request(1, Rows::All, delta, &AddOptions::default());
+                assert_eq!(core.clock.admit_add(1), AddDecision::Apply);
+                PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(1, 0));
                 core.clock.count_without_closing(1);
                 let mut values = [0f32; 2];
                 table.get(&mut values).unwrap();
@@ -253,7 +253,7 @@ mod tests {
             drop(held);
             table.get(&mut values).unwrap();
             assert!(values.iter().all(|value| *value == -1.9), "one step everywhere");
-            assert!(core.inner.seat.find_common(core.pieces).is_empty(), "no add is left");
+            assert!(core.inner.seat.find_common(core.heap_key).is_empty(), "no add is left");
         });
     }
 }

@@ -6,7 +6,7 @@ use crate::memory::DType;
 use crate::tables::updater::Rule;
 
 /// Rows of sums.
-pub(in crate::tables) struct Sum {
+pub(in crate::tables) struct RoundSum {
     rule: Arc<dyn Rule>,
     /// Elements of a row.
     cols: usize,
@@ -15,9 +15,9 @@ pub(in crate::tables) struct Sum {
     rows: usize,
 }
 
-impl Sum {
-    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> Sum {
-        let mut sum = Sum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
+impl RoundSum {
+    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> RoundSum {
+        let mut sum = RoundSum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
         sum.grow(rows);
         sum
     }
@@ -45,7 +45,7 @@ impl Sum {
     }
 
     /// Adds a row of other sums.
-    pub fn add_row(&mut self, row: usize, other: &Sum, from: usize) {
+    pub fn add_row(&mut self, row: usize, other: &RoundSum, from: usize) {
         let bytes = self.row_bytes();
         let sums: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
         let others: &[u8] = bytemuck::cast_slice(&other.words);

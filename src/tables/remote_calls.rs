@@ -3,9 +3,9 @@
 use std::sync::PoisonError;
 
 use super::base::{Base, not_applied};
-use super::core::Core;
+use super::core::TableCore;
 use super::description::TableKind;
-use super::picks::Pick;
+use super::row_batch::RowRef;
 use super::remote::compress::{Packer, Remembered, Units};
 use super::remote::{Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
@@ -15,12 +15,12 @@ use crate::transport::{self, Call};
 
 impl Base {
     /// Tells the other hosts' clocks what this worker does, without waiting for them.
-    pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
-        self.tell(call, worker, verb, &[])
+    pub(super) fn notify_remote(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
+        self.notify_remote_with(call, worker, verb, &[])
     }
 
-    /// As [`Base::tell_others`], with what else there is to say.
-    pub(super) fn tell(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
+    /// As [`Base::notify_remote`], with what else there is to say.
+    pub(super) fn notify_remote_with(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
         // After the goodbye nobody listens, or tables of a later joining do.
         let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
@@ -47,12 +47,12 @@ impl Base {
     }
 
     /// Whether every host must hear of every call: those that count rounds would fall out of step.
-    pub(super) fn tells_everybody(&self) -> bool {
+    pub(super) fn involves_all_hosts(&self) -> bool {
         matches!(self.description.consistency, Consistency::Bsp { .. })
     }
 
     /// How another host may pack what it answers to a get.
-    pub(super) fn reply_form(&self) -> Option<(DType, Compression)> {
+    pub(super) fn reply_encoding(&self) -> Option<(DType, Compression)> {
         let packs = self.compression != Compression::None && self.description.dtype.is_float();
         packs.then_some((self.description.dtype, self.compression))
     }
@@ -60,35 +60,35 @@ impl Base {
 
 impl Base {
     /// Makes an add on this host and on others: on all of them, or on none. `local` is what this host does, `requests` what
-    /// others do; `give_up` is called if it is not made. Returns when all hosts have made it if `wait`, else when it is under way.
-    pub(super) fn add_everywhere(
+    /// others do; `roll_back` is called if it is not made. Returns when all hosts have made it if `wait`, else when it is under way.
+    pub(super) fn add_on_all_hosts(
         &self,
         call: &Call,
         requests: Vec<(usize, Request)>,
         wait: bool,
         local: impl FnOnce() -> Result<()>,
-        give_up: impl FnOnce(),
+        roll_back: impl FnOnce(),
     ) -> Result<()> {
         let Some(remote) = self.inner.remote().filter(|_| !requests.is_empty()) else {
-            return local().inspect_err(|_| give_up());
+            return local().inspect_err(|_| roll_back());
         };
         if !wait {
             let servers = requests.iter().map(|(server, _)| *server);
             let room = remote.wait_for_room(call, servers).map_err(not_applied);
-            room.and_then(|()| local()).inspect_err(|_| give_up())?;
+            room.and_then(|()| local()).inspect_err(|_| roll_back())?;
             return requests.into_iter().try_for_each(|(to, request)| remote.post_now(call, to, request));
         }
         let prepared = remote.prepare(call, requests).map_err(not_applied);
-        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| give_up())?;
+        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| roll_back())?;
         let words = "add (applied, but not confirmed in time: do not repeat it)";
         prepared.confirm().map_err(|error| error.during(words))?
     }
 }
 
-impl Core {
+impl TableCore {
     /// Whether this rank's host takes part in every call. With rounds it does if it holds rows of the table: others are
     /// told of no call. Otherwise its clock counts where it has servers, which shows how old values are.
-    pub(super) fn takes_part(&self) -> bool {
+    pub(super) fn participates(&self) -> bool {
         match self.description.consistency {
             Consistency::Bsp { .. } => {
                 self.placement.on_host(self.host()).any(|segment| segment.end > segment.first)
@@ -103,11 +103,11 @@ impl Core {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    /// As [`Core::request_for`]; `None` where there is nothing to ask. With rounds every host must hear of every call.
-    fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
-        let (request, picks) = self.request_for(host, worker, verb, rows);
-        let is_empty = matches!(rows, Rows::List(_)) && picks.is_empty();
-        (!is_empty || self.tells_everybody()).then_some((request, picks))
+    /// As [`TableCore::request_for`]; `None` where there is nothing to ask. With rounds every host must hear of every call.
+    fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<RowRef>)> {
+        let (request, row_refs) = self.request_for(host, worker, verb, rows);
+        let is_empty = matches!(rows, Rows::List(_)) && row_refs.is_empty();
+        (!is_empty || self.involves_all_hosts()).then_some((request, row_refs))
     }
 
     /// A request for the part of these rows that a host holds, and where they stand in the caller's list.
@@ -117,32 +117,32 @@ impl Core {
         worker: usize,
         verb: Verb,
         rows: Rows,
-    ) -> (Request, Vec<Pick>) {
+    ) -> (Request, Vec<RowRef>) {
         let mut request = Request::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return (request, Vec::new()) };
-        let picks: Vec<Pick> = self.placement.picks(list, host).collect();
-        request.rows = RowList::List(picks.iter().map(|pick| list[pick.position as usize]).collect());
-        (request, picks)
+        let row_refs: Vec<RowRef> = self.placement.row_refs(list, host).collect();
+        request.rows = RowList::List(row_refs.iter().map(|row_ref| list[row_ref.position as usize]).collect());
+        (request, row_refs)
     }
 
     /// Brings what other hosts hold to its places in `out`.
-    pub(super) fn get_far(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
+    pub(super) fn get_remote(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         let Some(remote) = self.inner.remote() else { return Ok(()) };
         let mut asked = Vec::new();
         let mut requests = Vec::new();
         for host in self.other_hosts() {
-            if let Some((mut request, picks)) = self.ask(host, worker, Verb::Get, rows) {
-                request.reply = self.reply_form();
+            if let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Get, rows) {
+                request.reply = self.reply_encoding();
                 requests.push((self.server_of(host)?, request));
-                asked.push((host, picks));
+                asked.push((host, row_refs));
             }
         }
         let _waiting = self.inner.seat.note_wait(transport::Verb::TableGet, call.number);
         let bytes = self.description.row_bytes();
-        for ((host, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((host, row_refs), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             let count = match rows {
                 Rows::All => self.placement.rows_on(*host),
-                Rows::List(_) => picks.len(),
+                Rows::List(_) => row_refs.len(),
             };
             if reply.len() != count * bytes {
                 return Err(Error::internal(
@@ -161,8 +161,8 @@ impl Core {
                     }
                 }
                 Rows::List(_) => {
-                    for (pick, row) in picks.iter().zip(reply.chunks_exact(bytes)) {
-                        out[pick.position as usize * bytes..][..bytes].copy_from_slice(row);
+                    for (row_ref, row) in row_refs.iter().zip(reply.chunks_exact(bytes)) {
+                        out[row_ref.position as usize * bytes..][..bytes].copy_from_slice(row);
                     }
                 }
             }
@@ -180,23 +180,23 @@ impl Core {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        let local = || match (self.takes_part(), self.accumulates()) {
+        let local = || match (self.participates(), self.accumulates()) {
             (false, _) => Ok(()),
-            (true, true) => self.join_round(call, worker, self.request_here(worker, rows, delta, options)),
-            (true, false) => self.add_here(call, worker, || self.write(call, worker, rows, delta, options)),
+            (true, true) => self.join_round(call, worker, self.local_request(worker, rows, delta, options)),
+            (true, false) => self.add_local(call, worker, || self.write(call, worker, rows, delta, options)),
         };
         if self.inner.remote().is_none() {
             return local();
         }
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
+            let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Add, rows) else { continue };
             let server = self.server_of(host)?;
             request.options = options.to_bytes().to_vec();
-            taken.push((host, self.pack(host, rows, &picks, delta, &mut request)));
+            taken.push((host, self.pack(host, rows, &row_refs, delta, &mut request)));
             requests.push((server, request));
         }
-        self.add_everywhere(call, requests, wait, local, || {
+        self.add_on_all_hosts(call, requests, wait, local, || {
             let mut packers = self.packers.lock().unwrap_or_else(PoisonError::into_inner);
             for (host, before) in taken {
                 packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
@@ -206,11 +206,11 @@ impl Core {
 
     /// This worker has all that its get asked for: with rounds, the get counts now.
     pub(super) fn count_get(&self, call: &Call, worker: usize) -> Result<()> {
-        self.base.count_get(call, worker, || self.takes_part(), self.other_hosts())
+        self.base.count_get(call, worker, || self.participates(), self.other_hosts())
     }
 
     /// Forgets what adds have lost: the table becomes another one.
-    pub(super) fn forget_losses(&self) {
+    pub(super) fn clear_residuals(&self) {
         self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -219,16 +219,16 @@ impl Core {
         &self,
         host: usize,
         rows: Rows,
-        picks: &[Pick],
+        row_refs: &[RowRef],
         delta: &[u8],
         request: &mut Request,
     ) -> Remembered {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
             Rows::All => self.part_of(host, delta).into_owned(),
-            Rows::List(_) => picks
+            Rows::List(_) => row_refs
                 .iter()
-                .flat_map(|pick| &delta[pick.position as usize * bytes..][..bytes])
+                .flat_map(|row_ref| &delta[row_ref.position as usize * bytes..][..bytes])
                 .copied()
                 .collect(),
         };
@@ -240,7 +240,7 @@ impl Core {
             };
             Packer::new(self.description.dtype, row, self.compression)
         });
-        let local: Vec<i64> = picks.iter().map(|pick| i64::from(pick.row)).collect();
+        let local: Vec<i64> = row_refs.iter().map(|row_ref| i64::from(row_ref.row)).collect();
         let units = match rows {
             Rows::All => Units::From(0),
             Rows::List(_) => Units::List(&local),
@@ -251,7 +251,7 @@ impl Core {
     }
 
     /// Brings those rows of other hosts that this reader has not seen; returns their numbers.
-    pub(super) fn get_changed_far(
+    pub(super) fn get_changed_remote(
         &self,
         call: &Call,
         worker: usize,
@@ -263,29 +263,29 @@ impl Core {
         let verb = Verb::GetChanged { buffer: buffer as u8 };
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            if let Some((mut request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
+            if let Some((mut request, row_refs)) = self.ask(host, worker, verb, Rows::List(list)) {
                 let numbers = self.views.ask(host, buffer);
                 request.payload = numbers.to_bytes();
                 requests.push((self.server_of(host)?, request));
-                asked.push((host, numbers, picks));
+                asked.push((host, numbers, row_refs));
             }
         }
         let bytes = self.description.row_bytes();
-        for ((_, _, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((_, _, row_refs), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             if !reply.len().is_multiple_of(4 + bytes) {
                 return Err(Error::internal("get_changed", format!("{} bytes of rows", reply.len())));
             }
             for entry in reply.chunks_exact(4 + bytes) {
                 let (index, row) = entry.split_at(4);
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
-                let pick = picks
+                let row_ref = row_refs
                     .get(index)
                     .ok_or_else(|| Error::internal("get_changed", "a row nobody asked for"))?;
-                out[pick.position as usize * bytes..][..bytes].copy_from_slice(row);
-                changed.push(list[pick.position as usize]);
+                out[row_ref.position as usize * bytes..][..bytes].copy_from_slice(row);
+                changed.push(list[row_ref.position as usize]);
             }
         }
-        asked.iter().for_each(|(host, numbers, _)| self.views.arrived(*host, buffer, *numbers));
+        asked.iter().for_each(|(host, numbers, _)| self.views.acknowledge(*host, buffer, *numbers));
         Ok(changed)
     }
 }

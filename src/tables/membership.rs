@@ -20,55 +20,55 @@ struct Head {
     serial: AtomicU64,
     ready: AtomicU32,
     /// How many tables were made.
-    made: AtomicU32,
+    created: AtomicU32,
     ranks: AtomicU64,
 }
 
 /// In a rank's byte, beside its role: the rank has handles of these tables.
-const INSIDE: u8 = 0x80;
+const HAS_HANDLES: u8 = 0x80;
 /// It has joined; that stays, because a process that ends after an error drops its handles like any other.
 const JOINED: u8 = 0x40;
 
 /// A joining, as the ranks of one host see it.
-pub(super) struct Joining {
+pub(super) struct Membership {
     extent: Extent,
 }
 
-impl Joining {
+impl Membership {
     /// Notes what was agreed, and forgets the joinings that nobody is in any more.
     pub fn write(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
         let mut serial = 0;
-        for old in Joining::all(seat, host) {
+        for old in Membership::all(seat, host) {
             serial = serial.max(old.serial());
-            if old.bytes().iter().all(|byte| byte.load(Ordering::Acquire) & INSIDE == 0) {
+            if old.bytes().iter().all(|byte| byte.load(Ordering::Acquire) & HAS_HANDLES == 0) {
                 seat.free_common(&old.extent)?;
             }
         }
         let extent = seat.take_common(key(host), size_of::<Head>() + roles.len())?;
-        let joining = Joining { extent };
-        let head = joining.head();
+        let membership = Membership { extent };
+        let head = membership.head();
         head.nonce.store(nonce, Ordering::Relaxed);
         head.serial.store(serial + 1, Ordering::Relaxed);
         head.ranks.store(roles.len() as u64, Ordering::Relaxed);
-        let bytes = joining.bytes().iter();
+        let bytes = membership.bytes().iter();
         bytes.zip(roles).for_each(|(byte, &role)| byte.store(role as u8, Ordering::Relaxed));
         head.ready.store(1, Ordering::Release);
         Ok(())
     }
 
-    fn all(seat: &Seat, host: usize) -> impl Iterator<Item = Joining> {
-        let all = seat.find_common(key(host)).into_iter().map(|extent| Joining { extent });
-        all.filter(|joining| joining.head().ready.load(Ordering::Acquire) == 1)
+    fn all(seat: &Seat, host: usize) -> impl Iterator<Item = Membership> {
+        let all = seat.find_common(key(host)).into_iter().map(|extent| Membership { extent });
+        all.filter(|membership| membership.head().ready.load(Ordering::Acquire) == 1)
     }
 
     /// The joining of this number.
-    pub fn find(seat: &Seat, host: usize, nonce: u64) -> Option<Joining> {
-        Joining::all(seat, host).find(|joining| joining.nonce() == nonce)
+    pub fn find(seat: &Seat, host: usize, nonce: u64) -> Option<Membership> {
+        Membership::all(seat, host).find(|membership| membership.nonce() == nonce)
     }
 
     /// The last joining that this rank took part in.
-    pub fn of(seat: &Seat, host: usize, rank: usize) -> Option<Joining> {
-        Joining::all(seat, host).filter(|joining| joining.has(rank)).max_by_key(Joining::serial)
+    pub fn of(seat: &Seat, host: usize, rank: usize) -> Option<Membership> {
+        Membership::all(seat, host).filter(|membership| membership.has(rank)).max_by_key(Membership::serial)
     }
 
     fn head(&self) -> &Head {
@@ -98,12 +98,12 @@ impl Joining {
 
     /// The rank is in it from now on, also when its process is replaced.
     pub fn enter(&self, rank: usize) {
-        self.bytes()[rank].fetch_or(INSIDE | JOINED, Ordering::AcqRel);
+        self.bytes()[rank].fetch_or(HAS_HANDLES | JOINED, Ordering::AcqRel);
     }
 
     /// The rank has no handles any more, and does not use this memory again.
     pub fn leave(&self, rank: usize) {
-        self.bytes()[rank].fetch_and(!INSIDE, Ordering::AcqRel);
+        self.bytes()[rank].fetch_and(!HAS_HANDLES, Ordering::AcqRel);
     }
 
     fn has(&self, rank: usize) -> bool {
@@ -112,12 +112,12 @@ impl Joining {
 
     /// The number of the table that is made next.
     pub fn next_number(&self) -> u32 {
-        self.head().made.load(Ordering::Acquire)
+        self.head().created.load(Ordering::Acquire)
     }
 
     /// The table of that number is made, on all hosts.
-    pub fn made(&self, number: u32) {
-        self.head().made.store(number + 1, Ordering::Release);
+    pub fn mark_created(&self, number: u32) {
+        self.head().created.store(number + 1, Ordering::Release);
     }
 }
 
@@ -130,25 +130,25 @@ mod tests {
     fn thousands_of_roles_are_kept_and_the_last_joining_is_recalled() {
         let transports = local::create(1).unwrap();
         let seat = &transports[0].seat;
-        assert!(Joining::of(seat, 0, 0).is_none());
+        assert!(Membership::of(seat, 0, 0).is_none());
         let roles: Vec<Role> = (0..5000).map(|rank| Role::from_number(rank as u8)).collect();
-        Joining::write(seat, 0, 7, &roles[..3]).unwrap();
-        let old = Joining::find(seat, 0, 7).unwrap();
+        Membership::write(seat, 0, 7, &roles[..3]).unwrap();
+        let old = Membership::find(seat, 0, 7).unwrap();
         old.enter(1);
-        Joining::write(seat, 0, 8, &roles).unwrap();
-        let joining = Joining::find(seat, 0, 8).unwrap();
-        joining.enter(4999);
-        joining.enter(1);
-        assert_eq!((joining.nonce(), joining.roles()), (8, roles.clone()));
-        let of = |rank| Joining::of(seat, 0, rank).map(|joining| joining.nonce());
+        Membership::write(seat, 0, 8, &roles).unwrap();
+        let membership = Membership::find(seat, 0, 8).unwrap();
+        membership.enter(4999);
+        membership.enter(1);
+        assert_eq!((membership.nonce(), membership.roles()), (8, roles.clone()));
+        let of = |rank| Membership::of(seat, 0, rank).map(|membership| membership.nonce());
         assert_eq!([4999, 4998, 5000, 1].map(of), [Some(8), None, None, Some(8)]);
         old.leave(1);
-        joining.leave(4999);
+        membership.leave(4999);
         assert_eq!([1, 4999].map(of), [Some(8), Some(8)], "who dropped its handles may come back");
-        joining.made(joining.next_number());
-        assert_eq!(joining.next_number(), 1);
-        Joining::write(seat, 0, 9, &roles).unwrap();
-        assert!(Joining::find(seat, 0, 7).is_none(), "nobody is in it");
-        assert!(Joining::find(seat, 0, 8).is_some(), "rank 1 has handles");
+        membership.mark_created(membership.next_number());
+        assert_eq!(membership.next_number(), 1);
+        Membership::write(seat, 0, 9, &roles).unwrap();
+        assert!(Membership::find(seat, 0, 7).is_none(), "nobody is in it");
+        assert!(Membership::find(seat, 0, 8).is_some(), "rank 1 has handles");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// One worker's steps, in shared memory. Zeroes are a worker that has done nothing.
 #[repr(C)]
-pub(super) struct Pace {
+pub(super) struct SspClock {
     steps: AtomicU64,
     /// The number of the last call of the world's group that it has begun.
     call: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Pace {
     inside: AtomicU32,
 }
 
-impl Pace {
+impl SspClock {
     /// How many steps the worker has made. What it added before them is visible to the caller.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Acquire)
@@ -33,7 +33,7 @@ impl Pace {
 
     /// Carries the worker along to a step, if it is behind. Where it has just come there itself, what it added before is visible
     /// to the caller.
-    pub fn lift(&self, to: u64) {
+    pub fn fast_forward(&self, to: u64) {
         self.steps.fetch_max(to, Ordering::AcqRel);
     }
 
@@ -49,7 +49,7 @@ impl Pace {
     }
 
     /// Whether the worker waits in a call that the other one has not begun yet.
-    pub fn waits_for(&self, other: &Pace) -> bool {
+    pub fn waits_for(&self, other: &SspClock) -> bool {
         self.inside.load(Ordering::Acquire) != 0
             && self.call.load(Ordering::Relaxed) > other.call.load(Ordering::Relaxed)
     }
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
     use loom::sync::Arc;
 
-    fn pace() -> Pace {
-        Pace { steps: AtomicU64::new(0), call: AtomicU64::new(0), inside: AtomicU32::new(0) }
+    fn ssp_clock() -> SspClock {
+        SspClock { steps: AtomicU64::new(0), call: AtomicU64::new(0), inside: AtomicU32::new(0) }
     }
 
     /// A worker leaves a call, adds and makes a step, while another one lifts it. If its step was one that the reader must have
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn whoever_lifts_a_worker_sees_what_it_added_before_that_step() {
         loom::model(|| {
-            let shared = Arc::new((pace(), AtomicU32::new(0)));
+            let shared = Arc::new((ssp_clock(), AtomicU32::new(0)));
             shared.0.enter(1);
             let worker = {
                 let shared = shared.clone();
@@ -82,11 +82,11 @@ mod tests {
             };
             let (other, value) = &*shared;
             let passed = other.steps() >= 1 || {
-                let rests = other.waits_for(&pace());
-                if rests {
-                    other.lift(1);
+                let is_waiting = other.waits_for(&ssp_clock());
+                if is_waiting {
+                    other.fast_forward(1);
                 }
-                rests
+                is_waiting
             };
             let seen = value.load(Ordering::Relaxed);
             let step = worker.join().unwrap();

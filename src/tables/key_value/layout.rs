@@ -3,23 +3,23 @@
 use super::keys::KeyType;
 use super::part::PartHeader;
 use crate::tables::clock::Clock;
-use crate::tables::header::Header;
+use crate::tables::header::TableHeader;
 
 /// Locks per host, at least: so many workers can be busy in different parts.
-const LOCKS: usize = 16;
+const MIN_LOCKS: usize = 16;
 
 /// Bytes of entries that each part has from the beginning, about.
-const FIRST_ENTRIES: usize = 64 << 10;
+const INITIAL_ENTRY_BYTES: usize = 64 << 10;
 
 /// Bytes for keys that each part has from the beginning, where keys are bytes.
-const FIRST_TEXT: usize = 16 << 10;
+const INITIAL_KEY_BYTES: usize = 16 << 10;
 
 /// Numbers and planes begin at multiples of this.
 const ALIGNMENT: usize = 8;
 
 /// What a form follows from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct KeyValueShape {
     pub keys: KeyType,
     pub row_bytes: usize,
     /// Bytes of a row of state.
@@ -33,8 +33,8 @@ pub(super) struct Shape {
 
 /// An entry is its key, its count of adds (where the updater has state), its values and its state.
 #[derive(Debug, Clone)]
-pub(super) struct Form {
-    pub shape: Shape,
+pub(super) struct KeyValueLayout {
+    pub shape: KeyValueShape,
     pub parts: usize,
     /// Parts of each server's shard.
     pub server_parts: usize,
@@ -50,13 +50,13 @@ pub(super) struct Form {
     headers: usize,
     indexes: usize,
     entries: usize,
-    texts: usize,
+    key_blocks: usize,
     pub total: usize,
 }
 
-impl Form {
-    pub fn new(shape: Shape) -> Form {
-        let server_parts = LOCKS.div_ceil(shape.servers.max(1));
+impl KeyValueLayout {
+    pub fn new(shape: KeyValueShape) -> KeyValueLayout {
+        let server_parts = MIN_LOCKS.div_ceil(shape.servers.max(1));
         let parts = shape.servers * server_parts;
         let key_bytes = match shape.keys {
             KeyType::Int => 8,
@@ -66,20 +66,20 @@ impl Form {
         let state = values + shape.row_bytes.next_multiple_of(ALIGNMENT);
         let plane_bytes = shape.state_row_bytes.next_multiple_of(ALIGNMENT);
         let entry_bytes = state + shape.planes * plane_bytes;
-        let first_bits = (FIRST_ENTRIES / entry_bytes).max(1).ilog2();
+        let first_bits = (INITIAL_ENTRY_BYTES / entry_bytes).max(1).ilog2();
         let mut end = 0;
         let mut section = |bytes: usize| {
             let start = end;
             end = (start + bytes).next_multiple_of(128);
             start
         };
-        let _header = section(size_of::<Header>());
+        let _header = section(size_of::<TableHeader>());
         let clock = section(Clock::bytes(shape.workers));
         let headers = section(parts * size_of::<PartHeader>());
-        let indexes = section(parts * (8 << Form::index_bits(first_bits)));
+        let indexes = section(parts * (8 << KeyValueLayout::index_bits(first_bits)));
         let entries = section(parts * (entry_bytes << first_bits));
-        let texts = section(if shape.keys == KeyType::Bytes { parts * FIRST_TEXT } else { 0 });
-        Form {
+        let key_blocks = section(if shape.keys == KeyType::Bytes { parts * INITIAL_KEY_BYTES } else { 0 });
+        KeyValueLayout {
             shape,
             parts,
             server_parts,
@@ -92,7 +92,7 @@ impl Form {
             headers,
             indexes,
             entries,
-            texts,
+            key_blocks,
             total: end,
         }
     }
@@ -109,7 +109,7 @@ impl Form {
 
     /// Where a part's first index is, and the logarithm of its length.
     pub fn first_index(&self, part: usize) -> (usize, u32) {
-        let bits = Form::index_bits(self.first_bits);
+        let bits = KeyValueLayout::index_bits(self.first_bits);
         (self.indexes + part * (8 << bits), bits)
     }
 
@@ -118,8 +118,8 @@ impl Form {
     }
 
     /// Where a part's first memory for keys is, and how much; none where keys are numbers.
-    pub fn first_text(&self, part: usize) -> Option<(usize, usize)> {
-        (self.shape.keys == KeyType::Bytes).then_some((self.texts + part * FIRST_TEXT, FIRST_TEXT))
+    pub fn first_key_block(&self, part: usize) -> Option<(usize, usize)> {
+        (self.shape.keys == KeyType::Bytes).then_some((self.key_blocks + part * INITIAL_KEY_BYTES, INITIAL_KEY_BYTES))
     }
 
     /// The segment of an entry, and its number there.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn segments_follow_each_other_and_double() {
         for row_bytes in [4, 1000, 1 << 20] {
-            let shape = Shape {
+            let shape = KeyValueShape {
                 keys: KeyType::Bytes,
                 row_bytes,
                 state_row_bytes: row_bytes,
@@ -156,13 +156,13 @@ mod tests {
                 workers: 2,
                 servers: 3,
             };
-            let form = Form::new(shape);
-            assert_eq!((form.parts, form.server_parts), (18, 6));
+            let layout = KeyValueLayout::new(shape);
+            assert_eq!((layout.parts, layout.server_parts), (18, 6));
             let mut next = (0, 0);
             for entry in 0..5000 {
-                assert_eq!(form.locate(entry), next);
+                assert_eq!(layout.locate(entry), next);
                 next.1 += 1;
-                if next.1 * form.entry_bytes == form.segment_bytes(next.0).unwrap() {
+                if next.1 * layout.entry_bytes == layout.segment_bytes(next.0).unwrap() {
                     next = (next.0 + 1, 0);
                 }
             }
