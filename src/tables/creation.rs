@@ -1,4 +1,5 @@
-//! Making a table together, and finding one that exists: the first rank of each host makes its memory, the others look.
+//! Collective creation of a table, and reopening after a restart: the first rank of each host allocates the memory, the others
+//! attach.
 
 use super::Tables;
 use super::description::{Description, TableKind};
@@ -10,13 +11,14 @@ use crate::transport::Verb;
 use crate::transport::arena::{Extent, Underway};
 use crate::world::Group;
 
-/// Longest description of a call, as ranks exchange it.
+/// Maximum length of a call's description in the exchange, in bytes.
 const EXCHANGE_BYTES: usize = 1024;
 
-/// Instead of a description's first byte, which no text can have: the rank will not. The length of its error follows.
+/// Replaces the first byte of a description, where no text has this value: the rank rejects the call. The length of its error
+/// follows.
 const REJECTED: u8 = 0xff;
 
-/// What ranks do together when they agree on something: errors say it, of those who did not come too.
+/// The collective operation that ranks agree on; errors name it, including errors about ranks that did not arrive.
 pub(super) struct Purpose {
     verb: Verb,
     words: String,
@@ -39,19 +41,19 @@ impl Purpose {
         Purpose { verb: Verb::LoadTables, words: format!("loading from {target:?}") }
     }
 
-    /// Makes calls of the group as parts of this.
+    /// Runs calls of the group as part of this operation.
     pub fn during<R>(&self, calls: impl FnOnce() -> Result<R>) -> Result<R> {
         calls().map_err(|error| error.during(&self.words))
     }
 }
 
-/// Tells all ranks what this one is about to do, or why it will not; fails on all ranks unless all say the same. Where one
-/// will not, all hear the same kind of error, which names that rank.
+/// Announces to all ranks what this rank is about to do, or why it cannot; fails on all ranks unless all announce the same. If
+/// one rank cannot, every rank fails with the same kind of error, which names that rank.
 pub(super) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<()> {
     agreement(group, purpose, mine)?
 }
 
-/// The outer result is that of the exchange: whether the others have heard of an outer error is not known.
+/// The outer result is that of the exchange itself: on an outer error, it is unknown what the other ranks received.
 fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
     let mut bytes = [0u8; EXCHANGE_BYTES];
     let error = match &mine {
@@ -95,13 +97,13 @@ fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<R
     Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
 }
 
-/// What kept one rank from what all wanted to do, as another one says it.
+/// The error that stopped one rank, as reported on another rank.
 fn as_reported(reply: Reply, at: usize, rank: usize) -> Error {
     match reply.outcome.err().map(|error| name_the_rank(error, at)) {
         Some(Error::Usage { operation, expected, received, advice, .. }) => {
             Error::usage(operation, expected, received, advice).at_rank(rank)
         }
-        // Nobody has interrupted this one.
+        // The interrupt hit another rank, not this one.
         Some(Error::Interrupted { operation, number, group, .. }) => {
             let lost = vec![Lost { rank: at, pid: None, how: "it was interrupted".into() }];
             Error::PeerLost { rank, operation, number, group, lost }
@@ -120,18 +122,18 @@ fn find(tables: &Tables, name: &str) -> Option<(Extent, String)> {
     })
 }
 
-/// A table that is being made by all ranks together, or opened again by a process that took the place of a dead one.
+/// A table being created collectively by all ranks, or reopened by a process that replaces a dead one.
 pub(super) struct TableCreation<'a> {
     pub tables: &'a Tables,
     pub name: String,
-    /// What the dead process had: whoever takes its place opens it alone.
+    /// The table of the dead process, which its replacement reopens without the other ranks.
     existing: Option<(Extent, String)>,
-    /// Others cannot tell how far a rank got that dies while a table is made: it cannot come back.
+    /// Keeps this rank from being restarted: if it dies during creation, the others cannot tell how far it got.
     _series: Option<Underway<'a>>,
 }
 
 impl<'a> TableCreation<'a> {
-    /// Begins; without a name the table gets one from its kind and number.
+    /// Begins creation; a table without a name is named after its kind and number.
     pub fn begin(tables: &'a Tables, name: Option<&str>, kind: TableKind) -> TableCreation<'a> {
         let name = name.map_or_else(|| tables.next_name(kind.name()), str::to_owned);
         let existing = if tables.inner.restarted { find(tables, &name) } else { None };
@@ -143,12 +145,13 @@ impl<'a> TableCreation<'a> {
         Purpose::new_table(&self.name)
     }
 
-    /// Whether all ranks make it together.
+    /// Whether all ranks create the table collectively.
     pub fn is_new(&self) -> bool {
         self.existing.is_none()
     }
 
-    /// Passes a check on, if all ranks passed theirs: whatever one finds wrong, the others must hear of it instead of waiting.
+    /// Passes the result of a check on if all ranks passed theirs: a rank that fails a check reports it, so that the others do
+    /// not wait.
     pub fn agree_on<R>(&self, checked: Result<R>) -> Result<R> {
         match checked {
             Err(error) if self.is_new() => {
@@ -160,13 +163,14 @@ impl<'a> TableCreation<'a> {
         }
     }
 
-    /// Waits until all ranks have the table: whoever drops its handle first must not be the last one.
+    /// Waits until all ranks have the table. Otherwise the first rank to drop its handle could be the last user and free the
+    /// memory.
     pub fn barrier(&self) -> Result<()> {
         if self.is_new() { self.purpose().during(|| self.tables.group.barrier()) } else { Ok(()) }
     }
 
-    /// The memory of the table on this host: made by its first rank, found by the others. `prepare` is called on fresh memory
-    /// before anybody else sees it.
+    /// The table's memory on this host: allocated by the host's first rank, looked up by the others. `prepare` runs on the fresh
+    /// memory before any other rank sees it.
     pub fn allocate(
         &self,
         description: &Description,
@@ -185,7 +189,7 @@ impl<'a> TableCreation<'a> {
             true => Err(reject("a short name", format!("{} bytes", description.name.len()), "shorten it")),
             false => Ok(text.clone()),
         };
-        // Also the barrier behind which all ranks have dropped what they wanted to drop before.
+        // Also the barrier that ensures all ranks have dropped the tables they meant to drop before.
         agree(&tables.group, &self.purpose(), mine)?;
         if tables.inner.has_remote_ranks() {
             self.purpose().during(|| tables.inner.registry.release_dropped(&tables.group))?;
@@ -207,9 +211,9 @@ impl<'a> TableCreation<'a> {
             Ok(created) => (created, None),
             Err(error) => (None, Some(error)),
         };
-        // Also the barrier that the others wait at before they look.
+        // Also the barrier that the other ranks pass before they look the table up.
         let agreement = agreement(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
-        // Another host could not make its part. After a failed exchange some ranks may have found this one.
+        // Another host failed to allocate. After a failed exchange the memory stays: some ranks may have found it already.
         if let (Some(extent), Ok(Err(_))) = (&created, &agreement) {
             seat.free_common(extent)?;
         }

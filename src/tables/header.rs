@@ -1,23 +1,23 @@
-//! The first bytes of a table's memory: what it is, in words, so that a process that finds it can tell.
+//! The header of a table's shared memory: its description, for processes that look the table up, and its reference count.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::transport::arena::{Extent, MOST_SEATS};
 
-/// Longest description, in bytes.
+/// Maximum length of a description, in bytes.
 pub(super) const MAX_DESCRIPTION: usize = 1000;
 
-/// Zeroes are the header of a table that is being made.
+/// All zeroes is the header of a table under construction.
 #[repr(C, align(128))]
 pub(super) struct TableHeader {
     ready: AtomicU32,
-    /// Seats whose ranks use the table; the last one frees it.
+    /// Number of local ranks that use the table; the last one frees it.
     users: AtomicU32,
-    /// A bit for each of these seats: a process that takes another one's seat takes over its use.
+    /// One bit per local rank that uses the table: a restarted process takes over the reference of its predecessor.
     local_ranks: [AtomicU64; MOST_SEATS / 64],
-    /// The table's number, the same on all ranks.
+    /// The table's number, equal on all ranks.
     number: AtomicU32,
-    /// How often a lock was taken over from a process that had died with it.
+    /// Number of times a lock was recovered from a process that died holding it.
     pub recovered: AtomicU64,
     length: AtomicU32,
     text: [AtomicU8; MAX_DESCRIPTION],
@@ -39,7 +39,7 @@ impl TableHeader {
         self.ready.store(1, Ordering::Release);
     }
 
-    /// The description, or `None` while the table is being made.
+    /// The description, or `None` while the table is under construction.
     pub fn read(&self) -> Option<String> {
         if self.ready.load(Ordering::Acquire) == 0 {
             return None;
@@ -57,7 +57,8 @@ impl TableHeader {
         (&self.local_ranks[local_rank / 64], 1 << (local_rank % 64))
     }
 
-    /// This seat uses the table. False when nobody did any more: then it is being freed, unless it is new.
+    /// Registers this local rank as a user. Returns false if there are no users left: the table is then being freed, unless it is
+    /// new.
     pub fn attach(&self, local_rank: usize, is_new: bool) -> bool {
         let (word, bit) = self.bit(local_rank);
         if word.load(Ordering::Acquire) & bit != 0 {
@@ -72,12 +73,12 @@ impl TableHeader {
         true
     }
 
-    /// Whether any seat uses the table.
+    /// Whether any local rank uses the table.
     pub fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// This seat is done with the table. True for the last one.
+    /// Unregisters this local rank. Returns true for the last user.
     pub fn detach(&self, local_rank: usize) -> bool {
         let (word, bit) = self.bit(local_rank);
         word.fetch_and(!bit, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! Holding a lock of a table during a call: the call's deadline and interrupt end the wait, and the dead are succeeded.
+//! Guards for a table's robust locks: a call's deadline or interrupt ends the wait, and locks of dead processes are recovered.
 
 use std::sync::atomic::Ordering;
 
@@ -8,10 +8,10 @@ use crate::transport::Call;
 use crate::transport::arena::Seat;
 use crate::transport::arena::lock::{Lock, Taken};
 
-/// Gives a lock back.
+/// Releases a lock on drop.
 pub(super) struct LockGuard<'a> {
     lock: &'a Lock,
-    /// Whether the holder before died with it: what it guards may be half changed.
+    /// Whether the previous owner died holding the lock: the guarded data may be partially updated.
     pub owner_died: bool,
 }
 
@@ -21,7 +21,7 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-/// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
+/// Acquires a lock for this call. A lock whose owner died is recovered; this is counted and logged.
 #[inline]
 pub(super) fn acquire<'a>(seat: &Seat, header: &TableHeader, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
     let taken = lock.acquire(seat.token(), Some(call), |token| seat.is_dead(token))?;

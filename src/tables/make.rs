@@ -1,4 +1,4 @@
-//! Making arrays and matrices: checks, memory, initial values.
+//! Creation of arrays and matrices: checks, memory, initial values.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,13 +20,13 @@ use super::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tab
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// Bytes that are filled or sent at once when a table gets its first values.
+/// Bytes filled or sent at a time when a table is initialized.
 const CHUNK: usize = 4 << 20;
 
-/// Rows are counted in 32 bits.
+/// Row numbers are 32-bit.
 const MAX_ROWS: usize = u32::MAX as usize;
 
-/// What is made.
+/// The parameters of a table to create.
 pub(super) struct TableSpec {
     pub kind: TableKind,
     pub rows: usize,
@@ -64,7 +64,7 @@ impl TableSpec {
     }
 }
 
-/// Refuses rules that a table of this kind cannot keep.
+/// Rejects consistency models that a table of this kind does not support.
 pub(super) fn check_consistency(
     consistency: Consistency,
     kind: TableKind,
@@ -97,11 +97,11 @@ pub(super) fn check_consistency(
     }
 }
 
-/// What every table is made from. All ranks have found it possible; that they want the same is found out later.
+/// The checked inputs of table creation. All ranks accept them; whether all ranks want the same is checked later.
 pub(super) struct TablePlan {
     pub description: Description,
     pub rule: Arc<dyn Rule>,
-    /// The options of adds that bring none.
+    /// Default options of adds.
     pub add: AddOptions,
 }
 
@@ -199,7 +199,7 @@ impl Table {
         });
         let accumulates = accumulates(options.consistency, rule.is_linear());
         let base = Base::new(&creation, description, extent.clone(), layout.clock, add, &options, accumulates);
-        // Behind the base: from here on this rank is one of the table's users, also if it fails.
+        // After `Base::new`, because from there on this rank counts as one of the table's users, even if it fails.
         let open = |device| {
             let what = (rule.name(), dtype, layout.shape);
             Shard::open(device, memory, what, &seat, (&extent, layout.shard), parked)
@@ -215,7 +215,7 @@ impl Table {
             views: Views::default(),
             device: options.device,
         });
-        // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
+        // Registered before any rank passes the barrier below: a worker on another host may send a request right after it.
         let use_guard = tables.inner.register(OpenTable::Table(core.clone()));
         let table = Table { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) };
         if creation.is_new() {
@@ -225,7 +225,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Fills the table; afterwards all ranks see its first values.
+    /// Fills the table; afterwards all ranks see its initial values.
     fn initialize(&self, tables: &Tables, master: Option<&[u8]>, init: &Init) -> Result<()> {
         let bytes = self.core.description.len() * self.core.description.dtype.size();
         let is_master = tables.inner.worker == Some(0);
@@ -257,7 +257,7 @@ impl Table {
         tables.group.barrier()
     }
 
-    /// Every server fills its own shard; every worker its own copy.
+    /// Every server fills its own shard, and every worker its own copy.
     fn fill(&self, tables: &Tables, init: &Init) -> Result<()> {
         let description = &self.core.description;
         let (row_bytes, rows) = (description.row_bytes(), description.rows);
@@ -278,7 +278,7 @@ impl Table {
         Ok(())
     }
 
-    /// The master's values reach all hosts in pieces; each host keeps its own.
+    /// Broadcasts the master's values in chunks; each host keeps its own rows.
     fn broadcast_values(&self, tables: &Tables, given: Option<&[u8]>, root: usize, bytes: usize) -> Result<()> {
         let row_bytes = self.core.description.row_bytes();
         let step = (CHUNK / row_bytes).max(1) * row_bytes;
@@ -297,7 +297,7 @@ impl Table {
         Ok(())
     }
 
-    /// Overwrites rows, as far as this host holds them.
+    /// Overwrites those of the rows that this host holds.
     pub(super) fn set(&self, first: usize, values: &[u8]) -> Result<()> {
         let core = &self.core;
         let row_bytes = core.description.row_bytes();

@@ -1,5 +1,8 @@
-//! What all ranks of a host know of a joining: a number of its own, the roles, who is in it, and how many tables were made.
-//! It is kept in the job's memory, where a rank that is started again finds it.
+//! What the ranks of a host share after `Tables::join`: a nonce, the roles, which ranks take part, and how many tables were
+//! created. It is kept in the shared heap, where a restarted rank finds it.
+//!
+//! A *membership* is one collective call of `Tables::join` and all that follows from it; a world can have several, one after the
+//! other.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -7,35 +10,35 @@ use super::Role;
 use crate::error::Result;
 use crate::transport::arena::{Extent, Seat};
 
-/// The name of this memory on a host.
+/// The shared-heap key of a host's memberships.
 fn key(host: usize) -> u64 {
     0x726f_6c65_7300_0000 + host as u64
 }
 
-/// The beginning of the memory; a byte for each rank follows. Zeroes are a joining that is being written.
+/// The beginning of the memory, followed by one byte per rank. All zeroes is a membership under construction.
 #[repr(C, align(8))]
 struct Head {
     nonce: AtomicU64,
-    /// Counts the joinings of this host.
+    /// Counts the memberships of this host.
     serial: AtomicU64,
     ready: AtomicU32,
-    /// How many tables were made.
+    /// Number of tables created.
     created: AtomicU32,
     ranks: AtomicU64,
 }
 
-/// In a rank's byte, beside its role: the rank has handles of these tables.
+/// In a rank's byte, beside its role: the rank has handles to these tables.
 const HAS_HANDLES: u8 = 0x80;
-/// It has joined; that stays, because a process that ends after an error drops its handles like any other.
+/// The rank has joined. Never cleared, because a process that ends after an error also drops its handles.
 const JOINED: u8 = 0x40;
 
-/// A joining, as the ranks of one host see it.
+/// A membership, as the ranks of one host see it.
 pub(super) struct Membership {
     extent: Extent,
 }
 
 impl Membership {
-    /// Notes what was agreed, and forgets the joinings that nobody is in any more.
+    /// Records what was agreed, and frees memberships without any remaining rank.
     pub fn write(seat: &Seat, host: usize, nonce: u64, roles: &[Role]) -> Result<()> {
         let mut serial = 0;
         for old in Membership::all(seat, host) {
@@ -61,12 +64,12 @@ impl Membership {
         all.filter(|membership| membership.head().ready.load(Ordering::Acquire) == 1)
     }
 
-    /// The joining of this number.
+    /// The membership with this nonce.
     pub fn find(seat: &Seat, host: usize, nonce: u64) -> Option<Membership> {
         Membership::all(seat, host).find(|membership| membership.nonce() == nonce)
     }
 
-    /// The last joining that this rank took part in.
+    /// The last membership that this rank joined.
     pub fn of(seat: &Seat, host: usize, rank: usize) -> Option<Membership> {
         Membership::all(seat, host).filter(|membership| membership.has(rank)).max_by_key(Membership::serial)
     }
@@ -79,11 +82,11 @@ impl Membership {
     fn bytes(&self) -> &[AtomicU8] {
         let ranks = self.head().ranks.load(Ordering::Relaxed) as usize;
         let start = self.extent.range(size_of::<Head>(), ranks).cast();
-        // SAFETY: a byte for each rank follows the head, and they are atomic.
+        // SAFETY: one atomic byte per rank follows the head.
         unsafe { std::slice::from_raw_parts(start, ranks) }
     }
 
-    /// Tells it from every other joining.
+    /// Distinguishes this membership from all others.
     pub fn nonce(&self) -> u64 {
         self.head().nonce.load(Ordering::Relaxed)
     }
@@ -96,12 +99,12 @@ impl Membership {
         self.bytes().iter().map(|byte| Role::from_number(byte.load(Ordering::Relaxed))).collect()
     }
 
-    /// The rank is in it from now on, also when its process is replaced.
+    /// The rank joins; its membership survives a restart of its process.
     pub fn enter(&self, rank: usize) {
         self.bytes()[rank].fetch_or(HAS_HANDLES | JOINED, Ordering::AcqRel);
     }
 
-    /// The rank has no handles any more, and does not use this memory again.
+    /// The rank has no handles left and does not access this memory again.
     pub fn leave(&self, rank: usize) {
         self.bytes()[rank].fetch_and(!HAS_HANDLES, Ordering::AcqRel);
     }
@@ -110,12 +113,12 @@ impl Membership {
         self.bytes().get(rank).is_some_and(|byte| byte.load(Ordering::Acquire) & JOINED != 0)
     }
 
-    /// The number of the table that is made next.
+    /// The number of the next table.
     pub fn next_number(&self) -> u32 {
         self.head().created.load(Ordering::Acquire)
     }
 
-    /// The table of that number is made, on all hosts.
+    /// The table with this number has been created on all hosts.
     pub fn mark_created(&self, number: u32) {
         self.head().created.store(number + 1, Ordering::Release);
     }

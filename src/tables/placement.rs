@@ -1,27 +1,27 @@
-//! Which host holds which rows of a table, and where among the rows of that host.
+//! Which host holds which rows of a table, and at which local index.
 
 use super::row_batch::RowRef;
 use super::role::Roles;
 use super::shards::boundaries;
 
-/// Rows that follow each other, on one host.
+/// Consecutive rows on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RowSegment {
     pub first: usize,
     pub end: usize,
     pub host: usize,
-    /// The number of the first of them among the rows of its host.
+    /// The local index of the first row on its host.
     pub local: usize,
 }
 
-/// The rows of all hosts.
+/// The placement of all rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowPlacement {
     pub segments: Vec<RowSegment>,
 }
 
 impl RowPlacement {
-    /// `hosts`: the number of each rank's host.
+    /// `hosts` is the host number of each rank.
     pub fn new(rows: usize, roles: &Roles, hosts: &[usize]) -> RowPlacement {
         let bounds = boundaries(rows, roles.servers.len());
         let mut segments: Vec<RowSegment> = Vec::new();
@@ -42,12 +42,12 @@ impl RowPlacement {
         RowPlacement { segments }
     }
 
-    /// The rows of one host, in order.
+    /// The segments of one host, in order.
     pub fn on_host(&self, host: usize) -> impl Iterator<Item = &RowSegment> {
         self.segments.iter().filter(move |segment| segment.host == host)
     }
 
-    /// How many rows a host holds.
+    /// Number of rows on a host.
     pub fn rows_on(&self, host: usize) -> usize {
         self.on_host(host).map(|segment| segment.end - segment.first).sum()
     }
@@ -60,7 +60,7 @@ impl RowPlacement {
         hosts
     }
 
-    /// The host of a row, and its number there.
+    /// The host of a row, and its local index there.
     pub fn locate(&self, row: usize) -> (usize, usize) {
         let index = self.segments.partition_point(|segment| segment.end <= row);
         let segment = &self.segments[index];

@@ -1,4 +1,4 @@
-//! The tables of a world, whatever their kind, as far as this rank has handles of them.
+//! The registry of a world's tables, of every kind, to which this rank has handles.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::{Consistency, custom, key_value};
 use crate::error::{Error, Result};
 use crate::world::Group;
 
-/// A table that is in use.
+/// A table in use.
 #[derive(Clone)]
 pub(super) enum OpenTable {
     Table(Arc<TableCore>),
@@ -20,7 +20,7 @@ pub(super) enum OpenTable {
 }
 
 impl OpenTable {
-    /// The table as checkpoints see it.
+    /// The table's checkpoint interface.
     pub fn saved(&self) -> &dyn Checkpointable {
         match self {
             OpenTable::Table(table) => &**table,
@@ -42,8 +42,8 @@ impl Deref for OpenTable {
     }
 }
 
-/// What all handles of a table share on this rank, those of calls in the background too. With the last of them the rank is
-/// done with the table, though it may keep it for other hosts.
+/// Shared by all handles of a table on this rank, including those of background calls. When the last one is dropped, this rank is
+/// done with the table, though it may keep it pinned for other hosts.
 pub(super) struct UseGuard(OpenTable);
 
 impl Drop for UseGuard {
@@ -51,22 +51,22 @@ impl Drop for UseGuard {
         let UseGuard(table) = self;
         let registry = &table.inner.registry;
         if table.inner.has_remote_ranks() && table.inner.is_owner_process() && registry.group.check_open("tables").is_ok() {
-            // Nobody is left who could be told of an error.
+            // There is no caller left to report an error to.
             let _ = table.finish(&registry.group);
             registry.dropped().push(table.number);
         }
     }
 }
 
-/// The list itself. Where there are other hosts, the rank that answers for this one keeps every table until all ranks have
-/// dropped theirs.
+/// The registry itself. If there are other hosts, the rank that serves this host pins every table until all ranks have dropped
+/// theirs.
 pub(super) struct Registry {
-    /// Being here does not keep a table in use.
+    /// Weak references: being registered does not keep a table in use.
     all: Mutex<Vec<Weak<UseGuard>>>,
     pinned: Mutex<Vec<OpenTable>>,
-    /// The numbers of tables that this rank has dropped, and some other one perhaps not.
+    /// The numbers of tables that this rank has dropped but that another rank may still have.
     dropped: Mutex<Vec<u32>>,
-    /// Whether any table ever had a bound on how far workers may drift apart.
+    /// Whether any table ever had a staleness bound.
     pub has_bounds: AtomicBool,
     pub group: Group,
 }
@@ -89,13 +89,13 @@ impl Registry {
         locked(&self.dropped)
     }
 
-    /// The tables that are in use, in the order in which they were made.
+    /// The tables in use, in order of creation.
     pub fn live_tables(&self) -> Vec<OpenTable> {
         let used: Vec<Arc<UseGuard>> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
         used.iter().map(|used| used.0.clone()).collect()
     }
 
-    /// Lists a table; keeps it too if ranks on other hosts may ask this one for it.
+    /// Registers a table; also pins it if ranks on other hosts may send requests for it to this rank.
     pub fn add(&self, table: OpenTable, pin: bool) -> Arc<UseGuard> {
         if matches!(table.description.consistency, Consistency::Ssp { .. }) {
             self.has_bounds.store(true, Ordering::Release);
@@ -110,7 +110,7 @@ impl Registry {
         used
     }
 
-    /// Lets go of the tables that all ranks have dropped. All ranks call it.
+    /// Releases the tables that all ranks have dropped. Collective.
     pub fn release_dropped(&self, group: &Group) -> Result<()> {
         let own: Vec<i64> = self.dropped().iter().map(|number| i64::from(*number)).collect();
         let mut counts = vec![0_i64; group.size()];
@@ -127,11 +127,11 @@ impl Registry {
         self.dropped().retain(|number| !by_all(number));
         let released: Vec<OpenTable> = self.pinned().extract_if(.., |table| by_all(&table.number)).collect();
         drop(released);
-        // Whoever makes a table of the same name looks for this one.
+        // A rank that creates a table of the same name must not find this one.
         group.barrier()
     }
 
-    /// Keeps nothing any more.
+    /// Releases all pinned tables.
     pub fn release_all(&self) {
         let pinned = std::mem::take(&mut *self.pinned());
         drop(pinned);
@@ -172,7 +172,7 @@ mod tests {
             let mut held = Some(make(&tables, "held", Consistency::Async));
             for turn in 0..5 {
                 let table = make(&tables, "again", Consistency::Async);
-                // Under way when the table is dropped.
+                // In flight when the table is dropped.
                 table.add(&[1.0; 10]).unwrap();
                 let mut values = [0.0; 10];
                 table.get(&mut values).unwrap();
@@ -187,7 +187,7 @@ mod tests {
                 }
                 let name = |table: &OpenTable| table.description.name.clone();
                 let pinned: Vec<String> = tables.inner.registry.pinned().iter().map(name).collect();
-                // Rank 3 is the last that has it; ranks know of it when the next table is made.
+                // Rank 3 is the last to have the table; the ranks learn of its drop when the next table is created.
                 let expected: &[&str] = match (world.rank(), turn) {
                     (1, _) => &[],
                     (_, 4) => &["again"],

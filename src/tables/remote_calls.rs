@@ -1,4 +1,4 @@
-//! The part of a call that other hosts must do: what is asked of each, and where its answer goes.
+//! The remote part of a call: the requests to each other host, and where their replies go.
 
 use std::sync::PoisonError;
 
@@ -14,14 +14,14 @@ use crate::memory::DType;
 use crate::transport::{self, Call};
 
 impl Base {
-    /// Tells the other hosts' clocks what this worker does, without waiting for them.
+    /// Notifies the other hosts' clocks of this worker's action, without waiting for them.
     pub(super) fn notify_remote(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
         self.notify_remote_with(call, worker, verb, &[])
     }
 
-    /// As [`Base::notify_remote`], with what else there is to say.
+    /// As [`Base::notify_remote`], with a payload.
     pub(super) fn notify_remote_with(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
-        // After the goodbye nobody listens, or tables of a later joining do.
+        // After shutdown no server listens, or only one of a later membership.
         let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
             let mut request = Request::new(self.number, worker as u32, verb);
@@ -35,7 +35,7 @@ impl Base {
         self.inner.server_hosts().filter(|&host| host != self.host())
     }
 
-    /// The rank that answers for another host.
+    /// The rank that serves another host.
     pub(super) fn server_of(&self, host: usize) -> Result<usize> {
         let server = self.inner.host_server(host);
         server.ok_or_else(|| Error::internal("table", "a host with shards and without a server"))
@@ -46,12 +46,12 @@ impl Base {
         self.inner.host_server(self.host()).is_some()
     }
 
-    /// Whether every host must hear of every call: those that count rounds would fall out of step.
+    /// Whether every host must see every call: otherwise those that count rounds would get out of step.
     pub(super) fn involves_all_hosts(&self) -> bool {
         matches!(self.description.consistency, Consistency::Bsp { .. })
     }
 
-    /// How another host may pack what it answers to a get.
+    /// How another host may compress its reply to a get.
     pub(super) fn reply_encoding(&self) -> Option<(DType, Compression)> {
         let packs = self.compression != Compression::None && self.description.dtype.is_float();
         packs.then_some((self.description.dtype, self.compression))
@@ -59,8 +59,9 @@ impl Base {
 }
 
 impl Base {
-    /// Makes an add on this host and on others: on all of them, or on none. `local` is what this host does, `requests` what
-    /// others do; `roll_back` is called if it is not made. Returns when all hosts have made it if `wait`, else when it is under way.
+    /// Makes an add on this host and on others: on all of them, or on none (with `wait`, by two-phase commit). `local` is this
+    /// host's part, `requests` that of the others; `roll_back` runs if the add is not made. Returns once all hosts have made it
+    /// if `wait`, otherwise once it is under way.
     pub(super) fn add_on_all_hosts(
         &self,
         call: &Call,
@@ -86,8 +87,8 @@ impl Base {
 }
 
 impl TableCore {
-    /// Whether this rank's host takes part in every call. With rounds it does if it holds rows of the table: others are
-    /// told of no call. Otherwise its clock counts where it has servers, which shows how old values are.
+    /// Whether this rank's host takes part in every call. Under BSP it does if it holds rows of the table, because other hosts
+    /// are not notified of calls. Otherwise it does if it has servers, so that its clock counts and shows the values' staleness.
     pub(super) fn participates(&self) -> bool {
         match self.description.consistency {
             Consistency::Bsp { .. } => {
@@ -103,14 +104,14 @@ impl TableCore {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    /// As [`TableCore::request_for`]; `None` where there is nothing to ask. With rounds every host must hear of every call.
+    /// As [`TableCore::request_for`]; `None` if there is nothing to request. Under BSP every host must see every call.
     fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<RowRef>)> {
         let (request, row_refs) = self.request_for(host, worker, verb, rows);
         let is_empty = matches!(rows, Rows::List(_)) && row_refs.is_empty();
         (!is_empty || self.involves_all_hosts()).then_some((request, row_refs))
     }
 
-    /// A request for the part of these rows that a host holds, and where they stand in the caller's list.
+    /// A request for those of the rows that a host holds, and their positions in the caller's list.
     pub(super) fn request_for(
         &self,
         host: usize,
@@ -125,7 +126,7 @@ impl TableCore {
         (request, row_refs)
     }
 
-    /// Brings what other hosts hold to its places in `out`.
+    /// Copies the rows that other hosts hold to their positions in `out`.
     pub(super) fn get_remote(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         let Some(remote) = self.inner.remote() else { return Ok(()) };
         let mut asked = Vec::new();
@@ -204,17 +205,18 @@ impl TableCore {
         })
     }
 
-    /// This worker has all that its get asked for: with rounds, the get counts now.
+    /// This worker has received everything its get requested: under BSP the get counts now.
     pub(super) fn count_get(&self, call: &Call, worker: usize) -> Result<()> {
         self.base.count_get(call, worker, || self.participates(), self.other_hosts())
     }
 
-    /// Forgets what adds have lost: the table becomes another one.
+    /// Discards the compression residuals: the table's content is replaced.
     pub(super) fn clear_residuals(&self) {
         self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Gives a request the part of a delta that is for one host, as it travels. Returns what earlier adds had lost of its rows.
+    /// Sets a request's payload to the compressed part of a delta for one host. Returns the previous residuals of its rows, to
+    /// restore them if the add is not made.
     fn pack(
         &self,
         host: usize,
@@ -250,7 +252,7 @@ impl TableCore {
         before
     }
 
-    /// Brings those rows of other hosts that this reader has not seen; returns their numbers.
+    /// Fetches those rows of other hosts that this reader has not seen; returns their numbers.
     pub(super) fn get_changed_remote(
         &self,
         call: &Call,
@@ -311,8 +313,8 @@ mod tests {
         Ok(values)
     }
 
-    /// While the server of host 0 is busy, the calls of others time out. They say whether the add was made, and one that was not
-    /// may be repeated: each counts once, and rounds stay in step.
+    /// While the server of host 0 is busy, other ranks' calls time out. The error states whether the add was made; an add that
+    /// was not made may be repeated. Each add counts once, and rounds stay in step.
     #[test]
     fn an_add_that_times_out_is_made_on_all_hosts_or_on_none() {
         for consistency in [Consistency::Async, Consistency::Bsp { backup: 0, mean: false }] {

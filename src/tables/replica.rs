@@ -1,4 +1,4 @@
-//! A worker's own copy of a table, for model averaging: gets and adds stay here until a tick averages all copies.
+//! A worker's own copy of a table, for model averaging: gets and adds are local until a tick averages all copies.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 use crate::world::Group;
 
-/// The copy and its state. Words of eight bytes, so that every element type is aligned.
+/// The copy and its state, in 8-byte words so that every element type is aligned.
 pub(super) struct Replica {
     memory: Mutex<ReplicaState>,
     rule: Arc<dyn Rule>,
@@ -45,7 +45,7 @@ impl Replica {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Overwrites bytes of the values, counted from the table's first one.
+    /// Overwrites values, from a byte offset on.
     pub fn set_bytes(&self, start: usize, values: &[u8]) {
         let mut memory = self.lock();
         bytemuck::cast_slice_mut::<u64, u8>(&mut memory.values)[start..][..values.len()]
@@ -95,7 +95,7 @@ impl Replica {
         self.rule.update(values, &mut state, delta, &UpdateContext { worker: 0, step, options });
     }
 
-    /// Replaces the copies of all members by their average. Every member calls it.
+    /// Replaces the copies of all members by their average. Collective.
     pub fn average(&self, members: &Group, bytes: usize) -> Result<()> {
         let mut memory = self.lock();
         let values = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut memory.values)[..bytes];

@@ -1,25 +1,25 @@
-//! A list of rows, brought into the order of the stripes that hold them: each lock is then taken once.
+//! Lists of rows, sorted by the stripes that hold them, so that each lock is acquired once.
 
 use std::sync::Mutex;
 
-/// One of a list's rows: which, and where it stands in the list.
+/// One row of a list: its local index, and its position in the caller's list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RowRef {
     pub row: u32,
     pub position: u32,
 }
 
-/// The stripes of a table, as sorting needs them.
+/// The stripes of a table, as the sort needs them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stripes {
-    /// How many rows each has: a power of two.
+    /// Rows per stripe, a power of two.
     pub rows: usize,
     pub count: usize,
-    /// Where to begin.
+    /// The stripe to begin with.
     pub first: usize,
 }
 
-/// The picks of one stripe, and those after them, for who wants to look ahead.
+/// The rows of one stripe, and the rows after them, for prefetching.
 pub(super) struct StripeBatch<'a> {
     pub stripe: usize,
     row_refs: &'a [RowRef],
@@ -27,7 +27,8 @@ pub(super) struct StripeBatch<'a> {
 }
 
 impl<'a> StripeBatch<'a> {
-    /// Each pick of the stripe, after `ahead` was called for one that comes a little later, perhaps in another stripe.
+    /// Calls `each` for every row of the stripe, each time after calling `ahead` for a row a little later in the list, perhaps in
+    /// another stripe.
     #[inline(always)]
     pub fn each(&self, ahead: impl Fn(&RowRef), mut each: impl FnMut(&RowRef)) {
         let later = self.row_refs.get(PREFETCH_DISTANCE..).unwrap_or(&[]);
@@ -38,15 +39,15 @@ impl<'a> StripeBatch<'a> {
     }
 }
 
-/// How far to look ahead: far enough for memory to come, near enough for it to be there still.
+/// Prefetch distance in rows: far enough for the memory to arrive, near enough for it to be still in the cache.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// Where sorted picks lie: kept from call to call, because fresh memory costs more than sorting.
+/// Buffer for sorted rows, reused from call to call because fresh memory costs more than sorting.
 #[derive(Debug, Default)]
 pub(super) struct BatchBuffer(Mutex<Vec<RowRef>>);
 
 impl BatchBuffer {
-    /// Sorts picks by stripe, keeping the order of the list within each, and hands out every stripe's.
+    /// Sorts rows by stripe, stably, and passes every stripe's batch to `each`.
     pub fn by_stripe<E>(
         &self,
         row_refs: impl Iterator<Item = RowRef> + Clone,
@@ -55,7 +56,7 @@ impl BatchBuffer {
     ) -> Result<(), E> {
         let shift = stripes.rows.ilog2();
         let stripe = |row_ref: &RowRef| (u64::from(row_ref.row) >> shift) as usize;
-        // Another thread's call may have the room; a panic left nothing behind that matters.
+        // Another thread's call may hold the buffer; after a panic its content does not matter.
         let mut shared = self.0.try_lock().ok();
         let mut own = Vec::new();
         let sorted = sort_by_group(row_refs, stripes.count, stripe, shared.as_deref_mut().unwrap_or(&mut own));
@@ -73,8 +74,8 @@ impl BatchBuffer {
     }
 }
 
-/// Sorts by group, keeping the order of the list within each: a counting sort, two walks over the list whatever its length.
-/// The result lies in `buffer`, which grows.
+/// Stable sort by group: a counting sort, two passes over the list; short lists are sorted by comparison instead. The result is
+/// in `buffer`, which grows as needed.
 pub(super) fn sort_by_group<P: Copy + Default>(
     row_refs: impl Iterator<Item = P> + Clone,
     groups: usize,

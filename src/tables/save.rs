@@ -1,4 +1,4 @@
-//! Saving all tables into a checkpoint, and loading them from one that may have been saved by another number of ranks.
+//! Saving all tables to a checkpoint, and loading them from one, possibly saved by a different number of ranks.
 
 use std::collections::HashMap;
 
@@ -14,37 +14,37 @@ use crate::error::{Error, Result};
 /// Reads bytes of an item, from an offset on.
 pub(super) type Read<'a> = Box<dyn Fn(usize, &mut [u8]) -> Result<()> + 'a>;
 
-/// Changes a table, by what was found in a checkpoint.
+/// Applies to a table what a checkpoint contains.
 pub(super) type LoadStep<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
-/// Some rows of a tensor that this rank writes.
+/// Rows of a tensor that this rank writes.
 pub(super) struct Item<'a> {
     pub tensor: Tensor,
     pub first_row: usize,
     pub rows: usize,
-    /// Whether the tensor is nothing but what ranks write, one behind the other: then its size and the first row follow from
-    /// what the others write.
+    /// Whether the tensor is the concatenation of what the ranks write; its size and this item's first row then follow from the
+    /// other ranks' items.
     pub stacked: bool,
     pub read: Read<'a>,
 }
 
-/// A table of some kind, as checkpoints see it.
+/// Checkpoint interface of a table of any kind.
 pub(super) trait Checkpointable {
-    /// What this rank writes of the table.
+    /// The items that this rank writes.
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>>;
 
-    /// Looks at what the checkpoint holds of this very table, and changes nothing: the result does. Fails unless all that it
-    /// needs is there.
+    /// Checks what the checkpoint contains of this table without changing anything; running the result changes the table. Fails
+    /// unless everything the load needs is present.
     fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>>;
 
     fn base(&self) -> &Base;
 
-    /// What two tables must have in common to take over each other's content.
+    /// The properties that must be equal for a table to load another table's content.
     fn matched_fields(&self) -> &'static [&'static str] {
         &["kind", "dtype", "rows", "cols", "updater"]
     }
 
-    /// Fails unless the checkpoint holds this very table.
+    /// Fails unless the checkpoint contains this table.
     fn fits(&self, checkpoint: &Checkpoint) -> Result<()> {
         let base = self.base();
         let mine = base.metadata();
@@ -59,11 +59,10 @@ pub(super) trait Checkpointable {
     }
 }
 
-/// Which rules the names of updaters stand for. Checkpoints without the number are from the time when `adagrad` and `momentum`
-/// were Multiverso's.
+/// Version of the updater names. Checkpoints without the number date from when `adagrad` and `momentum` meant Multiverso's rules.
 const RULES: u64 = 2;
 
-/// What a checkpoint says of a table, with the names that its updater has today.
+/// A checkpoint's metadata of a table, with its updater under the current name.
 fn with_current_names(saved: &Value, rules: &Value) -> Value {
     let mut saved = saved.clone();
     if rules.is_null() {
@@ -86,20 +85,20 @@ impl Base {
         })
     }
 
-    /// What a checkpoint says of this table.
+    /// A checkpoint's metadata of this table.
     pub(super) fn saved_as<'a>(&self, checkpoint: &'a Checkpoint) -> Option<&'a Value> {
         let all = checkpoint.metadata()["tables"].as_array()?;
         all.iter().find(|other| other["name"] == self.description.name.as_str())
     }
 
-    /// The error for a checkpoint that holds something else than this table.
+    /// The error for a checkpoint that does not contain this table.
     pub(super) fn checkpoint_mismatch(&self, received: impl Into<String>) -> Error {
         let advice = "make the same tables as when it was saved, under the same names";
         Error::usage("load", format!("{} in the checkpoint", self.description), received, advice)
             .at_rank(self.inner.rank)
     }
 
-    /// The error for a checkpoint that holds this table, but made otherwise.
+    /// The error for a checkpoint in which this table has another property.
     fn differs(&self, key: &str, saved: &Value, mine: &Value) -> Error {
         let words =
             |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
@@ -126,8 +125,8 @@ impl Source for SaveItems<'_> {
 }
 
 impl Tables {
-    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Every rank calls it, with
-    /// the same target. An older checkpoint in the same place stays whole until the new one is complete.
+    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Collective; every rank passes
+    /// the same target. An older checkpoint at the target stays intact until the new one is complete.
     ///
     /// ```
     /// use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
@@ -153,7 +152,7 @@ impl Tables {
         let written = items.and_then(|items| {
             let items = self.stack(items.into_iter().flatten().collect())?;
             let pieces: Vec<Piece> = items.0.iter().map(Item::piece).collect();
-            // Of each host the first rank writes; and the first worker, where workers have copies of their own.
+            // Each host's first rank writes; so does the first worker, if workers have their own copies.
             match pieces.is_empty() {
                 true => Ok(Vec::new()),
                 false => {
@@ -179,23 +178,23 @@ impl Tables {
             agree(&self.group, &purpose, committed.map(|()| "committed".into()))
         });
         if outcome.is_err() && self.inner.rank == 0 {
-            // Best effort: what is left of a failed save is never looked at.
+            // Best effort: what remains of a failed save is never read.
             let _ = checkpoint::discard(target, &id);
         }
         outcome
     }
 
-    /// Loads all tables from a checkpoint. Every rank calls it, with the same target, and the same tables as when it was
-    /// saved; the numbers of ranks may differ. A damaged or foreign checkpoint changes nothing.
+    /// Loads all tables from a checkpoint. Collective; every rank passes the same target and has the same tables as when the
+    /// checkpoint was saved. The number of ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
         let purpose = Purpose::load(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("load from {target:?}")))?;
         let tables = self.common_tables()?;
-        // Every rank checks its share of the files, and all of them hear what any of them found.
+        // Every rank verifies its share of the files, and all ranks see what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share);
-        // They must have opened the same one: another job may have saved in between.
+        // All ranks must have opened the same checkpoint: another job may have saved one in between.
         agree(
             &self.group,
             &purpose,
@@ -210,13 +209,13 @@ impl Tables {
                 table.prepare_load(self, &checkpoint)
             })
             .collect();
-        // Nothing is changed before all ranks have found all that they need.
+        // Nothing is changed before all ranks have found everything they need.
         agree(&self.group, &purpose, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
         let loaded = found.and_then(|all| all.into_iter().try_for_each(|load| load()));
         agree(&self.group, &purpose, loaded.map(|()| "loaded".into()))
     }
 
-    /// Puts the items that are stacked on top of those of the ranks before. Every rank calls it.
+    /// Places each concatenated item after those of the lower ranks. Collective.
     fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<SaveItems<'a>> {
         let mine: Vec<(&str, usize)> = items
             .iter()
@@ -242,7 +241,7 @@ impl Tables {
         Ok(SaveItems(items))
     }
 
-    /// The tables that every rank still has: languages that collect garbage drop handles when they like.
+    /// The tables that every rank still has: garbage-collected languages drop handles at arbitrary times.
     fn common_tables(&self) -> Result<Vec<OpenTable>> {
         let mut tables = self.live_tables();
         let mine: Vec<u32> = tables.iter().map(|table| table.number).collect();
@@ -255,7 +254,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// An identifier that the first rank makes for all.
+    /// An identifier that rank 0 generates for all ranks.
     fn common_id(&self) -> Result<String> {
         let mut bytes = [0u8; 64];
         if self.inner.rank == 0 {
@@ -266,7 +265,7 @@ impl Tables {
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string())
     }
 
-    /// Every rank's bytes, on every rank.
+    /// Gathers every rank's bytes on every rank.
     fn gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut lengths = vec![0i64; self.group.size()];
         self.group.all_gather(&[mine.len() as i64], &mut lengths)?;
@@ -285,12 +284,12 @@ impl Tables {
     }
 }
 
-/// An item of a stack, all in memory.
+/// A concatenated item, held in memory.
 pub(super) fn stacked<'a>(tensor: Tensor, bytes: Vec<u8>) -> Item<'a> {
     Item { rows: tensor.rows(), first_row: 0, tensor, stacked: true, read: reading(bytes) }
 }
 
-/// Reads what is in memory.
+/// Reads from memory.
 pub(super) fn reading<'a>(bytes: Vec<u8>) -> Read<'a> {
     Box::new(move |offset, out| {
         out.copy_from_slice(&bytes[offset..][..out.len()]);

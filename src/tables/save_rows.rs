@@ -1,4 +1,4 @@
-//! How arrays and matrices are saved and loaded: their values, their updaters' state, and how often each row was changed.
+//! Checkpoints of arrays and matrices: values, updater state, and the number of adds to each row.
 
 use super::base::Base;
 use super::checkpoint::{Checkpoint, Tensor};
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::memory::DType;
 use crate::world::Group;
 
-/// Bytes that are read at once.
+/// Bytes read at a time.
 const CHUNK: usize = 8 << 20;
 
 impl TableCore {
@@ -23,7 +23,7 @@ impl TableCore {
         Tensor { name: self.tensor_name(part), dtype, shape }
     }
 
-    /// The sections of this table by the name of their tensors; the state of workers that are not here any more is left out.
+    /// The sections of this table by tensor name; the state of workers that no longer exist is omitted.
     fn sections(&self) -> Vec<(String, TableSection)> {
         let mut sections = vec![("values".into(), TableSection::Values)];
         let storage = &self.storage;
@@ -88,7 +88,7 @@ impl Checkpointable for TableCore {
                 items.push(Item { tensor, first_row: segment.first, rows: count, stacked: false, read });
             }
         }
-        // All of an array is changed at once, so one number tells how often.
+        // An array is always updated as a unit, so a single number counts its adds.
         let holds_start = self.placement.locate(0).0 == self.host();
         if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
             let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
@@ -105,7 +105,7 @@ impl Checkpointable for TableCore {
 }
 
 impl TableCore {
-    /// Fails unless the checkpoint has every tensor that loading needs.
+    /// Fails unless the checkpoint has every tensor that the load needs.
     fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, kind, .. } = self.description;
         let holds = |wanted: Tensor, needed: bool| match checkpoint.tensor(&wanted.name) {
@@ -118,7 +118,7 @@ impl TableCore {
             if self.replica.is_some() { vec![("values".into(), TableSection::Values)] } else { self.sections() };
         for (name, section) in sections {
             let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
-            // A worker that is new has no state yet.
+            // A new worker has no state yet.
             holds(self.tensor(&name, dtype, rows, cols), !name.starts_with("worker-"))?;
         }
         if self.replica.is_some() || self.storage.layout.shape.planes == 0 {
@@ -128,7 +128,7 @@ impl TableCore {
         holds(Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
     }
 
-    /// Takes over what the checkpoint holds, as far as it is this rank's to write.
+    /// Loads those parts of the checkpoint that this rank is responsible for writing.
     fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, .. } = self.description;
         let call = self.call(&tables.group, "load");
@@ -152,7 +152,7 @@ impl TableCore {
                 let size =
                     if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() }.size();
                 if checkpoint.tensor(&name).is_none() {
-                    // The state of a worker that was not there when it was saved.
+                    // The state of a worker that did not exist when the checkpoint was saved.
                     let zeroes = vec![0; range.len() * cols * size];
                     self.storage.copy_in(&call, section, local(segment.first) * cols * size, &zeroes)?;
                     continue;
@@ -180,7 +180,7 @@ impl TableCore {
     }
 }
 
-/// Reads rows of a tensor piece by piece.
+/// Reads rows of a tensor in chunks.
 fn read_rows(
     checkpoint: &Checkpoint,
     tensor: &str,

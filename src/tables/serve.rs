@@ -1,4 +1,4 @@
-//! What this host does for workers of other hosts: their requests, run on its own rows.
+//! Serving requests of other hosts' workers on this host's rows.
 
 use super::base::Base;
 use super::core::TableCore;
@@ -15,7 +15,7 @@ impl Store for Registry {
     fn admit(&self, from: usize, request: &Request) -> Result<()> {
         let Some(table) = self.find_for(request)? else { return Ok(()) };
         let worker = table.caller(request)?;
-        // What keys there are may be asked by ranks that are no workers, too.
+        // Ranks that are not workers may query keys, too.
         let open_to_all = matches!(request.verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
         match open_to_all || table.inner.roles.workers[worker] == from {
             true => Ok(()),
@@ -56,7 +56,8 @@ impl Store for Registry {
 }
 
 impl Registry {
-    /// The table of a request; none where all ranks have dropped it, and the request only tells something.
+    /// The table of a request; `None` if all ranks have dropped it and the request is an add or a clock notification, whose
+    /// result does not matter.
     fn find_for(&self, request: &Request) -> Result<Option<OpenTable>> {
         let adds = matches!(request.verb, Verb::Add | Verb::KeyAdd | custom::ADD);
         let steps =
@@ -69,7 +70,7 @@ impl Registry {
 }
 
 impl Base {
-    /// The worker that a request comes from.
+    /// The worker that sent a request.
     fn caller(&self, request: &Request) -> Result<usize> {
         let (worker, workers) = (request.worker as usize, self.inner.roles.workers.len());
         match worker < workers {
@@ -78,7 +79,7 @@ impl Base {
         }
     }
 
-    /// The workers that keep a request of this worker from being run now.
+    /// The workers that keep a request of this worker from running now.
     fn waits_for(&self, worker: usize, verb: Verb) -> Vec<usize> {
         match verb {
             Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => {
@@ -89,7 +90,7 @@ impl Base {
         }
     }
 
-    /// The error for a request that this kind of table does not know.
+    /// The error for a request that this kind of table does not support.
     pub(super) fn unexpected_request(&self, request: &Request) -> Error {
         Error::internal("table", format!("{:?} asked of {}", request.verb, self.description))
     }
@@ -105,7 +106,7 @@ impl TableCore {
         }
     }
 
-    /// The rows of a request's list, which must be here.
+    /// The listed rows of a request, all of which must be local.
     pub(super) fn requested_rows(&self, request: &Request) -> Result<Option<Vec<RowRef>>> {
         let list = match &request.rows {
             RowList::All => return Ok(None),

@@ -1,54 +1,55 @@
-//! Where a worker stands in its steps, and whether others may go on without it: what `ssp` lives from.
+//! A worker's step counter for `ssp`, and the rule that lets other workers proceed without it.
 //!
-//! Nobody reads at step c before every other worker has come to step c - bound. But a worker that waits for all others in a
-//! call of the world's group would be waited for in vain by those that have not made that call yet. They carry it along: they
-//! lift it to step c - bound and read. So the bound always holds in the steps that workers count, whoever was lifted when; who
-//! was lifted has made the steps in between without adding anything.
+//! A worker reads at step c only once every other worker has reached step c - bound. But a worker that waits for all others in a
+//! collective of the world's group would block workers that have not entered that collective yet: a deadlock. Those workers
+//! instead *fast-forward* it: they raise its counter to step c - bound and read. So the bound always holds in terms of the
+//! counted steps, no matter which workers were fast-forwarded and when; a fast-forwarded worker has made the skipped steps
+//! without adding anything.
 
 #[cfg(unisono_loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(unisono_loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// One worker's steps, in shared memory. Zeroes are a worker that has done nothing.
+/// One worker's step counter, in shared memory. All zeroes is the valid initial state.
 #[repr(C)]
 pub(super) struct SspClock {
     steps: AtomicU64,
-    /// The number of the last call of the world's group that it has begun.
+    /// The number of the last collective of the world's group that the worker has begun.
     call: AtomicU64,
-    /// Not zero while it is inside that call.
+    /// Nonzero while the worker is inside that collective.
     inside: AtomicU32,
 }
 
 impl SspClock {
-    /// How many steps the worker has made. What it added before them is visible to the caller.
+    /// Number of steps the worker has made. Its adds before the last of them are visible to the caller.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Acquire)
     }
 
-    /// The worker makes a step; returns how many it has made.
+    /// Advances by one step; returns the number of steps made.
     pub fn step(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Carries the worker along to a step, if it is behind. Where it has just come there itself, what it added before is visible
-    /// to the caller.
+    /// Raises the counter to a step, if it is below. If the worker has just reached that step itself, its adds before the step
+    /// are visible to the caller.
     pub fn fast_forward(&self, to: u64) {
         self.steps.fetch_max(to, Ordering::AcqRel);
     }
 
-    /// The worker begins a call of the world's group, and may wait there for all others.
+    /// The worker begins a collective of the world's group, in which it may wait for all others.
     pub fn enter(&self, call: u64) {
         self.call.store(call, Ordering::Relaxed);
         self.inside.store(1, Ordering::Release);
     }
 
-    /// That call has ended.
+    /// That collective has ended.
     pub fn leave(&self) {
         self.inside.store(0, Ordering::Release);
     }
 
-    /// Whether the worker waits in a call that the other one has not begun yet.
+    /// Whether the worker waits in a collective that the other worker has not begun yet.
     pub fn waits_for(&self, other: &SspClock) -> bool {
         self.inside.load(Ordering::Acquire) != 0
             && self.call.load(Ordering::Relaxed) > other.call.load(Ordering::Relaxed)
@@ -64,8 +65,8 @@ mod tests {
         SspClock { steps: AtomicU64::new(0), call: AtomicU64::new(0), inside: AtomicU32::new(0) }
     }
 
-    /// A worker leaves a call, adds and makes a step, while another one lifts it. If its step was one that the reader must have
-    /// seen complete, then the reader sees the add.
+    /// A worker leaves a collective, adds and makes a step, while another one fast-forwards it. If the reader had to see that
+    /// step complete, it sees the add.
     #[test]
     fn whoever_lifts_a_worker_sees_what_it_added_before_that_step() {
         loom::model(|| {

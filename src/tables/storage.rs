@@ -1,7 +1,7 @@
-//! The rows that a host holds, in memory that all its ranks share: copied out and changed in place under striped locks.
+//! A host's rows, in memory shared by its ranks: gets copy them out and adds update them in place, under striped locks.
 //!
-//! A row is named by its number on this host. Lists of rows are sorted by stripe first, so that each lock is taken once
-//! and memory is walked in one direction.
+//! A row is identified by its local index on this host. Lists of rows are sorted by stripe first, so that each lock is acquired
+//! once and memory is accessed in one direction.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ pub(super) struct Storage {
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
     pub batch_buffer: BatchBuffer,
-    /// The rows themselves, where they are on a device.
+    /// The rows, if they are in device memory.
     pub shard: Option<Shard>,
-    /// What calls need of devices.
+    /// Per-device buffers of this rank's calls.
     pub scratch: ScratchByDevice,
 }
 
-/// How many planes of state an add handles without asking for memory.
+/// Number of state planes that an add handles without allocating.
 const INLINE_PLANES: usize = 4;
 
-/// Gets of more than this go past the caches: such results are too large to stay there.
+/// Gets of more bytes than this use non-temporal stores: the result is too large to stay in the caches.
 const STREAMING_THRESHOLD: usize = 4 << 20;
 
 impl Storage {
@@ -46,7 +46,7 @@ impl Storage {
         TableHeader::of(&self.extent)
     }
 
-    /// Which rows a stripe has.
+    /// The first row of a stripe, and the row after its last.
     fn rows_of(&self, stripe: usize) -> (usize, usize) {
         let first = stripe * self.layout.stripe_rows;
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
@@ -55,7 +55,7 @@ impl Storage {
     pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
-        // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
+        // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
         acquire(&self.seat, self.header(), call, lock)
     }
@@ -65,7 +65,7 @@ impl Storage {
         self.extent.range(self.layout.values + row * bytes, rows * bytes)
     }
 
-    /// The stripes that these rows touch, in an order that begins at another place for each worker.
+    /// The stripes that contain these rows, starting at a different stripe for each worker to reduce contention.
     fn stripes(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = usize> + use<> {
         let start = first / self.layout.stripe_rows;
         let count = if rows == 0 { 0 } else { (first + rows - 1) / self.layout.stripe_rows + 1 - start };
@@ -73,13 +73,13 @@ impl Storage {
         (0..count).map(move |index| start + (index + shift) % count)
     }
 
-    /// The stripes for a list of rows; each worker begins at another place.
+    /// The stripes for a list of rows; each worker starts at a different one.
     fn stripes_from(&self, worker: usize) -> Stripes {
         let (count, workers) = (self.layout.stripes, self.layout.shape.workers.max(1));
         Stripes { rows: self.layout.stripe_rows, count, first: count * (worker % workers) / workers }
     }
 
-    /// Begins to bring a row into the caches, and its place among the caller's rows, which begin at `list`.
+    /// Prefetches a row and its position in the caller's buffer, which begins at `list`.
     #[inline(always)]
     fn prefetch_row(&self, row_ref: &RowRef, list: *const u8) {
         let bytes = self.layout.shape.row_bytes;
@@ -87,7 +87,7 @@ impl Storage {
         prefetch(list.wrapping_add(row_ref.position as usize * bytes), bytes);
     }
 
-    /// Copies rows that follow each other.
+    /// Copies consecutive rows.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
@@ -101,7 +101,7 @@ impl Storage {
             let part = &mut out[(from - first) * bytes..(to - first) * bytes];
             let source = self.row(from, to - from);
             let _guard = self.lock(call, stripe)?;
-            // SAFETY: the source is a part of this stripe, whose lock is held; the target is a slice of its own.
+            // SAFETY: the source is within this stripe, whose lock is held; the destination is a separate slice.
             unsafe {
                 match large {
                     true => stream(source, part.as_mut_ptr(), part.len()),
@@ -112,7 +112,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Copies a list of rows; each goes to its position.
+    /// Copies listed rows, each to its position.
     pub fn get_list(
         &self,
         call: &Call,
@@ -131,7 +131,7 @@ impl Storage {
             let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, start);
             group.each(ahead, |row_ref| {
                 let target = &mut out[row_ref.position as usize * bytes..][..bytes];
-                // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
+                // SAFETY: the row is in this stripe, whose lock is held; the destination is a separate slice.
                 unsafe {
                     target.as_mut_ptr().copy_from_nonoverlapping(self.row(row_ref.row as usize, 1), bytes);
                 }
@@ -140,7 +140,7 @@ impl Storage {
         })
     }
 
-    /// Overwrites rows that follow each other; state and counts stay as they are.
+    /// Overwrites consecutive rows; state and step counts are unchanged.
     pub fn set(&self, call: &Call, first: usize, values: &[u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         self.copy_in(call, TableSection::Values, first * bytes, values)?;
@@ -150,7 +150,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Adds to rows that follow each other. `skip` says which rows of the delta change nothing.
+    /// Adds to consecutive rows. `skip` tells which rows of the delta have no effect.
     pub fn add(
         &self,
         call: &Call,
@@ -185,7 +185,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Adds to a list of rows; a row that stands there twice is changed twice, in the order of the list.
+    /// Adds to listed rows; a row that is listed twice is updated twice, in list order.
     pub fn add_list(
         &self,
         call: &Call,
@@ -212,7 +212,7 @@ impl Storage {
         })
     }
 
-    /// One step of each of these rows, or of all, whose stripes have not had it yet. Rows are in order, none stands there twice.
+    /// Applies one step to the given rows, or to all, in the stripes that have not had it yet. The rows are sorted and distinct.
     pub fn step(
         &self,
         call: &Call,
@@ -258,12 +258,12 @@ impl Storage {
         Ok(())
     }
 
-    /// Changes rows of one stripe, whose lock is held.
+    /// Updates rows of one stripe, whose lock is held.
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
         let rows = delta.len() / shape.row_bytes;
         if shape.planes == 0 {
-            // SAFETY: the rows are in a stripe whose lock is held, so nobody else has them.
+            // SAFETY: the rows are in a stripe whose lock is held, so the slice is exclusive.
             let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
             return self.rule.update(values, &mut [], delta, context);
         }
@@ -276,7 +276,7 @@ impl Storage {
         }
     }
 
-    /// Changes the rows of one unit, with its state and its count of adds.
+    /// Updates the rows of one unit, with its state and its step count.
     fn update_unit(&self, unit: usize, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
         let rows = delta.len() / shape.row_bytes;
@@ -307,22 +307,22 @@ impl Storage {
         }
     }
 
-    /// The planes that an add of this worker needs: the shared ones, then its own.
+    /// The state planes that an add of this worker needs: the shared ones, then its own.
     fn state(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = *mut u8> + '_ {
         let bytes = self.layout.shape.state_row_bytes;
         let planes = self.shared_planes().chain(self.worker_planes(worker));
         planes.map(move |plane| self.extent.range(self.layout.plane(plane) + first * bytes, rows * bytes))
     }
 
-    /// What each reader has seen, for a sparse matrix.
+    /// The row versions that each reader has seen, for a sparse matrix.
     pub fn versions(&self) -> Option<Versions<'_>> {
         let readers = self.layout.shape.readers;
         (readers > 0)
             .then(|| Versions::new(&self.extent, self.layout.versions, self.layout.shape.rows, readers))
     }
 
-    /// Hands out those of the listed rows that this reader has not seen in their present version. They are seen when the
-    /// caller says so, with [`Storage::mark_seen`]: until then it may fail, and then they must come again.
+    /// Passes those of the listed rows to `take` whose current version this reader has not seen. They count as seen once the
+    /// caller calls [`Storage::mark_seen`]: until then the call may still fail, and the rows must then be returned again.
     pub fn get_changed(
         &self,
         call: &Call,
@@ -333,7 +333,7 @@ impl Storage {
         let versions = self.versions().expect("a sparse matrix has versions");
         let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
         if let Some(shard) = &self.shard {
-            // Noted before the rows are read: what changes in between comes again.
+            // Read before the rows: a row that changes in between is returned again.
             let unseen = |row_ref: RowRef| Some((row_ref, versions.unseen(reader, row_ref.row as usize)?));
             let unseen: Vec<(RowRef, u32)> = row_refs.filter_map(unseen).collect();
             let wanted = unseen.iter().enumerate();
@@ -360,13 +360,13 @@ impl Storage {
         Ok(seen)
     }
 
-    /// The reader has these rows in these versions.
+    /// The reader has received these rows in these versions.
     pub fn mark_seen(&self, reader: usize, seen: &[Seen]) {
         let versions = self.versions().expect("a sparse matrix has versions");
         seen.iter().for_each(|&(row, version)| versions.mark_seen(reader, row as usize, version));
     }
 
-    /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
+    /// The offset of a section, and its bytes per row (per stripe, if steps are counted by stripe).
     fn section_start(&self, section: TableSection) -> (usize, usize) {
         let shape = &self.layout.shape;
         match section {
@@ -376,8 +376,8 @@ impl Storage {
         }
     }
 
-    /// Walks over bytes of a section, under the lock of each stripe that they touch: `each` gets a pointer into the table
-    /// and the range of the walk that it is for.
+    /// Visits a byte range of a section, under the lock of each stripe it overlaps: `each` gets a pointer into the table and the
+    /// corresponding part of the range.
     fn walk(
         &self,
         call: &Call,
@@ -406,7 +406,7 @@ impl Storage {
         }
         self.walk(call, section, start..start + out.len(), |place, range| {
             let part = &mut out[range];
-            // SAFETY: the place lies in a stripe whose lock is held; the target is a slice of its own.
+            // SAFETY: the pointer is within a stripe whose lock is held; the destination is a separate slice.
             unsafe { part.as_mut_ptr().copy_from_nonoverlapping(place, part.len()) };
         })
     }
@@ -418,24 +418,24 @@ impl Storage {
         }
         self.walk(call, section, start..start + bytes.len(), |place, range| {
             let part = &bytes[range];
-            // SAFETY: the place lies in a stripe whose lock is held.
+            // SAFETY: the pointer is within a stripe whose lock is held.
             unsafe { place.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
         })
     }
 
-    /// The planes of state that all workers share.
+    /// The state planes shared by all workers.
     pub fn shared_planes(&self) -> Range<usize> {
         0..self.rule.shared_planes()
     }
 
-    /// The planes of state of one worker.
+    /// The state planes of one worker.
     pub fn worker_planes(&self, worker: usize) -> Range<usize> {
         let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
         shared + worker * own..shared + (worker + 1) * own
     }
 }
 
-/// A part of a table's memory.
+/// A section of a table's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableSection {
     Values,
@@ -452,9 +452,9 @@ mod tests {
     use crate::testing::spawn_on_hosts;
 
     const ROWS: usize = 6;
-    const COLS: usize = 40_000; // a stripe has one row
+    const COLS: usize = 40_000; // one row per stripe
 
-    /// A sparse get that fails has shown nothing, on any host, even if the answer to it is on its way.
+    /// A failed sparse get marks nothing as seen, on any host, even if its reply is in flight.
     #[test]
     fn rows_that_did_not_arrive_come_again() {
         for (ranks, hosts) in [(1, 1), (2, 2)] {

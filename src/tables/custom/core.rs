@@ -1,4 +1,4 @@
-//! A user-defined table on this rank's host: what requests do to the shards that are here.
+//! The local part of a user-defined table: running requests on this host's shards.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::tables::base::Base;
 use crate::transport::Call;
 
-/// What all handles of a user-defined table share.
+/// State shared by all handles of a user-defined table.
 pub(crate) struct CustomCore {
     pub(in crate::tables) base: Base,
     pub(super) shards: Shards,
@@ -24,12 +24,12 @@ impl Deref for CustomCore {
     }
 }
 
-/// What the half made of some requests: all of them were run. An error is the first of them.
+/// The server half's result for several requests, all of which were run: the first error, if any.
 pub(super) type HalfOutcome<R> = Result<R>;
 
 impl CustomCore {
-    /// Asks shards that are here; the replies are in the order of the requests. The outer error means that a shard could not be
-    /// reached.
+    /// Runs gets on local shards; the replies are in the order of the requests. An outer error means that a shard could not be
+    /// accessed.
     pub(super) fn ask_local<'a>(
         &self,
         call: &Call,
@@ -49,7 +49,7 @@ impl CustomCore {
         Ok(outcome.map(|()| replies))
     }
 
-    /// Changes shards that are here.
+    /// Runs adds on local shards.
     pub(super) fn change_local<'a>(
         &self,
         call: &Call,

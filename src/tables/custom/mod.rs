@@ -1,6 +1,7 @@
-//! Tables that users define: what a shard is and what requests do to it, beside how calls become requests.
+//! User-defined tables: a server half defines shards and what requests do to them, a worker half how calls become requests.
 //!
-//! `table.rs` is what a call does, `core.rs` what it does on this host, `far.rs` what other hosts do for it and this one for them.
+//! `table.rs` is what a call does, `core.rs` its local part, `remote_calls.rs` its remote part and the server side for other
+//! hosts.
 
 mod core;
 mod remote_calls;

@@ -1,6 +1,7 @@
-//! The part of a call that other hosts must do, and what this one does for calls of theirs.
+//! The remote part of a call, and the server side of other hosts' calls.
 //!
-//! All requests of a call that concern one host travel as one: servers and lengths in a list, their bytes one after the other.
+//! All requests of a call to one host are sent as one message: a list of servers and lengths, then the requests' bytes,
+//! concatenated.
 
 use super::core::{CustomCore, HalfOutcome};
 use super::halves::Requests;
@@ -8,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
-/// Asks a host's shards.
+/// Get from a host's shards.
 pub(in crate::tables) const GET: Verb = Verb::Custom(0);
-/// Changes a host's shards.
+/// Add to a host's shards.
 pub(in crate::tables) const ADD: Verb = Verb::Custom(1);
 
-/// What is asked of another host: its server's rank, the request, and where its parts stand in the call's list.
+/// A message to another host: its server's rank, the request, and the positions of its parts in the call's list.
 type HostRequest = (usize, Request, Vec<usize>);
 
 impl CustomCore {
@@ -35,7 +36,7 @@ impl CustomCore {
         Ok(asked)
     }
 
-    /// Brings the replies of other hosts' shards to their places.
+    /// Gets from other hosts' shards, and puts the replies at their positions.
     pub(super) fn ask_remote(
         &self,
         call: &Call,
@@ -66,7 +67,7 @@ impl CustomCore {
         outcome
     }
 
-    /// What is sent to other hosts' shards for an add.
+    /// The messages of an add to other hosts' shards.
     pub(super) fn remote_changes(&self, worker: usize, requests: &Requests) -> Result<Vec<(usize, Request)>> {
         match self.inner.remote() {
             Some(_) => {
@@ -110,7 +111,7 @@ impl CustomCore {
     }
 }
 
-/// Cuts bytes into parts. Each part is described by `N` numbers, from which `read` makes its server and its length.
+/// Splits bytes into parts. Each part is described by `N` numbers, which `read` converts to its server and its length.
 fn split<'a, const N: usize>(
     list: &RowList,
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! How user-defined tables are saved and loaded: each server's shard as its half wants it.
+//! Checkpoints of user-defined tables: each server's shard, as its half saves it.
 
 use super::core::CustomCore;
 use super::saved::SavedShards;
@@ -16,7 +16,7 @@ impl CustomCore {
         Tensor { name, dtype: DType::U8, shape: vec![bytes] }
     }
 
-    /// The error of a half, for whoever does not know which table it belongs to.
+    /// Adds the table's name to an error of the half.
     fn named(&self, mut error: Error) -> Error {
         if let Error::Usage { operation, .. }
         | Error::Io { operation, .. }
@@ -28,7 +28,7 @@ impl CustomCore {
         error.at_rank(self.inner.rank)
     }
 
-    /// What a checkpoint holds of all shards.
+    /// What a checkpoint contains of all shards.
     fn saved_shards<'a>(&'a self, checkpoint: &'a Checkpoint) -> Result<SavedShards<'a>> {
         let servers = self.saved_as(checkpoint).and_then(|table| table["rows"].as_u64()).unwrap_or(0);
         let mut sizes = Vec::new();

@@ -1,4 +1,4 @@
-//! A user-defined table: what its calls do.
+//! The handle of a user-defined table, and what its calls do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
 use crate::world::Group;
 
-/// A table whose shards and requests a program defines by a [`ServerHalf`] and a [`WorkerHalf`]. Names, clocks, locks and
-/// memory are those of every table.
+/// A table whose shards and requests a program defines by a [`ServerHalf`] and a [`WorkerHalf`]. Names, clocks, locks and memory
+/// are those of every table.
 ///
 /// ```
 /// use unisono::tables::{Consistency, CustomTable, Requests, Role, ServerHalf, Tables, WorkerHalf};
@@ -71,7 +71,7 @@ pub struct CustomTable<W> {
     worker: Arc<W>,
     group: Group,
     use_guard: Arc<UseGuard>,
-    /// The world's tables end with the last of these; work in the background does not count.
+    /// When the last of these is dropped, the world's tables shut down; background work holds none.
     shutdown: Option<Arc<ShutdownGuard>>,
 }
 
@@ -90,7 +90,7 @@ impl<W> CustomTable<W> {
 }
 
 impl<W: WorkerHalf> CustomTable<W> {
-    /// Makes the table. Every rank calls it, with equal halves.
+    /// Creates the table. Collective; every rank passes equal halves.
     pub fn create(
         tables: &Tables,
         name: &str,
@@ -130,25 +130,25 @@ impl<W: WorkerHalf> CustomTable<W> {
         &self.core.description.name
     }
 
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> CustomTable<W> {
         self.with_group(self.group.with_timeout(timeout))
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> CustomTable<W> {
         self.with_group(self.group.with_interrupt(interrupt))
     }
 
-    /// Asks the servers and puts their replies together. Every server is asked, also when the half of one of them fails; the
-    /// first error is returned.
+    /// Queries the servers and merges their replies. Every server is queried, even if the half of one of them fails; the first
+    /// error is returned.
     pub fn get(&self, query: &W::Query) -> Result<W::Answer> {
         let core = &self.core;
         let worker = core.worker(&self.group, "get")?;
@@ -173,8 +173,8 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.worker.merge(query, replies)
     }
 
-    /// Changes the shards; returns when it is done on all of them. Every shard gets its request, also when the half of another
-    /// one fails; the first error is returned.
+    /// Changes the shards; returns once it is done on all of them. Every shard gets its request, even if the half of another one
+    /// fails; the first error is returned.
     pub fn add(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
         let call = self.core.call(&self.group, "add");
@@ -182,8 +182,8 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.add_now(&call, worker, &requests, true)
     }
 
-    /// As [`CustomTable::add`], but what must wait does so in the background; [`Tables::flush`] or the next call on this table
-    /// reports what went wrong.
+    /// As [`CustomTable::add`], but an add that must wait does so in the background; [`Tables::flush`] or the next call on this
+    /// table reports errors.
     pub fn add_soon(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
         let core = &self.core;
@@ -218,28 +218,28 @@ impl<W: WorkerHalf> CustomTable<W> {
         local.map(|(server, request)| (*server, request.as_slice()))
     }
 
-    /// Says that this worker begins its next step: the bound of `ssp` counts these.
+    /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
     }
 
-    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
     pub fn clock(&self) -> Result<u64> {
         self.core.steps(&self.group)
     }
 
-    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
-    /// nobody saw.
+    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
+    /// caller.
     pub fn flush(&self) -> Result<()> {
         self.core.flush_all_hosts(&self.group)
     }
 
-    /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
+    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
     pub fn finish(&self) -> Result<()> {
         self.core.flush_and_finish(&self.group)
     }
 
-    /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
+    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
     }

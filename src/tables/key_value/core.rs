@@ -1,4 +1,4 @@
-//! A key-value table on this rank's host: what a call reads and changes there, part by part.
+//! The local part of a key-value table: the reads and updates of a call on this host, part by part.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -18,10 +18,11 @@ use crate::tables::updater::{Rule, UpdateContext};
 use crate::tables::{AddOptions, Init};
 use crate::transport::Call;
 
-/// Memory is fetched for the key that comes so many later, and so many later again: two waits overlap with work.
+/// Prefetch distance in keys: index slots are prefetched two distances ahead and entries one, so that both memory latencies
+/// overlap with work.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// What all handles of a key-value table share.
+/// State shared by all handles of a key-value table.
 pub(crate) struct KeyValueCore {
     pub(in crate::tables) base: Base,
     pub(super) layout: KeyValueLayout,
@@ -45,20 +46,20 @@ impl KeyValueCore {
         PartHeader::at(&self.base.extent, self.layout.header(part))
     }
 
-    /// Holds a part.
+    /// Locks a part.
     pub(super) fn part(&self, call: &Call, part: usize) -> Result<LockedPart<'_>> {
         let header = self.part_header(part);
         let guard = self.base.acquire(call, &header.lock)?;
         Ok(LockedPart::new(&self.memory, &self.layout, header, guard))
     }
 
-    /// How many keys this host has.
+    /// Number of keys on this host.
     pub(super) fn len(&self) -> usize {
         let count = |part: usize| self.part_header(part).count.load(Ordering::Acquire) as usize;
         (0..self.layout.parts).map(count).sum()
     }
 
-    /// Those of the keys that are here.
+    /// Those of the keys that this host holds.
     pub(super) fn local_keys(&self, keys: Keys) -> Vec<LocalKey> {
         let mut local_keys = Vec::with_capacity(keys.len());
         let local_key = |position: usize| self.key_placement.local_key(keys.at(position), position, self.layout.server_parts);
@@ -66,7 +67,8 @@ impl KeyValueCore {
         local_keys
     }
 
-    /// Hands out those of the keys that are here by part, holding each once; workers begin at different parts.
+    /// Passes the local keys to `each`, grouped by part, locking each part once; workers start at different parts to reduce
+    /// contention.
     fn by_part(
         &self,
         call: &Call,
@@ -93,16 +95,16 @@ impl KeyValueCore {
         Ok(())
     }
 
-    /// The values of a key that nobody has added to. They depend on the key alone.
+    /// The initial values of a key, which depend on the key alone.
     fn fill(&self, hash: u64, values: &mut [u8]) {
         match self.init {
             Init::Zero => values.fill(0),
-            // Elements are numbered from here; two bits less leave room to count on.
+            // The hash serves as the index of the first element; dropping two bits keeps element indices from overflowing.
             _ => self.init.fill(self.base.description.dtype, (hash >> 2) as usize, values),
         }
     }
 
-    /// Copies the values of each key that is here to its place in `out`.
+    /// Copies the values of each local key to its position in `out`.
     pub(super) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
         self.by_part(call, worker, keys, |part, key, local_key| {
@@ -115,7 +117,7 @@ impl KeyValueCore {
         })
     }
 
-    /// Applies the row of the delta of each key that is here; a key that stands there twice is changed twice, in the order of the list.
+    /// Applies the delta's row of each local key; a key that is listed twice is updated twice, in list order.
     pub(super) fn write(
         &self,
         call: &Call,
@@ -138,7 +140,7 @@ impl KeyValueCore {
         })
     }
 
-    /// Steps each of these keys once, whose parts have not had the step yet. No key stands there twice.
+    /// Applies one step to each of these keys whose part has not had it yet. The keys are distinct.
     pub(super) fn step_keys(
         &self,
         call: &Call,
@@ -147,7 +149,7 @@ impl KeyValueCore {
         context: &UpdateContext,
         progress: &RoundProgress,
     ) -> Result<()> {
-        // What may fail comes first: then every step that is begun is made.
+        // Operations that can fail come first, so that every step that begins also completes.
         self.by_part(call, 0, keys, |part, key, local_key| {
             if part.find(key, local_key.hash).is_none() {
                 part.insert(key, local_key.hash, |values| self.fill(local_key.hash, values))?;
@@ -165,7 +167,7 @@ impl KeyValueCore {
         })
     }
 
-    /// Whether each key has an entry here.
+    /// Whether each key has an entry on this host.
     pub(super) fn contains(&self, call: &Call, worker: usize, keys: Keys) -> Result<Vec<bool>> {
         let mut found = vec![false; keys.len()];
         self.by_part(call, worker, keys, |part, key, local_key| {
@@ -175,7 +177,7 @@ impl KeyValueCore {
         Ok(found)
     }
 
-    /// Changes an entry's values, with its state and its count of adds.
+    /// Updates an entry's values, with its state and its count of adds.
     fn update(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
         let (layout, rule) = (&self.layout, &self.rule);
         if layout.shape.planes == 0 {
@@ -193,7 +195,7 @@ impl KeyValueCore {
         let planes = planes.map(|plane| &mut plane[..layout.shape.state_row_bytes]);
         let context = UpdateContext { step, ..*context };
         let values = &mut values[..delta.len()];
-        // A row may be short: no allocation for the numbers of planes that the built-in rules have.
+        // Rows may be short: no allocation for the number of planes that the built-in rules have.
         let mut few: [&mut [u8]; 4] = Default::default();
         match rule.shared_planes() + rule.worker_planes() {
             count if count <= few.len() => {

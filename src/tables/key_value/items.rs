@@ -1,4 +1,4 @@
-//! All keys of a table with their values, in the order of the keys.
+//! A table's keys and values, sorted by key.
 
 use super::core::KeyValueCore;
 use super::keys::{KeyRef, KeyType, OwnedKeys};
@@ -15,7 +15,7 @@ pub struct Items {
 }
 
 impl KeyValueCore {
-    /// All keys that are here, and of all entries these columns: where each begins, and its bytes.
+    /// All local keys, and the given columns of their entries, each as offset and size in bytes.
     pub(super) fn local_columns(
         &self,
         call: &Call,
@@ -42,7 +42,7 @@ impl KeyValueCore {
         Ok((keys, contents))
     }
 
-    /// Copies all that is here, in no order.
+    /// Copies all local keys and values, unordered.
     pub(super) fn local_items(&self, call: &Call) -> Result<Items> {
         let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
         let (keys, mut columns) = self.local_columns(call, &[(start, bytes)])?;
@@ -60,7 +60,7 @@ impl Items {
         self.values.extend_from_slice(values);
     }
 
-    /// The same in the order of the keys, with so many bytes of values for each.
+    /// The same, sorted by key, with `bytes` bytes of values per key.
     pub(super) fn sorted(self, bytes: usize) -> Items {
         let Items { keys, values } = self;
         let mut order: Vec<usize> = (0..keys.len()).collect();

@@ -1,4 +1,4 @@
-//! Where keys are at home: which host has a key's server, and which part of this host's memory holds it.
+//! Placement of keys: which host has a key's server, and which part of this host's memory holds the key.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::tables::Tables;
 /// A key of a call that this host holds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LocalKey {
-    /// The key's number in its part; equal keys have equal ones.
+    /// The key's hash; equal keys have equal hashes.
     pub hash: u64,
     pub part: u32,
-    /// Where it stands in the call's list.
+    /// Its position in the call's list.
     pub position: u32,
 }
 
-/// The places of all servers.
+/// The hosts of all servers, as seen from one host.
 #[derive(Debug, Clone)]
 pub(super) struct KeyPlacement {
     /// The host of each server.
     hosts: Vec<usize>,
-    /// Of each server its number among those of this host, if it is one of them.
+    /// Each server's index among those of this host, if it is on this host.
     local_index: Vec<Option<u32>>,
 }
 
@@ -37,22 +37,22 @@ impl KeyPlacement {
         KeyPlacement { hosts, local_index }
     }
 
-    /// How many servers this host has.
+    /// Number of servers on this host.
     pub fn local_servers(&self) -> usize {
         self.local_index.iter().flatten().count()
     }
 
-    /// Where a key is on this host, if it is here; each server has so many parts.
+    /// The location of a key, if it is on this host; each server has `server_parts` parts.
     #[inline]
     pub fn local_key(&self, key: KeyRef, position: usize, server_parts: usize) -> Option<LocalKey> {
         let (server, hash) = key.server_and_hash(self.hosts.len());
         let server = self.local_index[server]?;
-        // The index uses the lowest bits.
+        // The upper bits, because the index uses the lowest.
         let part = server as usize * server_parts + (hash >> 48) as usize % server_parts;
         Some(LocalKey { hash, part: part as u32, position: position as u32 })
     }
 
-    /// The keys that other hosts hold: for each host, where they stand in the list.
+    /// The positions of the keys that other hosts hold, by host.
     pub fn remote_positions(&self, keys: Keys) -> BTreeMap<usize, Vec<u32>> {
         let mut positions: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for position in 0..keys.len() {

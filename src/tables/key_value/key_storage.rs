@@ -1,8 +1,7 @@
-//! Where keys that are bytes are kept: in memory that is filled from its beginning, and never moves.
+//! Storage of byte-string keys: bump allocation in blocks that never move.
 //!
-//! Such memory begins with three numbers: its capacity, how much of it is used, and the place of the memory that was filled
-//! before it, or zero. When it is full, a larger one takes its place for what comes next; entries keep pointing into the old
-//! one, until all of them are forgotten.
+//! A block begins with three numbers: its capacity, the bytes used, and the offset of the previous block, or zero. When a block
+//! is full, a larger one takes its place for new keys; entries keep pointing into the old block until all of them are cleared.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +11,13 @@ use crate::error::Result;
 /// Bytes of the three numbers.
 const HEAD: usize = 24;
 
-/// Makes fresh memory usable; it is all zeroes.
+/// Initializes a fresh block, which is all zeroes.
 pub(super) fn prepare(memory: &KeyValueHeap, offset: usize, bytes: usize) {
     memory.words(offset, 3)[0].store((bytes - HEAD) as u64, Ordering::Relaxed);
 }
 
-/// Forgets all keys: the memory that is being filled is filled from its beginning again, and all before it is given back. A
-/// process may be killed here: then some memory is freed with the table only.
+/// Removes all keys: the current block is refilled from its beginning, and all previous blocks are freed. A process that is
+/// killed here leaves blocks that are freed with the table only.
 pub(super) fn clear(memory: &KeyValueHeap, current: &AtomicU64) {
     let offset = current.load(Ordering::Relaxed) as usize;
     let [_, used, before] = memory.words(offset, 3) else { unreachable!("three were asked for") };
@@ -28,13 +27,13 @@ pub(super) fn clear(memory: &KeyValueHeap, current: &AtomicU64) {
             break;
         }
         before.store(memory.words(older, 3)[2].load(Ordering::Relaxed), Ordering::Release);
-        // What is not given back now is freed with the table.
+        // A block that is not freed now is freed with the table.
         let _ = memory.free(older);
     }
     used.store(0, Ordering::Release);
 }
 
-/// Stores a key under the lock of its part; returns its place. `current` says which memory is being filled.
+/// Stores a key, under the lock of its part; returns its offset. `current` is the offset of the block being filled.
 pub(super) fn store(memory: &KeyValueHeap, current: &AtomicU64, key: &[u8]) -> Result<usize> {
     let mut offset = current.load(Ordering::Relaxed) as usize;
     let numbers = |offset: usize| match memory.words(offset, 2) {
@@ -54,7 +53,7 @@ pub(super) fn store(memory: &KeyValueHeap, current: &AtomicU64, key: &[u8]) -> R
     }
     let (_, used) = numbers(offset);
     let at = offset + HEAD + used;
-    // SAFETY: the lock is held, and what is not used yet belongs to nobody.
+    // SAFETY: the lock is held, and no entry refers to the unused bytes of a block.
     unsafe { memory.bytes_mut(at, key.len()) }.copy_from_slice(key);
     memory.words(offset, 2)[1].store((used + key.len()) as u64, Ordering::Release);
     Ok(at)

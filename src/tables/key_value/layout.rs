@@ -1,51 +1,51 @@
-//! Where everything of a key-value table is: in the memory with which it begins, in an entry, and in what it takes later.
+//! Offsets in a key-value table's memory: in its first extent, in an entry, and in the segments allocated later.
 
 use super::keys::KeyType;
 use super::part::PartHeader;
 use crate::tables::clock::Clock;
 use crate::tables::header::TableHeader;
 
-/// Locks per host, at least: so many workers can be busy in different parts.
+/// Minimum number of locks per host: as many workers can work in different parts at once.
 const MIN_LOCKS: usize = 16;
 
-/// Bytes of entries that each part has from the beginning, about.
+/// Approximate size of each part's initial entries, in bytes.
 const INITIAL_ENTRY_BYTES: usize = 64 << 10;
 
-/// Bytes for keys that each part has from the beginning, where keys are bytes.
+/// Size of each part's initial key block, in bytes, if keys are byte strings.
 const INITIAL_KEY_BYTES: usize = 16 << 10;
 
-/// Numbers and planes begin at multiples of this.
+/// Alignment of numbers and planes, in bytes.
 const ALIGNMENT: usize = 8;
 
-/// What a form follows from.
+/// The parameters that determine a layout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyValueShape {
     pub keys: KeyType,
     pub row_bytes: usize,
-    /// Bytes of a row of state.
+    /// Bytes per row of state.
     pub state_row_bytes: usize,
-    /// How many rows of state there are, those of each worker included.
+    /// Number of state rows per entry, including those of each worker.
     pub planes: usize,
     pub workers: usize,
-    /// The servers of this host.
+    /// Number of servers on this host.
     pub servers: usize,
 }
 
-/// An entry is its key, its count of adds (where the updater has state), its values and its state.
+/// An entry consists of its key, its count of adds (if the updater has state), its values and its state.
 #[derive(Debug, Clone)]
 pub(super) struct KeyValueLayout {
     pub shape: KeyValueShape,
     pub parts: usize,
-    /// Parts of each server's shard.
+    /// Parts per server's shard.
     pub server_parts: usize,
     /// Offsets in an entry.
     pub values: usize,
     pub state: usize,
     pub plane_bytes: usize,
     pub entry_bytes: usize,
-    /// The first segment has 2 to the power of this many entries; the others as many as all before them.
+    /// Binary logarithm of the first segment's number of entries; each further segment has as many as all before it.
     first_bits: u32,
-    /// Offsets in the memory with which the table begins.
+    /// Offsets in the table's first extent.
     pub clock: usize,
     headers: usize,
     indexes: usize,
@@ -60,7 +60,7 @@ impl KeyValueLayout {
         let parts = shape.servers * server_parts;
         let key_bytes = match shape.keys {
             KeyType::Int => 8,
-            KeyType::Bytes => 24, // its number, its place, its length
+            KeyType::Bytes => 24, // its hash, its offset, its length
         };
         let values = key_bytes + if shape.planes > 0 { 8 } else { 0 };
         let state = values + shape.row_bytes.next_multiple_of(ALIGNMENT);
@@ -97,7 +97,7 @@ impl KeyValueLayout {
         }
     }
 
-    /// An index has twice as many slots as the entries that it is made for, and fills whole cache lines.
+    /// An index has at least twice as many slots as the entries it is made for, and fills complete cache lines.
     fn index_bits(entry_bits: u32) -> u32 {
         (entry_bits + 1).max(4)
     }
@@ -107,7 +107,7 @@ impl KeyValueLayout {
         self.headers + part * size_of::<PartHeader>()
     }
 
-    /// Where a part's first index is, and the logarithm of its length.
+    /// The offset of a part's first index, and the binary logarithm of its length.
     pub fn first_index(&self, part: usize) -> (usize, u32) {
         let bits = KeyValueLayout::index_bits(self.first_bits);
         (self.indexes + part * (8 << bits), bits)
@@ -117,12 +117,12 @@ impl KeyValueLayout {
         self.entries + part * (self.entry_bytes << self.first_bits)
     }
 
-    /// Where a part's first memory for keys is, and how much; none where keys are numbers.
+    /// The offset and size of a part's first key block; `None` if keys are integers.
     pub fn first_key_block(&self, part: usize) -> Option<(usize, usize)> {
         (self.shape.keys == KeyType::Bytes).then_some((self.key_blocks + part * INITIAL_KEY_BYTES, INITIAL_KEY_BYTES))
     }
 
-    /// The segment of an entry, and its number there.
+    /// The segment of an entry, and its index there.
     #[inline]
     pub fn locate(&self, entry: usize) -> (usize, usize) {
         match entry >> self.first_bits {
@@ -134,7 +134,7 @@ impl KeyValueLayout {
         }
     }
 
-    /// Bytes of a segment.
+    /// Size of a segment, in bytes.
     pub fn segment_bytes(&self, segment: usize) -> Option<usize> {
         let entries = 1usize.checked_shl(self.first_bits + segment.saturating_sub(1) as u32)?;
         entries.checked_mul(self.entry_bytes)

@@ -1,4 +1,4 @@
-//! Making a key-value table: checks, memory, empty parts.
+//! Creation of a key-value table: checks, memory, empty parts.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use crate::tables::make::{TablePlan, TableSpec};
 use crate::tables::rounds::accumulates;
 use crate::tables::{TableOptions, Tables};
 
-/// Bytes of values for one key, at most.
+/// Maximum size of one key's values, in bytes.
 const MAX_ROW_BYTES: usize = 1 << 32;
 
 fn too_large(dim: usize, dtype: DType) -> Error {
@@ -28,10 +28,10 @@ fn too_large(dim: usize, dtype: DType) -> Error {
 }
 
 impl KeyValueTable {
-    /// A table of `dim` values for each key. Every rank calls it.
+    /// Creates a table of `dim` values per key. Collective.
     ///
-    /// A key that nobody has added to has the values that `options.init` gives it, which depend on the key alone, and takes no
-    /// memory. The server of a number is its remainder by the number of servers, that of bytes their FNV-1a hash's.
+    /// A key without adds has the values given by `options.init`, which depend on the key alone, and uses no memory. The server
+    /// of an integer key is its remainder by the number of servers; that of a byte string is its FNV-1a hash's remainder.
     pub fn create(
         tables: &Tables,
         keys: KeyType,
@@ -93,7 +93,7 @@ mod tests {
                 let keys = if keys == KeyType::Int { Keys::Int(&numbers) } else { Keys::Bytes(&texts) };
                 table.add(keys, &vec![0; 8 * 1_000_000], &AddOptions::default()).unwrap();
                 tables.barrier().unwrap();
-                // Old indexes are gone: each part has one, a few segments and, for bytes, a few pieces for keys.
+                // Old indexes are freed: each part has one index, a few segments and, for byte strings, a few key blocks.
                 let taken = seat.find_common(heap_key).len();
                 assert!((60..250).contains(&taken), "{taken}");
                 assert_eq!(seat.find_common(name).len(), 1);

@@ -1,9 +1,13 @@
-//! A part of a key-value table: a lock, an index and entries.
+//! A part of a key-value table: a lock, an open-addressing index, and entries.
 //!
-//! Whoever changes a part may be killed at any moment, and the next holder of the lock goes on from there. So an entry is
-//! written first, counted then, and put into the index last; an index grows by a new one that replaces it with one store.
-//! Only what is between counted and indexed needs a repair, and a part that was being cleared is cleared again. Memory that
-//! a killed process took and nobody points to is freed with the table.
+//! The process that changes a part may be killed at any moment, and the next owner of the lock continues from there (crash
+//! consistency by ordering):
+//!
+//! - An entry is written first, then counted, then inserted into the index.
+//! - An index grows by building a new one, which replaces the old one with a single store.
+//! - Only an entry that is counted but not indexed needs a repair: the next owner of the lock inserts it.
+//! - A part that was being cleared (its count is zero) is cleared again.
+//! - Memory that a killed process allocated but did not link is freed with the table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,26 +20,26 @@ use crate::tables::lock_guard::LockGuard;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
 
-/// More than there can ever be, because each is as large as all before it.
+/// More segments than are ever needed, because each is as large as all before it.
 const SEGMENTS: usize = 40;
 
-/// Indexes begin at multiples of this; the bits below hold the logarithm of their length.
+/// Alignment of indexes, in bytes; the bits below hold the binary logarithm of the index's length.
 const INDEX_ALIGNMENT: usize = 128;
 
-/// A slot of an index names its entry in 32 bits, counted from 1.
+/// An index slot stores its entry's number plus 1 in 32 bits.
 const MAX_ENTRIES: usize = u32::MAX as usize - 1;
 
-/// Bytes of an entry that are fetched before they are used.
+/// Bytes of an entry that are prefetched.
 const PREFETCHED_BYTES: usize = 128;
 
-/// What is known of a part. Places are offsets in the arena.
+/// The state of a part, in shared memory. Locations are offsets in the arena.
 #[repr(C, align(128))]
 pub(super) struct PartHeader {
     pub lock: Lock,
     pub count: AtomicU64,
-    /// The place of the index, with the logarithm of its length in the lowest bits.
+    /// The offset of the index, with the binary logarithm of its length in the lowest bits.
     index: AtomicU64,
-    /// The memory for keys that is being filled.
+    /// The key block being filled.
     key_block: AtomicU64,
     segments: [AtomicU64; SEGMENTS],
 }
@@ -43,11 +47,11 @@ pub(super) struct PartHeader {
 impl PartHeader {
     /// The header at an offset of the table's memory.
     pub fn at(extent: &Extent, offset: usize) -> &PartHeader {
-        // SAFETY: the form puts a header there; zeroes are valid, all fields are atomic, and a lock may be shared.
+        // SAFETY: the layout has a header there; zeroes are valid, all fields are atomic, and a lock may be shared.
         unsafe { &*extent.range(offset, size_of::<PartHeader>()).cast() }
     }
 
-    /// Gives a part its first memory, in the table's memory that begins at `start`. Nobody else sees it yet.
+    /// Assigns a part its initial memory in the table's first extent, which begins at `start`. No other process sees it yet.
     pub fn prepare(&self, memory: &KeyValueHeap, layout: &KeyValueLayout, part: usize, start: usize) {
         let (index, bits) = layout.first_index(part);
         self.index.store((start + index) as u64 | u64::from(bits), Ordering::Relaxed);
@@ -74,19 +78,19 @@ impl<'a> LockedPart<'a> {
         if owner_died {
             match part.len().checked_sub(1) {
                 Some(last) => part.enter(part.slots(), part.hash(last), last),
-                // Perhaps it was being cleared.
+                // The previous owner may have died while clearing the part.
                 None => part.clear(),
             }
         }
         part
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.header.count.load(Ordering::Relaxed) as usize
     }
 
-    /// A slot is empty, or the upper half of its key's number and the number of its entry plus 1.
+    /// The index. A slot is zero if empty; otherwise it holds the upper half of the key's hash, and the entry's number plus 1.
     fn slots(&self) -> &'a [AtomicU64] {
         let index = self.header.index.load(Ordering::Relaxed) as usize;
         self.memory.words(index & !(INDEX_ALIGNMENT - 1), 1 << (index & (INDEX_ALIGNMENT - 1)))
@@ -100,11 +104,11 @@ impl<'a> LockedPart<'a> {
     /// The bytes of an entry.
     #[inline]
     pub fn entry(&self, entry: usize) -> &[u8] {
-        // SAFETY: the lock is held, and changing an entry needs the part to be borrowed mutably.
+        // SAFETY: the lock is held, and changing an entry requires a mutable borrow of the part.
         unsafe { self.memory.bytes(self.entry_offset(entry), self.layout.entry_bytes) }
     }
 
-    /// The bytes of an entry, to be changed.
+    /// The bytes of an entry, for modification.
     #[inline]
     pub fn entry_mut(&mut self, entry: usize) -> &mut [u8] {
         // SAFETY: the lock is held, and the part is borrowed mutably.
@@ -119,7 +123,7 @@ impl<'a> LockedPart<'a> {
             KeyType::Int => KeyRef::Int(number(entry, 0) as i64),
             KeyType::Bytes => {
                 let (offset, length) = (number(entry, 1) as usize, number(entry, 2) as usize);
-                // SAFETY: the lock is held, and keys do not change.
+                // SAFETY: the lock is held, and keys are immutable.
                 KeyRef::Bytes(unsafe { self.memory.bytes(offset, length) })
             }
         }
@@ -132,7 +136,7 @@ impl<'a> LockedPart<'a> {
         }
     }
 
-    /// Fetches the place where the search for a key begins.
+    /// Prefetches the slot at which the search for a key begins.
     #[inline]
     pub fn prefetch_slot(&self, hash: u64) {
         let index = self.header.index.load(Ordering::Relaxed) as usize;
@@ -140,7 +144,7 @@ impl<'a> LockedPart<'a> {
         self.memory.prefetch((index & !(INDEX_ALIGNMENT - 1)) + 8 * (hash as usize & (slots - 1)));
     }
 
-    /// Fetches the entry at which the search for a key will probably end.
+    /// Prefetches the entry at which the search for a key probably ends.
     #[inline]
     pub fn prefetch_entry(&self, hash: u64) {
         let slots = self.slots();
@@ -148,7 +152,7 @@ impl<'a> LockedPart<'a> {
         if slot != 0 && slot >> 32 == hash >> 32 {
             let offset = self.entry_offset((slot as u32 - 1) as usize);
             self.memory.prefetch(offset);
-            // Short values often reach into the next line; of long ones the processor sees itself where they go on.
+            // Short values often extend into the next cache line; for long ones the hardware prefetcher fetches the rest.
             self.memory.prefetch(offset + self.layout.state.min(PREFETCHED_BYTES) - 1);
         }
     }
@@ -174,7 +178,7 @@ impl<'a> LockedPart<'a> {
         }
     }
 
-    /// Puts an entry into an index that has room, unless it is there.
+    /// Inserts an entry into an index with free slots, unless it is there already.
     fn enter(&self, slots: &[AtomicU64], hash: u64, entry: usize) {
         let wanted = hash >> 32 << 32 | (entry as u64 + 1);
         let mut at = hash as usize;
@@ -188,7 +192,7 @@ impl<'a> LockedPart<'a> {
         }
     }
 
-    /// Makes an entry for a key that has none; `fill` gives it its first values.
+    /// Creates an entry for a key that has none; `fill` sets its initial values.
     pub fn insert(&mut self, key: KeyRef, hash: u64, fill: impl FnOnce(&mut [u8])) -> Result<usize> {
         let entry = self.len();
         self.make_room(entry)?;
@@ -210,7 +214,7 @@ impl<'a> LockedPart<'a> {
         Ok(entry)
     }
 
-    /// Forgets all entries. Their memory stays, all zeroes; most of that of their keys is given back.
+    /// Removes all entries. Their memory is zeroed and kept; most of their keys' memory is freed.
     pub fn clear(&mut self) {
         self.header.count.store(0, Ordering::Release);
         if self.layout.shape.keys == KeyType::Bytes {
@@ -220,13 +224,13 @@ impl<'a> LockedPart<'a> {
         for (segment, offset) in self.header.segments.iter().enumerate() {
             let offset = offset.load(Ordering::Relaxed) as usize;
             if let (Some(bytes), true) = (self.layout.segment_bytes(segment), offset > 0) {
-                // SAFETY: the lock is held, the part is borrowed mutably, and the segment is as long as that.
+                // SAFETY: the lock is held, the part is borrowed mutably, and the segment has this size.
                 unsafe { self.memory.bytes_mut(offset, bytes) }.fill(0);
             }
         }
     }
 
-    /// Takes what one more entry needs.
+    /// Allocates what one more entry needs.
     fn make_room(&self, entry: usize) -> Result<()> {
         let (segment, _) = self.layout.locate(entry);
         let bytes = self.layout.segment_bytes(segment);
@@ -252,7 +256,7 @@ impl<'a> LockedPart<'a> {
     }
 }
 
-/// One of the numbers with which an entry begins.
+/// One of the 64-bit numbers at the beginning of an entry.
 #[inline]
 fn number(entry: &[u8], index: usize) -> u64 {
     u64::from_ne_bytes(entry[8 * index..8 * index + 8].try_into().expect("eight bytes"))
@@ -289,7 +293,7 @@ mod tests {
         });
     }
 
-    /// What a process leaves that is killed between counting an entry and putting it into the index.
+    /// What remains of a process killed between counting an entry and inserting it into the index.
     #[test]
     fn an_entry_that_is_not_in_the_index_is_found_again() {
         spawn_worlds(1, |world| {

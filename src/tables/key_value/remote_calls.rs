@@ -1,4 +1,4 @@
-//! The part of a call that other hosts must do: which keys are asked of each, and where their values go.
+//! The remote part of a call: which keys are requested from each other host, and where their values go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
@@ -12,24 +12,25 @@ use crate::tables::remote::compress::{Packer, Remembered, Units};
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
-/// What this worker's adds lost on their way to each other host, kept for the next ones of the same keys.
+/// Per remote host, the packer with the compression residuals of this worker's adds, carried over to later adds to the same keys
+/// (error feedback).
 #[derive(Default)]
 pub(super) struct KeyPackers {
     packers: BTreeMap<usize, Packer>,
-    /// Keys that are bytes are told apart by numbers.
+    /// Numbers that stand for byte-string keys in the packers.
     numbers: HashMap<Vec<u8>, i64>,
 }
 
-/// What is asked of another host.
+/// A request to another host.
 struct HostRequest {
     host: usize,
     request: Request,
-    /// Where its keys stand in the caller's list.
+    /// The positions of its keys in the caller's list.
     positions: Vec<u32>,
 }
 
 impl KeyValueCore {
-    /// The requests for those of these keys that other hosts hold; all other hosts get one if `all_hosts`.
+    /// The requests for those of these keys that other hosts hold; every other host gets one if `all_hosts`.
     fn ask(&self, worker: usize, verb: Verb, keys: Keys, all_hosts: bool) -> Vec<HostRequest> {
         let mut remote_positions = self.key_placement.remote_positions(keys);
         if all_hosts {
@@ -49,7 +50,7 @@ impl KeyValueCore {
         asked.collect()
     }
 
-    /// Asks all of them, and hands out what each key's answer is, so many bytes for each.
+    /// Sends all requests, and passes each key's reply of `bytes` bytes to `take`.
     fn fetch(
         &self,
         call: &Call,
@@ -74,7 +75,7 @@ impl KeyValueCore {
         Ok(())
     }
 
-    /// Brings the values of keys that other hosts hold to their places in `out`.
+    /// Copies the values of keys that other hosts hold to their positions in `out`.
     pub(super) fn get_remote(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         if self.inner.remote().is_none() {
             return Ok(());
@@ -85,7 +86,7 @@ impl KeyValueCore {
         self.fetch(call, asked, bytes, |position, row| out[position * bytes..][..bytes].copy_from_slice(row))
     }
 
-    /// Finds out which of the keys that other hosts hold have entries.
+    /// Determines which of the keys that other hosts hold have entries.
     pub(super) fn contains_remote(&self, call: &Call, keys: Keys, found: &mut [bool]) -> Result<()> {
         if self.inner.remote().is_none() {
             return Ok(());
@@ -126,7 +127,8 @@ impl KeyValueCore {
         })
     }
 
-    /// Gives a request its part of a delta, as it travels. Returns what earlier adds had lost of its keys.
+    /// Sets a request's payload to its compressed part of a delta. Returns the previous residuals of its keys, to restore them if
+    /// the add is not made.
     fn pack(&self, asked: &mut HostRequest, delta: &[u8]) -> Remembered {
         let bytes = self.layout.shape.row_bytes;
         let mut part = Vec::with_capacity(asked.positions.len() * bytes);
@@ -158,12 +160,12 @@ impl KeyValueCore {
         before
     }
 
-    /// Forgets what adds have lost: the table becomes another one.
+    /// Discards the compression residuals: the table's content is replaced.
     pub(super) fn clear_residuals(&self) {
         *self.key_packers.lock().unwrap_or_else(PoisonError::into_inner) = KeyPackers::default();
     }
 
-    /// How many keys the other hosts have.
+    /// Number of keys on the other hosts.
     pub(super) fn remote_len(&self, call: &Call) -> Result<usize> {
         let replies = self.ask_all(call, Verb::KeyLength)?;
         replies.into_iter().try_fold(0, |sum: usize, reply| {
@@ -174,7 +176,7 @@ impl KeyValueCore {
         })
     }
 
-    /// All keys and values of the other hosts, added to these.
+    /// Appends all keys and values of the other hosts.
     pub(super) fn append_remote_items(&self, call: &Call, items: &mut Items) -> Result<()> {
         for reply in self.ask_all(call, Verb::KeyItems)? {
             let (keys, values) = RowList::open(reply)?;
@@ -187,7 +189,7 @@ impl KeyValueCore {
         Ok(())
     }
 
-    /// The answers of all other hosts.
+    /// The replies of all other hosts.
     fn ask_all(&self, call: &Call, verb: Verb) -> Result<Vec<Vec<u8>>> {
         let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
         let request = || Request::new(self.number, self.requester_id() as u32, verb);
@@ -196,12 +198,12 @@ impl KeyValueCore {
         remote.call_all(call, requests?)
     }
 
-    /// Under what number this rank asks what any rank may ask.
+    /// The worker id under which this rank sends requests that any rank may send.
     pub(super) fn requester_id(&self) -> usize {
         self.inner.worker.unwrap_or(0)
     }
 
-    /// Keys that came from another host.
+    /// Keys received from another host.
     pub(super) fn owned(&self, rows: RowList) -> Result<OwnedKeys> {
         match (self.layout.shape.keys, rows) {
             (KeyType::Int, RowList::List(keys)) => Ok(OwnedKeys::Int(keys)),

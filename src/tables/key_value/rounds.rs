@@ -12,7 +12,7 @@ use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
 impl KeyValueCore {
-    /// Applies the rounds that are complete.
+    /// Applies the complete rounds.
     pub(super) fn apply_complete_rounds(&self, call: &Call) -> Result<()> {
         match self.accumulates() {
             true => self.apply_rounds(call, &|adds, progress| self.step(call, adds, progress)),
@@ -20,7 +20,7 @@ impl KeyValueCore {
         }
     }
 
-    /// As [`Base::get_local`](crate::tables::base::Base::get_here), on a table whose complete rounds are applied.
+    /// As [`Base::get_local`](crate::tables::base::Base::get_local), after applying the complete rounds.
     pub(super) fn get_local(
         &self,
         call: &Call,
@@ -33,12 +33,12 @@ impl KeyValueCore {
         })
     }
 
-    /// Puts an add of this host's keys into its round.
+    /// Puts an add to this host's keys into its round.
     pub(super) fn join_round(&self, call: &Call, worker: usize, request: Request) -> Result<()> {
         self.add_to_round(call, worker, request, &|adds, progress| self.step(call, adds, progress))
     }
 
-    /// The part of an add that this host holds.
+    /// This host's part of an add.
     pub(super) fn local_request(
         &self,
         worker: usize,
@@ -96,7 +96,7 @@ impl KeyValueCore {
         let options = adds.options()?;
         let rows = sum.rows();
         let delta = sum.finish(adds.divisor(), 0..rows);
-        // A round is the add of one worker with a larger batch: of what an updater keeps for each worker, it has the first one's.
+        // A round acts like one worker's add with a larger batch: of an updater's per-worker state it uses worker 0's.
         let context = UpdateContext { worker: 0, step: 0, options: &options };
         all.with(|keys| self.step_keys(call, keys, &delta, &context, progress))
     }

@@ -1,4 +1,4 @@
-//! How key-value tables are saved and loaded: their keys, and for each key its values, its state and its count of adds.
+//! Checkpoints of key-value tables: the keys, and for each key its values, its state and its count of adds.
 
 use super::core::KeyValueCore;
 use super::key_placement::LocalKey;
@@ -11,20 +11,20 @@ use crate::tables::checkpoint::{Checkpoint, Tensor};
 use crate::tables::save::{Item, LoadStep, Checkpointable, stacked};
 use crate::transport::Call;
 
-/// Bytes that are read at once, about.
+/// Approximate number of bytes read at a time.
 const CHUNK: usize = 8 << 20;
 
-/// The columns of a table, one row for each key, by the name of their tensors.
+/// The columns of a table by tensor name, with one row per key.
 type Columns = Vec<(String, DType, usize, Vec<u8>)>;
 
-/// Where a column is in an entry.
+/// Location of a column in an entry.
 struct Column {
     name: String,
     dtype: DType,
-    /// Elements of a row.
+    /// Elements per row.
     width: usize,
     start: usize,
-    /// Whether a checkpoint must have it: a worker that is new has no state yet.
+    /// Whether a checkpoint must contain it: a new worker has no state yet.
     needed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Column {
 }
 
 impl KeyValueCore {
-    /// Everything that an entry has besides its key.
+    /// All columns of an entry except its key.
     fn columns(&self) -> Vec<Column> {
         let (layout, rule) = (&self.layout, &self.rule);
         let column = |name: String, dtype, width, start, needed| Column { name, dtype, width, start, needed };
@@ -56,7 +56,7 @@ impl KeyValueCore {
         columns
     }
 
-    /// All keys that are here, and all columns in the order of the keys.
+    /// All local keys, and all columns in the order of the keys.
     fn snapshot(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
         let call = self.base.call(&tables.group, "save");
         self.apply_complete_rounds(&call)?;
@@ -71,7 +71,7 @@ impl KeyValueCore {
         Tensor { name: self.base.tensor_name(part), dtype, shape }
     }
 
-    /// How many keys a checkpoint holds, if it has all that belongs to them.
+    /// Number of keys in a checkpoint, if it contains everything that belongs to them.
     fn count_saved(&self, checkpoint: &Checkpoint) -> Result<usize> {
         let flat = |part: &str, dtype: DType| -> Result<usize> {
             let name = self.base.tensor_name(part);
@@ -94,7 +94,7 @@ impl KeyValueCore {
         Ok(count)
     }
 
-    /// The keys that a checkpoint holds.
+    /// The keys in a checkpoint.
     fn saved_keys(&self, checkpoint: &Checkpoint) -> Result<OwnedKeys> {
         let read = |part: &str| -> Result<Vec<u8>> {
             let name = self.base.tensor_name(part);
@@ -125,7 +125,7 @@ impl KeyValueCore {
         }
     }
 
-    /// Of one column, the rows of these keys.
+    /// One column's rows of these keys.
     fn saved_rows(&self, checkpoint: &Checkpoint, column: &Column, local_keys: &[LocalKey]) -> Result<Vec<u8>> {
         let (name, bytes) = (self.base.tensor_name(&column.name), column.bytes());
         let step = (CHUNK / bytes).max(1);
@@ -144,7 +144,7 @@ impl KeyValueCore {
         Ok(rows)
     }
 
-    /// Holds these keys and no others, with these rows of each column.
+    /// Replaces the content by these keys, with these rows of each column.
     fn replace(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! What this host does for ranks of other hosts: their requests, run on the keys that are here.
+//! Serving requests of other hosts' ranks on this host's keys.
 
 use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
@@ -50,7 +50,7 @@ impl KeyValueCore {
                 if self.accumulates() {
                     return self.join_round(call, worker, request.clone()).map(|()| Vec::new());
                 }
-                // The worker's own host has counted this add, so it counts here too, whatever becomes of it.
+                // The worker's own host has counted this add, so it counts here too, even if it fails.
                 let mut outcome = Ok(());
                 self.add_local(call, worker, || {
                     outcome = self.write(call, worker, keys, &delta, &options);

@@ -1,4 +1,4 @@
-//! A key-value table as programs and bindings hold it: its element type is known only at run time.
+//! The key-value table handle, as programs and bindings use it: the element type is known only at run time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,8 @@ use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
 use crate::world::{Group, Pending, pending};
 
-/// A map from keys to rows of values that workers share. It grows as keys are added to. Values are bytes of the table's type.
+/// A map from keys to rows of values, shared by the workers. It grows as adds bring new keys. Values are passed as bytes of the
+/// table's element type.
 ///
 /// ```
 /// use unisono::DType;
@@ -36,7 +37,7 @@ pub struct KeyValueTable {
     pub(in crate::tables) core: Arc<KeyValueCore>,
     pub(super) group: Group,
     pub(super) use_guard: Arc<UseGuard>,
-    /// The world's tables end with the last of these; work in the background does not count.
+    /// When the last of these is dropped, the world's tables shut down; background work holds none.
     pub(super) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
@@ -46,12 +47,12 @@ impl KeyValueTable {
         &self.core.description.name
     }
 
-    /// What its keys are.
+    /// The type of its keys.
     pub fn key_type(&self) -> KeyType {
         self.core.layout.shape.keys
     }
 
-    /// How many values each key has.
+    /// Number of values per key.
     pub fn dim(&self) -> usize {
         self.core.description.cols
     }
@@ -61,39 +62,39 @@ impl KeyValueTable {
         self.core.description.dtype
     }
 
-    /// What an add does.
+    /// The update rule of adds.
     pub fn updater(&self) -> &str {
         &self.core.description.updater
     }
 
-    /// Refuses the name of an option that this table's updater does not look at.
+    /// Rejects an option name that this table's updater does not use.
     pub fn check_option(&self, option: &str) -> Result<()> {
         self.core.rule.check_name(self.name(), option)
     }
 
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
     }
 
-    /// How often a lock was taken over from a process that had died with it, on this host.
+    /// Number of times a lock was recovered from a process that died holding it, on this host.
     pub fn recovered(&self) -> u64 {
         self.core.header().recovered.load(Ordering::Relaxed)
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> KeyValueTable {
         KeyValueTable { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> KeyValueTable {
         KeyValueTable { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
-    /// Copies the values of these keys into `out`, a row for each. An absent key has its initial values and stays absent.
+    /// Copies the values of these keys into `out`, one row per key. An absent key has its initial values and stays absent.
     pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", keys, out.len())?;
         let call = self.core.call(&self.group, "get");
@@ -110,8 +111,8 @@ impl KeyValueTable {
         self.core.count_get(call, worker, || self.core.has_servers(), self.core.other_server_hosts())
     }
 
-    /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied everywhere. A key that
-    /// stands there twice is added to twice.
+    /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts. A key that
+    /// is listed twice is updated twice.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
         let call = self.core.call(&self.group, "add");
@@ -119,8 +120,8 @@ impl KeyValueTable {
         self.add_now(&call, worker, keys, delta, options, true)
     }
 
-    /// As [`KeyValueTable::add`], but what must wait does so in the background: `keys` and `delta` may be used again at once,
-    /// and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports what went wrong.
+    /// As [`KeyValueTable::add`], but an add that must wait does so in the background: `keys` and `delta` may be reused
+    /// immediately, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
     pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
         if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
@@ -148,7 +149,7 @@ impl KeyValueTable {
         self.core.add(call, worker, keys, delta, options, wait)
     }
 
-    /// A get in the background.
+    /// Starts a get in the background.
     pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let (table, mut out) = (self.in_background(), out);
@@ -164,7 +165,7 @@ impl KeyValueTable {
         result
     }
 
-    /// An add in the background.
+    /// Starts an add in the background.
     pub fn start_add<B: AsRef<[u8]> + Send + 'static>(
         &self,
         keys: OwnedKeys,
@@ -185,7 +186,7 @@ impl KeyValueTable {
         result
     }
 
-    /// Whether anybody has added to each of these keys. It waits for no other worker, and any rank may ask.
+    /// Whether each of these keys has been added to by any worker. Does not wait for other workers; any rank may call it.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
         self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
@@ -197,7 +198,7 @@ impl KeyValueTable {
         Ok(found)
     }
 
-    /// How many keys there are. It waits for no other worker, and any rank may ask.
+    /// Number of keys. Does not wait for other workers; any rank may call it.
     pub fn len(&self) -> Result<usize> {
         self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
@@ -211,7 +212,7 @@ impl KeyValueTable {
         Ok(self.len()? == 0)
     }
 
-    /// All keys and their values, sorted by key. Any rank may ask; what others add meanwhile may be there or not.
+    /// All keys and their values, sorted by key. Any rank may call it; concurrent adds may or may not be included.
     pub fn items(&self) -> Result<Items> {
         self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
@@ -222,33 +223,33 @@ impl KeyValueTable {
         Ok(items.sorted(self.core.layout.shape.row_bytes))
     }
 
-    /// Says that this worker begins its next step: the bound of `ssp` counts these.
+    /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
     }
 
-    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
     pub fn clock(&self) -> Result<u64> {
         self.core.steps(&self.group)
     }
 
-    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
-    /// nobody saw.
+    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
+    /// caller.
     pub fn flush(&self) -> Result<()> {
         self.core.flush_all_hosts(&self.group)
     }
 
-    /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
+    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
     pub fn finish(&self) -> Result<()> {
         self.core.flush_and_finish(&self.group)
     }
 
-    /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
+    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
     }
 
-    /// Work in the background is not interrupted by the caller's hook.
+    /// A handle for background work, which the caller's interrupt hook does not interrupt.
     fn in_background(&self) -> KeyValueTable {
         let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
         KeyValueTable { core, group, use_guard, _shutdown: None }
@@ -272,7 +273,7 @@ impl KeyValueTable {
         Ok(())
     }
 
-    /// Checks a call before anything happens; returns the caller's worker id.
+    /// Validates a call before it has any effect; returns the caller's worker id.
     fn check(&self, operation: &str, keys: Keys, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         self.check_keys(operation, keys)?;

@@ -1,18 +1,18 @@
-//! Rounds as one step of the updater: the adds of a `bsp` round are kept until the round is complete, summed in the order of the
-//! workers, and applied as one add.
+//! Rounds as one step of the updater: the adds of a `bsp` round are held back until the round is complete, summed in worker
+//! order, and applied as one add.
 //!
 //! Updaters whose adds can be applied one by one (`is_linear`: `add`, `sgd`) need none of this, unless the round's mean is
-//! asked for.
+//! requested.
 //!
 //! | state | written by | guarded by |
 //! |---|---|---|
-//! | `Counters::pending[r % MAX_ROUNDS_AHEAD]`: where the add of round r is | the worker's add, or the rank that serves it | `Round::lock` |
-//! | `Counters::adds`: counts the add, after it was kept | the same | `Round::lock` |
-//! | `Round::applied`: the rounds that are applied | the rank that applies | `Round::applying` |
+//! | `Counters::pending[r % MAX_ROUNDS_AHEAD]`: offset of round r's add | the worker or its server | `Round::lock` |
+//! | `Counters::adds`: counts the add, after it was published | the same | `Round::lock` |
+//! | `Round::applied`: number of rounds applied | the rank that applies | `Round::applying` |
 //! | `Round::progress`: which stripes or parts have had the round's step | the same, under each one's lock | `Round::applying` |
 //!
-//! A round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that died or gave up
-//! in between leaves it to that one, which continues at the stripe after the last one begun. An add that was kept and not
+//! A complete round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that dies or
+//! gives up in between leaves it to that one, which continues at the stripe after the last one begun. A pending add that was not
 //! counted belongs to a worker that died; it is never applied.
 
 mod pending;
@@ -31,7 +31,7 @@ use crate::error::Result;
 use crate::transport::{Call, Verb};
 use pending::PendingAdd;
 
-/// How many rounds the adds of a worker may be ahead of the slowest worker's.
+/// How many rounds a worker's adds may be ahead of the slowest worker's.
 pub(super) const MAX_ROUNDS_AHEAD: usize = 16;
 
 /// Whether the adds of a round are summed before they are applied.
@@ -39,7 +39,7 @@ pub(super) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
     matches!(consistency, Consistency::Bsp { mean, .. } if mean || !is_linear)
 }
 
-/// How far a round is applied: the stripes or parts that have had its step.
+/// How far a round has been applied: which stripes or parts have had its step.
 pub(super) struct RoundProgress<'a> {
     word: &'a AtomicU64,
     round: u64,
@@ -52,13 +52,13 @@ impl RoundProgress<'_> {
         if (word >> 32) as u32 == self.round as u32 { word as u32 as usize } else { 0 }
     }
 
-    /// A unit, whose lock is held, gets the step now.
+    /// Records that a unit, whose lock is held, gets the step now, so that the step is not repeated after a crash.
     pub fn begin(&self, unit: usize) {
         self.word.store(u64::from(self.round as u32) << 32 | (unit as u64 + 1), Ordering::Release);
     }
 }
 
-/// The adds of a round, in the order of the workers; there is at least one.
+/// The adds of a round, in worker order; there is at least one.
 pub(super) struct RoundAdds<'a> {
     base: &'a Base,
     offsets: Vec<usize>,
@@ -69,7 +69,7 @@ impl RoundAdds<'_> {
         self.offsets.iter().map(|&offset| pending::read(&self.base.inner.seat, offset))
     }
 
-    /// By what the sum is divided.
+    /// The divisor of the sum.
     pub fn divisor(&self) -> usize {
         match self.base.description.consistency {
             Consistency::Bsp { mean: true, .. } => self.offsets.len(),
@@ -91,7 +91,7 @@ impl RoundAdds<'_> {
 pub(super) type Step<'a> = dyn Fn(&RoundAdds, &RoundProgress) -> Result<()> + 'a;
 
 impl Base {
-    /// Puts an add into its round; the round is applied when this was the last one that it needs.
+    /// Puts an add into its round; applies the round if the add completes it.
     pub(super) fn add_to_round(
         &self,
         call: &Call,
@@ -102,7 +102,7 @@ impl Base {
         self.clock.reactivate(worker);
         let pending_add = PendingAdd::new(self, request, self.clock.adds(worker))?;
         let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
-        // The place in the list that this add takes may still hold one of a complete round.
+        // The slot for this add may still hold an add of a complete round.
         let entered =
             turn.and_then(|()| self.apply_rounds(call, step)).and_then(|()| self.enter_round(call, worker));
         let (decision, guard) = entered.map_err(not_applied)?;
@@ -111,14 +111,14 @@ impl Base {
         }
         self.clock.record_add(worker);
         drop(guard);
-        // The add is counted. What keeps the round from being applied now is reported to the next get, which applies it.
+        // The add is counted. If the round cannot be applied now, the next get applies it or reports the error.
         if let Err(error) = self.apply_rounds(call, step) {
             tracing::warn!(%error, "a complete round could not be applied yet");
         }
         Ok(())
     }
 
-    /// Applies the rounds that are complete and not applied.
+    /// Applies the rounds that are complete but not yet applied.
     pub(super) fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
         let round = self.clock.round();
         if self.clock.is_complete() {
@@ -148,7 +148,7 @@ impl Base {
         }
     }
 
-    /// Where the adds of a round are, in the order of the workers.
+    /// The heap offsets of a round's adds, in worker order.
     fn pending_adds(&self, round: u64) -> Vec<usize> {
         let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
         let offsets = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
@@ -168,7 +168,7 @@ mod tests {
     use crate::testing::spawn_worlds;
 
     const ROWS: usize = 4;
-    const COLS: usize = 40_000; // a stripe has one row
+    const COLS: usize = 40_000; // one row per stripe
 
     fn options(backup: usize) -> TableOptions {
         TableOptions {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What a process leaves that is killed between keeping an add and counting it, and one that is killed after that.
+    /// What remains of a process killed between publishing an add and counting it, and of one killed after counting it.
     #[test]
     fn the_adds_of_the_dead_count_if_they_had_counted_them() {
         for counted in [false, true] {
@@ -198,7 +198,7 @@ mod tests {
                     core.clock.mark_dead(2);
                 }
                 world.group().barrier().unwrap();
-                // With the dead worker's, one more add completes the round.
+                // Together with the dead worker's add, one more completes the round.
                 if world.rank() == 0 || (world.rank() == 1 && !counted) {
                     let mut values = [0.0; 2];
                     table.add(&[1.0; 2]).unwrap();
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// The last add of a round is counted, and the round is not closed yet: a get does not miss the round.
+    /// The last add of a round is counted, but the round is not closed yet: a get does not miss the round.
     #[test]
     fn a_get_between_counting_and_closing_sees_the_round() {
         spawn_worlds(3, |world| {
@@ -235,7 +235,7 @@ mod tests {
         });
     }
 
-    /// A rank that cannot apply a round to its end leaves the rest to the next one; nothing is applied twice, and the add counts.
+    /// A rank that cannot apply a round completely leaves the rest to the next one; nothing is applied twice, and the add counts.
     #[test]
     fn a_round_is_continued_where_it_stopped() {
         spawn_worlds(1, |world| {

@@ -12,15 +12,15 @@ use crate::tables::remote::{Request, Verb};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
-/// The rows that the adds of a round have named so far, and their sums.
+/// The rows that the adds of a round have touched so far, and their sums.
 enum Named {
     All(RoundSum),
-    /// Where the sum of each row is.
+    /// Maps each row to its slot in the sum.
     Some(HashMap<u32, usize>, RoundSum),
 }
 
 impl TableCore {
-    /// Applies the rounds that are complete.
+    /// Applies the complete rounds.
     pub(in crate::tables) fn apply_complete_rounds(&self, call: &Call) -> Result<()> {
         match self.accumulates() {
             true => self.apply_rounds(call, &|adds, progress| self.step(call, adds, progress)),
@@ -28,7 +28,7 @@ impl TableCore {
         }
     }
 
-    /// As [`Base::get_local`](crate::tables::base::Base::get_here), on a table whose complete rounds are applied.
+    /// As [`Base::get_local`](crate::tables::base::Base::get_local), after applying the complete rounds.
     pub(in crate::tables) fn get_local(
         &self,
         call: &Call,
@@ -41,12 +41,12 @@ impl TableCore {
         })
     }
 
-    /// Puts an add of this host's rows into its round.
+    /// Puts an add to this host's rows into its round.
     pub(in crate::tables) fn join_round(&self, call: &Call, worker: usize, request: Request) -> Result<()> {
         self.add_to_round(call, worker, request, &|adds, progress| self.step(call, adds, progress))
     }
 
-    /// The part of an add that this host holds.
+    /// This host's part of an add.
     pub(in crate::tables) fn local_request(
         &self,
         worker: usize,
@@ -76,7 +76,7 @@ impl TableCore {
             let mut row_refs = self.requested_rows(&add)?;
             let delta = add.delta(self.description.dtype, row_refs.as_ref().map_or(local_rows, Vec::len) * bytes)?;
             if row_refs.is_none() && self.storage.versions().is_some() {
-                // Rows of zeroes change nothing in a sparse matrix.
+                // Rows of zeroes have no effect on a sparse matrix.
                 let filled = |row: &usize| delta[row * bytes..][..bytes].iter().any(|&byte| byte != 0);
                 let row_ref = |row: usize| RowRef { row: row as u32, position: row as u32 };
                 row_refs = Some((0..local_rows).filter(filled).map(row_ref).collect());
@@ -112,7 +112,7 @@ impl TableCore {
             };
         }
         let options = adds.options()?;
-        // A round is the add of one worker with a larger batch: of what an updater keeps for each worker, it has the first one's.
+        // A round acts like one worker's add with a larger batch: of an updater's per-worker state it uses worker 0's.
         let context = UpdateContext { worker: 0, step: 0, options: &options };
         match named {
             Named::All(sum) => {

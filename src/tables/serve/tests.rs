@@ -1,4 +1,4 @@
-//! Requests from other hosts that are forged: an error reply, never a panic, and tables as they were.
+//! Forged requests from other hosts: the server replies with an error, never panics, and leaves the tables unchanged.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,7 @@ impl ServerHalf for Counter {
     }
 }
 
-/// Its requests are bytes.
+/// Passes bytes through as requests.
 struct Bytes;
 
 impl WorkerHalf for Bytes {
@@ -61,7 +61,7 @@ impl WorkerHalf for Bytes {
 const ROWS: usize = 6;
 const COLS: usize = 4;
 
-/// What a rank sends to the test.
+/// What a rank hands to the test.
 struct Rank {
     rank: usize,
     registry: Arc<Registry>,
@@ -70,7 +70,7 @@ struct Rank {
     honest: ArrayTable<f32>,
 }
 
-/// Three ranks on three hosts, all of them workers and servers, which live until the second part is dropped.
+/// Three ranks on three hosts, all of them workers and servers, which live until `_end` is dropped.
 struct Scene {
     ranks: Vec<Rank>,
     threads: JoinHandle<()>,
@@ -115,7 +115,7 @@ fn start() -> Scene {
                 honest,
             };
             out.send(rank).unwrap();
-            // Ends when the test has.
+            // Returns when the test has ended.
             let _ = ended.lock().map(|ended| ended.recv());
             drop(made);
         });
@@ -189,7 +189,7 @@ fn requests(registry: &Registry) -> Vec<Vec<u8>> {
     all
 }
 
-/// What the tables hold that any worker may read at any time.
+/// The contents that any worker may read at any time.
 fn contents(registry: &Registry) -> Vec<Vec<u8>> {
     let free = |table: &OpenTable| table.description.consistency == Consistency::Async;
     let read = |table: OpenTable| {
@@ -203,7 +203,7 @@ fn contents(registry: &Registry) -> Vec<Vec<u8>> {
     registry.live_tables().into_iter().filter(free).map(read).collect()
 }
 
-/// Requests that are well-formed and wrong: an error, after which the tables hold what they held.
+/// Well-formed but invalid requests: an error, after which the tables are unchanged.
 #[test]
 fn forged_requests() {
     let scene = start();
@@ -235,12 +235,12 @@ fn forged_requests() {
     scene.end();
 }
 
-/// Bytes that a rank sends to a server, whose thread must survive them and serve the others.
+/// Bytes sent to a server, whose thread must survive them and continue to serve other ranks.
 #[test]
 fn forged_messages_to_a_server() {
     let scene = start();
     let mut good = requests(&scene.ranks[0].registry);
-    // A farewell, a withdrawal and a confirmation.
+    // A shutdown message, a withdrawal and a confirmation.
     good.extend([vec![1], [vec![2], vec![0; 8]].concat(), [vec![3], vec![0; 16]].concat()]);
     let scene = Mutex::new(scene);
     fuzz!(|script: &[u8]| {
@@ -250,7 +250,7 @@ fn forged_messages_to_a_server() {
         let slot = Slot { context: forger.context, tag: Slot::REQUEST, signature };
         let call = call(1, "forge");
         forger.transport.post(&call, 0, &slot, mutate(&good, script)).unwrap();
-        // It gives up what the server keeps for it.
+        // Releases what the server holds for this rank.
         forger.transport.post(&call, 0, &slot, vec![1]).unwrap();
         honest.honest.get(&mut [0.0; 30]).unwrap();
     });
