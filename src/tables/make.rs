@@ -27,7 +27,7 @@ const CHUNK: usize = 4 << 20;
 const MAX_ROWS: usize = u32::MAX as usize;
 
 /// The parameters of a table to create.
-pub(super) struct TableSpec {
+pub(super) struct TableDefinition {
     pub kind: TableKind,
     pub rows: usize,
     pub cols: usize,
@@ -36,7 +36,7 @@ pub(super) struct TableSpec {
     pub pipelined: bool,
 }
 
-impl TableSpec {
+impl TableDefinition {
     fn check(&self, options: &TableOptions, workers: usize) -> Result<()> {
         let reject = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("table", expected, received, advice))
@@ -106,18 +106,18 @@ pub(super) struct TablePlan {
 }
 
 impl TablePlan {
-    pub fn new(creation: &TableCreation, spec: &TableSpec, options: &TableOptions, more: &str) -> Result<TablePlan> {
+    pub fn new(creation: &TableCreation, definition: &TableDefinition, options: &TableOptions, more: &str) -> Result<TablePlan> {
         let tables = creation.tables;
-        let checked = spec
+        let checked = definition
             .check(options, tables.workers())
-            .and_then(|()| options.updater.rule(spec.dtype))
+            .and_then(|()| options.updater.rule(definition.dtype))
             .and_then(|rule| {
                 rule.check_used(&creation.name, &options.add)?;
                 Ok((rule.options(&options.add)?, rule))
             })
             .map_err(|error| error.about_table(&creation.name));
         let (add, rule) = creation.agree_on(checked)?;
-        let &TableSpec { kind, rows, cols, dtype, .. } = spec;
+        let &TableDefinition { kind, rows, cols, dtype, .. } = definition;
         let mut more = format!(", {} workers, {} servers{more}", tables.workers(), tables.servers());
         let usual = rule.defaults();
         for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
@@ -144,19 +144,19 @@ impl TablePlan {
 impl Table {
     pub(super) fn make(
         tables: &Tables,
-        spec: TableSpec,
+        definition: TableDefinition,
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
         tables.group.check_open("table")?;
-        let mut more = String::from(if spec.pipelined { ", pipelined" } else { "" });
+        let mut more = String::from(if definition.pipelined { ", pipelined" } else { "" });
         if options.init != Init::Zero {
             more.push_str(&format!(", at first {:?}", options.init));
         }
         more.push_str(if options.device.is_some() { ", in CUDA memory" } else { "" });
-        let creation = TableCreation::begin(tables, options.name.as_deref(), spec.kind);
-        let TablePlan { description, rule, add } = TablePlan::new(&creation, &spec, &options, &more)?;
-        let TableSpec { kind, rows, cols, dtype, pipelined } = spec;
+        let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
+        let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
+        let TableDefinition { kind, rows, cols, dtype, pipelined } = definition;
         let placement = RowPlacement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;
         if averages && !creation.is_new() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::core::TableCore;
 use super::description::TableKind;
 use super::registry::UseGuard;
-use super::make::TableSpec;
+use super::make::TableDefinition;
 use super::tables::ShutdownGuard;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
@@ -45,8 +45,8 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let spec = TableSpec { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
-        Table::make(tables, spec, master, options)
+        let definition = TableDefinition { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
+        Table::make(tables, definition, master, options)
     }
 
     /// Creates a matrix of `shape` (rows, columns), distributed by rows. Collective.
@@ -57,8 +57,8 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let spec = TableSpec { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
-        Table::make(tables, spec, master, options)
+        let definition = TableDefinition { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
+        Table::make(tables, definition, master, options)
     }
 
     /// Creates a matrix that tracks what each worker has seen, for [`Table::get_changed`]; two views per worker if `pipelined`.
@@ -71,8 +71,8 @@ impl Table {
         pipelined: bool,
         options: TableOptions,
     ) -> Result<Table> {
-        let spec = TableSpec { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
-        Table::make(tables, spec, master, options)
+        let definition = TableDefinition { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
+        Table::make(tables, definition, master, options)
     }
 
     /// The table's name.

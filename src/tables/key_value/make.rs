@@ -15,7 +15,7 @@ use crate::tables::base::{Base, heap_key};
 use crate::tables::description::TableKind;
 use crate::tables::creation::TableCreation;
 use crate::tables::registry::OpenTable;
-use crate::tables::make::{TablePlan, TableSpec};
+use crate::tables::make::{TablePlan, TableDefinition};
 use crate::tables::rounds::accumulates;
 use crate::tables::{TableOptions, Tables};
 
@@ -40,12 +40,12 @@ impl KeyValueTable {
         options: TableOptions,
     ) -> Result<KeyValueTable> {
         tables.group.check_open("table")?;
-        let spec = TableSpec { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
+        let definition = TableDefinition { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
         let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= MAX_ROW_BYTES);
-        let creation = TableCreation::begin(tables, options.name.as_deref(), spec.kind);
+        let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
         creation.agree_on(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
-        let TablePlan { description, rule, add } = TablePlan::new(&creation, &spec, &options, &more)?;
+        let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
         let key_placement = KeyPlacement::new(tables);
         let layout = KeyValueLayout::new(KeyValueShape {
             keys,
