@@ -1,4 +1,4 @@
-//! The numbers that an add may carry for the table's updater.
+//! Optional hyperparameters that an add passes to the table's updater.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::{Error, Result};
 
 macro_rules! add_options {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Numbers for a table's updater: a table has its own, and each add may bring others. What neither sets, the
-        /// updater's own defaults do. Options that an updater does not use are refused.
+        /// Hyperparameters of a table's updater. A table has defaults, and each add may override them; options set by neither
+        /// take the updater's own defaults. Options that the updater does not use are rejected.
         ///
         /// ```
         /// use unisono::tables::AddOptions;
@@ -42,39 +42,39 @@ macro_rules! add_options {
 }
 
 add_options! {
-    /// How large a step is.
+    /// Step size.
     learning_rate,
-    /// How much of the earlier steps is kept: momentum, nesterov, multiverso_momentum. Of the earlier squares: dcasgda.
+    /// Decay of the accumulated steps (momentum, nesterov, multiverso_momentum) or of the accumulated squares (dcasgda).
     momentum,
-    /// How much of the earlier squares is kept for rmsprop; the size of a step for multiverso_adagrad.
+    /// Decay of the mean square (rmsprop); step size (multiverso_adagrad).
     rho,
-    /// How strongly delays are compensated: dcasgd, dcasgda. How strongly weights decay: lion.
+    /// Strength of the delay compensation (dcasgd, dcasgda); weight decay (lion).
     lambda,
-    /// Keeps divisions away from zero.
+    /// Keeps denominators away from zero.
     epsilon,
-    /// How much of the earlier mean is kept: adam; how much of it a step takes: lion.
+    /// Decay of the running mean (adam); its weight in a step (lion).
     beta1,
-    /// How much of the earlier mean square is kept: adam; of the earlier mean: lion.
+    /// Decay of the running mean square (adam) or of the running mean (lion).
     beta2,
-    /// How large a step is: ftrl.
+    /// Step size (ftrl).
     alpha,
-    /// Slows the first steps: ftrl.
+    /// Damps the first steps (ftrl).
     beta,
-    /// Strength of the penalty on absolute values, which makes weights exactly zero: ftrl.
+    /// Strength of the L1 penalty, which makes weights exactly zero (ftrl).
     lambda1,
-    /// Strength of the penalty on squares: ftrl.
+    /// Strength of the L2 penalty (ftrl).
     lambda2,
-    /// How fast the learning rate falls with the number of adds: adagrad.
+    /// Decay of the learning rate with the number of adds (adagrad).
     lr_decay,
-    /// What the sum of squares starts with: adagrad.
+    /// Initial value of the sum of squares (adagrad).
     initial_accumulator_value,
 }
 
 impl AddOptions {
-    /// Bytes of the form that travels between hosts.
+    /// Length of the wire format, in bytes.
     pub(crate) const LENGTH: usize = 8 * (1 + AddOptions::NAMES.len());
 
-    /// Sets the option of this name; it must be a finite number.
+    /// Sets the option with this name; the value must be finite.
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
         let Some(position) = AddOptions::NAMES.iter().position(|known| *known == name) else {
             return Err(Error::usage(
@@ -89,13 +89,13 @@ impl AddOptions {
         Ok(())
     }
 
-    /// The option of this name; `None` too where there is no such name.
+    /// The value of the option with this name; `None` also if there is no such option.
     pub fn get(&self, name: &str) -> Option<f64> {
         let position = AddOptions::NAMES.iter().position(|known| *known == name)?;
         self.all()[position]
     }
 
-    /// These options, with those of `defaults` where they are not set.
+    /// These options; options that are not set come from `defaults`.
     pub fn or(&self, defaults: &AddOptions) -> AddOptions {
         let mut result = *self;
         for (option, default) in result.all_mut().into_iter().zip(defaults.all()) {
@@ -104,17 +104,17 @@ impl AddOptions {
         result
     }
 
-    /// What is set, with its name.
+    /// The options that are set, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
         AddOptions::NAMES.iter().zip(self.all()).filter_map(|(name, value)| Some((*name, value?)))
     }
 
-    /// Refuses numbers that were written to the fields without [`AddOptions::set`] and are not finite.
+    /// Rejects non-finite values that were written to the fields directly, without [`AddOptions::set`].
     pub(crate) fn check(&self) -> Result<()> {
         self.iter().try_for_each(|(name, value)| check_finite(name, value))
     }
 
-    /// The form that travels: one bit for each option that is set, then all values, little end first.
+    /// Wire format: a bit mask of the options that are set, then all values, little-endian.
     pub(crate) fn to_bytes(self) -> [u8; AddOptions::LENGTH] {
         let mut bytes = [0; AddOptions::LENGTH];
         let (words, _) = bytes.as_chunks_mut::<8>();
@@ -129,7 +129,7 @@ impl AddOptions {
         bytes
     }
 
-    /// Reads what [`AddOptions::to_bytes`] wrote.
+    /// Decodes the output of [`AddOptions::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<AddOptions> {
         let words = match bytes.as_chunks::<8>() {
             (words, []) if bytes.len() == AddOptions::LENGTH => words,
@@ -149,7 +149,7 @@ impl AddOptions {
 }
 
 fn check_finite(name: &str, value: f64) -> Result<()> {
-    // Tables of f32 and of half types compute in f32, where a larger number would be infinite.
+    // Tables of f32 and of half types compute in f32, where a larger number would overflow to infinity.
     if value.is_finite() && value.abs() <= f64::from(f32::MAX) {
         return Ok(());
     }

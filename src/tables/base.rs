@@ -1,15 +1,15 @@
-//! What tables of every kind have: a description, a clock, calls in the background, and an end.
+//! State and calls shared by tables of every kind: description, clock, background queue, memory and its release.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::clock::{Clock, Verdict};
+use super::clock::{Clock, AddDecision};
 use super::description::Description;
-use super::founding::Making;
-use super::header::Header;
-use super::hold::{Guard, hold};
-use super::queue::Queue;
+use super::creation::TableCreation;
+use super::header::TableHeader;
+use super::lock_guard::{LockGuard, acquire};
+use super::queue::CallQueue;
 use super::remote::{self, Request};
 use super::staleness::Staleness;
 use super::tables::Inner;
@@ -20,39 +20,39 @@ use crate::transport::arena::lock::Lock;
 use crate::transport::{Call, Verb, wait};
 use crate::world::Group;
 
-/// The name of all memory that a table takes after its first.
-pub(super) fn pieces(tables: &Tables, description: &Description) -> u64 {
+/// The shared-heap key of all memory that a table allocates after its first extent.
+pub(super) fn heap_key(tables: &Tables, description: &Description) -> u64 {
     tables.key(&format!("pieces of {description}"))
 }
 
-/// A table's common part.
+/// The part of a table that does not depend on its kind.
 pub(crate) struct Base {
     pub(super) inner: Arc<Inner>,
-    /// Its number among the tables of the world.
+    /// The table's number in the world.
     pub(super) number: u32,
     pub(super) description: Description,
-    /// The memory that begins with the table's header.
+    /// The table's first extent, which begins with its header.
     pub(super) extent: Extent,
-    /// The name of all memory that the table took later.
-    pub(super) pieces: u64,
+    /// The shared-heap key of all memory allocated later.
+    pub(super) heap_key: u64,
     pub(super) clock: Clock,
-    pub(super) queue: Queue,
+    pub(super) queue: CallQueue,
     pub(super) staleness: Staleness,
-    /// Options of adds that bring none.
+    /// Default options of adds.
     pub(super) add: AddOptions,
     pub(super) reject_nan: bool,
     pub(super) compression: Compression,
     pub(super) calls: AtomicU64,
-    /// Whether all ranks have it: its making is not told to clocks.
+    /// Whether creation has finished on all ranks; the collectives of creation itself are not reported to clocks.
     pub(super) complete: AtomicBool,
-    /// Whether other hosts may have carried this worker along since they were asked.
-    pub(super) carried: AtomicBool,
+    /// Whether other hosts may have fast-forwarded this worker since the last [`Base::sync_steps`].
+    pub(super) maybe_fast_forwarded: AtomicBool,
 }
 
 impl Base {
-    /// The common part of a table whose memory was found; its clock begins at `clock`.
+    /// The common part of a table whose memory has been allocated; its clock is at offset `clock`.
     pub(super) fn new(
-        making: &Making,
+        creation: &TableCreation,
         description: Description,
         extent: Extent,
         clock: usize,
@@ -60,46 +60,46 @@ impl Base {
         options: &TableOptions,
         accumulates: bool,
     ) -> Base {
-        let tables = making.tables;
+        let tables = creation.tables;
         let clock = Clock::new(extent.clone(), clock, tables.workers(), description.consistency, accumulates);
-        if let (false, Some(worker)) = (making.is_new(), tables.inner.worker) {
-            let rounds = clock.has_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
-            clock.return_to_life(worker);
+        if let (false, Some(worker)) = (creation.is_new(), tables.inner.worker) {
+            let rounds = clock.needs_round_lock().then(|| tables.inner.seat.hold(&clock.round().lock));
+            clock.revive(worker);
             drop(rounds);
         }
         let needs_all = matches!(description.consistency, Consistency::Bsp { backup: 0, .. });
         if needs_all && tables.inner.worker.is_some() && tables.workers() > 1 {
             tables.inner.seat.place().stay.work_in_rounds();
         }
-        tables.inner.made.fetch_add(1, Ordering::Relaxed);
+        tables.inner.created.fetch_add(1, Ordering::Relaxed);
         Base {
             inner: tables.inner.clone(),
-            number: Header::of(&extent).number(),
-            pieces: pieces(tables, &description),
+            number: TableHeader::of(&extent).number(),
+            heap_key: heap_key(tables, &description),
             description,
             extent,
             clock,
-            queue: Queue::default(),
+            queue: CallQueue::default(),
             staleness: Staleness::default(),
             add,
             reject_nan: options.reject_nan,
             compression: options.compression,
             calls: AtomicU64::new(0),
-            complete: AtomicBool::new(!making.is_new()),
-            carried: AtomicBool::new(false),
+            complete: AtomicBool::new(!creation.is_new()),
+            maybe_fast_forwarded: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn header(&self) -> &Header {
-        Header::of(&self.extent)
+    pub(super) fn header(&self) -> &TableHeader {
+        TableHeader::of(&self.extent)
     }
 
-    /// Takes one of the table's locks for a call.
-    pub(super) fn hold<'a>(&self, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
-        hold(&self.inner.seat, self.header(), call, lock)
+    /// Acquires one of the table's locks for a call.
+    pub(super) fn acquire<'a>(&self, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
+        acquire(&self.inner.seat, self.header(), call, lock)
     }
 
-    /// Refuses a call that comes too late.
+    /// Rejects calls after the world was closed or after `close()`.
     pub(super) fn check_open(&self, group: &Group, operation: &str) -> Result<()> {
         group.check_open(operation)?;
         if self.inner.is_closed() {
@@ -120,19 +120,19 @@ impl Base {
         })
     }
 
-    /// A call on this table, for waits and errors.
+    /// Context of a call on this table, for waits and errors.
     pub(super) fn call<'a>(&'a self, group: &'a Group, operation: &'static str) -> Call<'a> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         group.call_on(operation, number, &self.description.name)
     }
 
-    /// Waits until all that this rank queued is done.
+    /// Waits until this rank's queued calls have completed.
     pub(super) fn flush(&self, group: &Group) -> Result<()> {
         self.queue.drain(&self.call(group, "flush"))
     }
 
-    /// Waits until all that this rank queued is done, and all that is on its way to other hosts.
-    pub(super) fn flush_everywhere(&self, group: &Group) -> Result<()> {
+    /// Waits until this rank's queued calls and its outstanding remote requests have completed.
+    pub(super) fn flush_all_hosts(&self, group: &Group) -> Result<()> {
         self.flush(group)?;
         match self.inner.remote() {
             Some(remote) => remote.flush(&self.call(group, "flush")),
@@ -140,24 +140,24 @@ impl Base {
         }
     }
 
-    /// This rank makes no more calls on the table.
+    /// Declares that this rank makes no more calls on the table.
     pub(super) fn finish(&self, group: &Group) -> Result<()> {
         let Some(worker) = self.inner.worker else { return Ok(()) };
         let call = self.call(group, "finish");
-        self.finish_here(&call, worker)?;
-        self.tell_others(&call, worker, remote::Verb::Finish)
+        self.finish_local(&call, worker)?;
+        self.notify_remote(&call, worker, remote::Verb::Finish)
     }
 
-    /// The same, after all that this rank added is applied.
+    /// The same, after all adds of this rank have been applied.
     pub(super) fn flush_and_finish(&self, group: &Group) -> Result<()> {
-        // Whatever went wrong with an add, nobody needs to wait for this worker.
-        let flushed = self.flush_everywhere(group);
+        // Even if an add failed, no other worker should wait for this one.
+        let flushed = self.flush_all_hosts(group);
         let finished = self.finish(group);
-        flushed.and(finished).and(self.flush_everywhere(group))
+        flushed.and(finished).and(self.flush_all_hosts(group))
     }
 
-    pub(super) fn finish_here(&self, call: &Call, worker: usize) -> Result<()> {
-        let guard = self.clock.has_lock().then(|| self.hold(call, &self.clock.round().lock));
+    pub(super) fn finish_local(&self, call: &Call, worker: usize) -> Result<()> {
+        let guard = self.clock.needs_round_lock().then(|| self.acquire(call, &self.clock.round().lock));
         let _guard = guard.transpose()?;
         self.clock.finish(worker);
         Ok(())
@@ -168,7 +168,7 @@ impl Base {
         self.wait_for(call, verb, blockers, || Ok(Some(())))
     }
 
-    /// Waits until no other worker blocks this one and `ready`, which is called then, returns a value.
+    /// Waits until no other worker blocks this one and `ready`, which is polled from then on, returns a value.
     fn wait_for<R>(
         &self,
         call: &Call,
@@ -189,56 +189,56 @@ impl Base {
         wait::wait(call.deadline, self.clock.progress(), poll, check)
     }
 
-    /// How a worker's process ended, if it did.
+    /// How a worker's process ended, if it has.
     fn lost(&self, worker: usize) -> Option<Lost> {
         let rank = self.inner.roles.workers[worker];
-        match self.is_near(worker) {
+        match self.is_local(worker) {
             true => self.inner.seat.dead(rank),
             false => self.inner.transport().lost(rank),
         }
     }
 
-    fn is_near(&self, worker: usize) -> bool {
+    fn is_local(&self, worker: usize) -> bool {
         self.inner.hosts[self.inner.roles.workers[worker]] == self.host()
     }
 
-    /// Fails if there is no sense in waiting for these workers any longer.
+    /// Fails if waiting for these workers any longer is pointless: interrupt, dead worker, or deadline.
     pub(super) fn check(&self, call: &Call, workers: &[usize]) -> Result<()> {
         call.check_interrupt()?;
-        // Who had finished before its process ended is not missed, though this call was still waiting for it.
+        // A worker that finished before its process ended is not missed, even though this call was still waiting for it.
         let dead = workers.iter().filter_map(|&worker| Some((worker, self.lost(worker)?)));
         let dead = dead.filter(|(worker, _)| self.clock.is_active(*worker));
         let (dead, lost): (Vec<usize>, Vec<Lost>) = dead.unzip();
         match self.description.consistency {
-            // A bound on staleness does not hold back those who are alive.
-            Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.bury(worker)),
+            // Under SSP, dead workers do not block live ones.
+            Consistency::Ssp { .. } => dead.iter().for_each(|&worker| self.clock.mark_dead(worker)),
             Consistency::Bsp { backup, .. } if backup > 0 => {
-                let _guard = self.hold(call, &self.clock.round().lock)?;
-                // Others may have buried some of them before this one had the lock.
-                let unburied = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
-                if unburied > 0 && self.clock.buried() + unburied > backup {
+                let _guard = self.acquire(call, &self.clock.round().lock)?;
+                // Other ranks may have marked some of them dead before this rank acquired the lock.
+                let newly_dead = dead.iter().filter(|&&worker| self.clock.is_active(worker)).count();
+                if newly_dead > 0 && self.clock.dead_workers() + newly_dead > backup {
                     return Err(call.lost(lost));
                 }
-                dead.iter().for_each(|&worker| self.clock.bury(worker));
-                // Whoever applied the last add may have died before it closed the round.
-                self.clock.settle();
+                dead.iter().for_each(|&worker| self.clock.mark_dead(worker));
+                // The rank that applied the last add may have died before it closed the round.
+                self.clock.close_round_and_notify();
             }
             _ if !dead.is_empty() => return Err(call.lost(lost)),
             _ => {}
         }
         if call.remaining().is_zero() {
-            let (near, far): (Vec<usize>, Vec<usize>) =
-                workers.iter().partition(|&&worker| self.is_near(worker));
+            let (local, remote): (Vec<usize>, Vec<usize>) =
+                workers.iter().partition(|&&worker| self.is_local(worker));
             let rank = |&worker: &usize| self.inner.roles.workers[worker];
-            let mut missing = self.inner.seat.all_missing(near.iter().map(rank));
-            missing.extend(far.iter().map(|worker| self.inner.transport().missing(rank(worker))));
+            let mut missing = self.inner.seat.all_missing(local.iter().map(rank));
+            missing.extend(remote.iter().map(|worker| self.inner.transport().missing(rank(worker))));
             self.hint(&mut missing);
             return Err(call.timeout(missing));
         }
         Ok(())
     }
 
-    /// Whether an add of this worker would be applied or dropped now.
+    /// Whether an add of this worker would be applied, or dropped, without waiting.
     pub(super) fn may_add(&self, worker: usize) -> bool {
         self.clock.add_waits_for(worker).is_empty()
     }
@@ -248,9 +248,9 @@ impl Base {
         self.clock.accumulates
     }
 
-    /// Waits for this worker's turn to get, and copies out what this host holds. Counts it, except in rounds: there a get counts
-    /// when all hosts have answered, with [`Base::count_get`], so that one that fails can be repeated.
-    pub(super) fn get_here(
+    /// Waits until this worker may get, then reads this host's share. Counts the get, except under BSP, where it counts once all
+    /// hosts have answered ([`Base::count_get`]), so that a failed get can be repeated.
+    pub(super) fn get_local(
         &self,
         call: &Call,
         worker: usize,
@@ -258,21 +258,21 @@ impl Base {
     ) -> Result<u64> {
         self.wait(call, Verb::TableGet, || self.clock.get_waits_for(worker))?;
         read()?;
-        match self.tells_everybody() {
+        match self.involves_all_hosts() {
             true => Ok(self.clock.staleness(worker)),
-            false => Ok(self.clock.got(worker)),
+            false => Ok(self.clock.record_get(worker)),
         }
     }
 
-    /// Counts a get in rounds, when this worker has all that it asked for: of this host if it takes part, and of these others.
+    /// Counts a get under BSP once the worker has all the replies: on this host if it participates, and on the other hosts given.
     pub(super) fn count_get(
         &self,
         call: &Call,
         worker: usize,
-        takes_part: impl FnOnce() -> bool,
+        participates: impl FnOnce() -> bool,
         mut others: impl Iterator<Item = usize>,
     ) -> Result<()> {
-        if !self.tells_everybody() {
+        if !self.involves_all_hosts() {
             return Ok(());
         }
         if let Some(remote) = self.inner.remote() {
@@ -281,45 +281,45 @@ impl Base {
                 remote.post_now(call, self.server_of(host)?, request)
             })?;
         }
-        if takes_part() {
-            self.clock.got(worker);
+        if participates() {
+            self.clock.record_get(worker);
         }
         Ok(())
     }
 
-    /// Waits for this worker's turn to add, changes what this host holds, and ticks the clock.
-    pub(super) fn add_here(
+    /// Waits until this worker may add, updates this host's share, and advances the clock.
+    pub(super) fn add_local(
         &self,
         call: &Call,
         worker: usize,
         write: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.clock.is_back(worker);
-        if !self.clock.has_rounds() {
+        self.clock.reactivate(worker);
+        if !self.clock.has_backup_workers() {
             let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
             turn.map_err(not_applied)?;
             write().map_err(applied_in_part)?;
-            self.clock.added(worker);
+            self.clock.record_add(worker);
             return Ok(());
         }
-        let (verdict, guard) = self.enter_round(call, worker).map_err(not_applied)?;
+        let (decision, guard) = self.enter_round(call, worker).map_err(not_applied)?;
         drop(guard);
-        let mut accepted = Accepted { base: self, worker, armed: verdict == Verdict::Apply };
-        if verdict == Verdict::Apply {
+        let mut accepted = Accepted { base: self, worker, armed: decision == AddDecision::Apply };
+        if decision == AddDecision::Apply {
             write().map_err(applied_in_part)?;
         }
-        let _guard = self.hold(call, &self.clock.round().lock).map_err(applied_in_part)?;
+        let _guard = self.acquire(call, &self.clock.round().lock).map_err(applied_in_part)?;
         accepted.armed = false;
-        self.clock.added(worker);
+        self.clock.record_add(worker);
         Ok(())
     }
 
-    /// Waits until the clock decides on this worker's next add; the round's lock is held then.
-    pub(super) fn enter_round(&self, call: &Call, worker: usize) -> Result<(Verdict, Guard<'_>)> {
+    /// Waits until the clock decides on this worker's next add; returns with the round's lock held.
+    pub(super) fn enter_round(&self, call: &Call, worker: usize) -> Result<(AddDecision, LockGuard<'_>)> {
         let decide = || {
-            let guard = self.hold(call, &self.clock.round().lock)?;
-            let verdict = self.clock.enter(worker);
-            Ok((verdict != Verdict::Wait).then_some((verdict, guard)))
+            let guard = self.acquire(call, &self.clock.round().lock)?;
+            let decision = self.clock.admit_add(worker);
+            Ok((decision != AddDecision::Wait).then_some((decision, guard)))
         };
         self.wait_for(call, Verb::TableAdd, || self.clock.add_waits_for(worker), decide)
     }
@@ -329,17 +329,17 @@ impl Base {
     }
 }
 
-/// The error of an add that waited in vain, before it changed anything.
+/// Marks the error of an add that stopped waiting before it changed anything.
 pub(super) fn not_applied(error: Error) -> Error {
     error.during("add (not applied anywhere: it may be repeated)")
 }
 
-/// The error of an add that could not take one of the table's locks.
+/// Marks the error of an add that failed to acquire one of the table's locks.
 fn applied_in_part(error: Error) -> Error {
     error.during("add (perhaps applied in part)")
 }
 
-/// A place in the open round: given back when its add fails, so that the round can be completed by others.
+/// An admitted add in the open round. Withdrawn on drop if the add failed, so that other workers can complete the round.
 struct Accepted<'a> {
     base: &'a Base,
     worker: usize,
@@ -359,19 +359,19 @@ impl Drop for Accepted<'_> {
 
 impl Drop for Base {
     fn drop(&mut self) {
-        // A forked child inherits the handles, but neither the worker nor its share of the memory.
-        if !self.inner.is_here() {
+        // A forked child inherits the handles, but neither the worker nor its reference to the memory.
+        if !self.inner.is_owner_process() {
             return;
         }
         if let Some(worker) = self.inner.worker {
-            let rounds = self.clock.has_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
+            let rounds = self.clock.needs_round_lock().then(|| self.inner.seat.hold(&self.clock.round().lock));
             self.clock.finish(worker);
             drop(rounds);
         }
         let seat = &self.inner.seat;
         if self.header().detach(seat.index) {
-            for piece in seat.find_common(self.pieces).iter().chain([&self.extent]) {
-                // Nobody is left who could be told of an error; the memory ends with the job.
+            for piece in seat.find_common(self.heap_key).iter().chain([&self.extent]) {
+                // There is no caller left to report an error to; at worst the memory is released with the job.
                 let _ = seat.free_common(piece);
             }
         }

@@ -1,57 +1,73 @@
-//! Who has done how much on a table, in shared memory, and what follows from it: may this worker get or add now?
+//! A table's logical clock in shared memory: per-worker counters, and the rules that decide whether a worker may get or add now.
 //!
-//! A worker's counters go up after its get or add is done. Everybody may read them; only whoever acts for that worker
-//! changes them, except that others may carry it along in its steps (`pace.rs`). All rules only ever wait for counters to
-//! grow, so a rule that holds keeps holding until the worker acts.
+//! A worker's counters are incremented after its get or add has completed. Every rank of the host reads them. Only the rank that
+//! acts for a worker counts its calls (the worker itself, or the server thread that runs its requests); other ranks may only
+//! fast-forward its SSP steps (`ssp_clock.rs`) and mark it dead. Every rule only waits for counters to grow, so a condition that holds
+//! keeps holding until the worker acts.
+//!
+//! | state | written by | guarded by |
+//! |---|---|---|
+//! | `Counters::adds`, `gets` | the rank acting for the worker, after the call; `revive` raises them | adds: `Round::lock`, if needed |
+//! | `Counters::ssp_clock` | the worker; any rank may fast-forward it | none: one atomic maximum |
+//! | `Counters::accepted` | the rank acting for the worker; any rank that marks the worker dead | `Round::lock` |
+//! | `Counters::state` | the worker; any rank that finds it dead or acting again | compare-exchange |
+//! | `Counters::pending` | see `rounds/mod.rs` | see there |
+//! | `Round::number` | the rank that closes the round | `Round::lock` |
+//!
+//! Counters are incremented with release and read with acquire ordering, so a reader that sees a count sees the update. A crash
+//! leaves one of two states to repair: an add that was admitted but not counted (`accepted > adds`) is withdrawn when its worker
+//! is marked dead or revived; a round that was completed but not closed is closed by the next rank that calls
+//! `close_round_and_notify`. The tests below replay both; the memory ordering of fast-forwarding is a loom test in
+//! `ssp_clock.rs`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Consistency;
-use super::pace::Pace;
-use super::rounds::AHEAD;
+use super::ssp_clock::SspClock;
+use super::rounds::MAX_ROUNDS_AHEAD;
 use crate::transport::arena::Extent;
 use crate::transport::arena::flag::Flag;
 use crate::transport::arena::lock::Lock;
 
-/// One worker's counters. Zeroes are a worker that has done nothing.
+/// One worker's counters. All zeroes is the valid initial state.
 #[repr(C, align(128))]
 struct Counters {
     adds: AtomicU64,
     gets: AtomicU64,
-    pace: Pace,
-    /// One more than the round into which its last add was accepted, where rounds may be complete without everybody. Until
-    /// its adds are as many, that add is not applied yet.
+    ssp_clock: SspClock,
+    /// With backup workers: one more than the round that admitted the worker's last add. While it exceeds `adds`, that add has
+    /// been admitted but not applied.
     accepted: AtomicU64,
-    /// Before the rest: calls without rounds then need the first cache line alone.
+    /// Placed before `pending`, so that calls without rounds touch only the first cache line.
     state: AtomicU32,
-    /// Where its adds are that were not applied when they came, by the number of their round (`rounds/mod.rs`).
-    pending: [AtomicU64; AHEAD],
+    /// Heap offsets of adds that wait for their round to complete, indexed by round (`rounds/mod.rs`).
+    pending: [AtomicU64; MAX_ROUNDS_AHEAD],
 }
 
 /// The worker makes calls.
 const ACTIVE: u32 = 0;
-/// It has said that it makes no more.
+/// The worker has declared that it makes no more calls.
 const FINISHED: u32 = 1;
-/// It died; it may come back.
+/// The worker's process died; it may be restarted.
 const DEAD: u32 = 2;
 
-/// The round that is open, where rounds may be complete without everybody. Who is in it stands in the counters of each
-/// worker, so that a place can be given back when its worker dies.
+/// The open round, if there are backup workers. Which adds it has admitted is recorded in each worker's counters, so that a dead
+/// worker's admission can be withdrawn.
 #[repr(C, align(128))]
 pub(super) struct Round {
     pub lock: Lock,
-    /// Held while rounds are applied whose adds were summed first.
+    /// Held while applying rounds whose adds are summed first.
     pub applying: Lock,
     number: AtomicU64,
-    /// How many rounds are applied, where adds are summed first.
+    /// Number of rounds applied, if adds are summed first.
     pub applied: AtomicU64,
-    /// How far the next one is applied.
+    /// How far the next round has been applied ([`RoundProgress`](super::rounds::RoundProgress)).
     pub progress: AtomicU64,
 }
 
-/// What is to be done with an add.
+/// What to do with an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AddDecision {
     Wait,
     Apply,
     /// Its round was completed without it.
@@ -69,7 +85,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Bytes that a clock needs.
+    /// Size of a clock, in bytes.
     pub const fn bytes(workers: usize) -> usize {
         size_of::<Flag>() + size_of::<Round>() + workers * size_of::<Counters>()
     }
@@ -89,14 +105,14 @@ impl Clock {
         self.workers
     }
 
-    /// Where this worker's add of a round is, if it waits for the round to be complete.
+    /// The slot with the heap offset of this worker's add to a round, if that add waits for the round to complete.
     pub fn pending(&self, worker: usize, round: u64) -> &AtomicU64 {
-        &self.of(worker).pending[round as usize % AHEAD]
+        &self.of(worker).pending[round as usize % MAX_ROUNDS_AHEAD]
     }
 
-    /// How many rounds have all the adds that they will ever have.
+    /// Number of rounds that will receive no more adds.
     pub fn complete_rounds(&self) -> u64 {
-        if self.has_rounds() {
+        if self.has_backup_workers() {
             return self.round().number.load(Ordering::Acquire);
         }
         let active = (0..self.workers).filter(|&worker| self.is_active(worker));
@@ -104,7 +120,7 @@ impl Clock {
         active.map(|worker| self.adds(worker)).min().unwrap_or_else(most)
     }
 
-    /// Rung whenever a counter grows that somebody may wait for.
+    /// Signalled whenever a counter grows that a worker may be waiting for.
     pub fn progress(&self) -> &Flag {
         // SAFETY: the clock's memory begins with the flag; zeroes are valid and all fields are atomic.
         unsafe { &*self.extent.range(self.offset, size_of::<Flag>()).cast() }
@@ -120,7 +136,7 @@ impl Clock {
         assert!(worker < self.workers);
         let start = self.offset + size_of::<Flag>() + size_of::<Round>();
         let bytes = size_of::<Counters>();
-        // SAFETY: each worker has its counters there; zeroes are valid and all fields are atomic.
+        // SAFETY: each worker's counters follow the round; zeroes are valid and all fields are atomic.
         unsafe { &*self.extent.range(start + worker * bytes, bytes).cast() }
     }
 
@@ -132,9 +148,9 @@ impl Clock {
         self.of(worker).gets.load(Ordering::Acquire)
     }
 
-    /// How many steps a worker has made.
+    /// Number of steps a worker has made.
     pub fn ticks(&self, worker: usize) -> u64 {
-        self.of(worker).pace.steps()
+        self.of(worker).ssp_clock.steps()
     }
 
     pub fn is_active(&self, worker: usize) -> bool {
@@ -145,13 +161,13 @@ impl Clock {
         (0..self.workers).filter(move |&other| other != worker && self.is_active(other))
     }
 
-    /// How many workers a round needs.
+    /// Number of workers that a round needs.
     fn needed(&self, backup: usize) -> usize {
         let active = (0..self.workers).filter(|&worker| self.is_active(worker)).count();
         active.min(self.workers.saturating_sub(backup).max(1))
     }
 
-    /// The workers that keep this one from getting now.
+    /// The workers that block this worker's next get.
     pub fn get_waits_for(&self, worker: usize) -> Vec<usize> {
         match self.consistency {
             Consistency::Async | Consistency::Average => Vec::new(),
@@ -170,26 +186,26 @@ impl Clock {
         }
     }
 
-    /// The workers that must still come to a step before this one may go on. When only workers are behind that make no calls,
-    /// or that wait for this one elsewhere, they are carried along to it.
+    /// The workers that must still reach a step before this worker may proceed. If all workers behind it are absent (finished,
+    /// dead, or waiting for this worker in a collective), they are fast-forwarded to that step instead.
     fn slower(&self, worker: usize, step: u64) -> Vec<usize> {
-        let (mut slow, mut carried) = (Vec::new(), Vec::new());
+        let (mut slow, mut absent) = (Vec::new(), Vec::new());
         for other in (0..self.workers).filter(|&other| other != worker && self.ticks(other) < step) {
-            let is_absent = !self.is_active(other) || self.of(other).pace.waits_for(&self.of(worker).pace);
-            if is_absent { &mut carried } else { &mut slow }.push(other);
+            let is_absent = !self.is_active(other) || self.of(other).ssp_clock.waits_for(&self.of(worker).ssp_clock);
+            if is_absent { &mut absent } else { &mut slow }.push(other);
         }
-        if slow.is_empty() && !carried.is_empty() {
-            carried.into_iter().for_each(|other| self.of(other).pace.lift(step));
-            self.ring();
+        if slow.is_empty() && !absent.is_empty() {
+            absent.into_iter().for_each(|other| self.of(other).ssp_clock.fast_forward(step));
+            self.notify();
         }
         slow
     }
 
-    /// The workers that keep this one's next add from being applied.
+    /// The workers that block this worker's next add.
     pub fn add_waits_for(&self, worker: usize) -> Vec<usize> {
         let Consistency::Bsp { backup, .. } = self.consistency else { return Vec::new() };
         let mine = self.gets(worker);
-        let too_far = |other: usize| self.accumulates && self.adds(other) + AHEAD as u64 <= self.adds(worker);
+        let too_far = |other: usize| self.accumulates && self.adds(other) + MAX_ROUNDS_AHEAD as u64 <= self.adds(worker);
         let late = self.others(worker).filter(|&other| self.gets(other) < mine || too_far(other));
         let late: Vec<usize> = late.collect();
         if backup == 0 {
@@ -197,7 +213,7 @@ impl Clock {
         }
         let round = self.round().number.load(Ordering::Acquire);
         if round > self.adds(worker) {
-            return Vec::new(); // too late: it will be dropped
+            return Vec::new(); // late: the add will be dropped
         }
         let have_read = 1 + self.others(worker).filter(|&other| self.gets(other) >= mine).count();
         match round == self.adds(worker) && have_read >= self.needed(backup) {
@@ -209,56 +225,57 @@ impl Clock {
         }
     }
 
-    /// Whether rounds may be complete without everybody; then `enter` and `added` are called with the round's lock held.
-    pub fn has_rounds(&self) -> bool {
+    /// Whether there are backup workers, so that a round can complete without some workers' adds. If so, `admit_add` and
+    /// `record_add` require the round's lock.
+    pub fn has_backup_workers(&self) -> bool {
         matches!(self.consistency, Consistency::Bsp { backup, .. } if backup > 0)
     }
 
-    /// Whether what workers do with rounds needs the round's lock.
-    pub fn has_lock(&self) -> bool {
-        self.has_rounds() || self.accumulates
+    /// Whether changes to rounds require the round's lock.
+    pub fn needs_round_lock(&self) -> bool {
+        self.has_backup_workers() || self.accumulates
     }
 
-    /// Decides on an add that nobody keeps waiting any more.
-    pub fn enter(&self, worker: usize) -> Verdict {
-        let Consistency::Bsp { backup, .. } = self.consistency else { return Verdict::Apply };
+    /// Decides on an add that no other worker blocks.
+    pub fn admit_add(&self, worker: usize) -> AddDecision {
+        let Consistency::Bsp { backup, .. } = self.consistency else { return AddDecision::Apply };
         if backup == 0 {
-            return Verdict::Apply;
+            return AddDecision::Apply;
         }
         let round = self.round();
         let (number, mine) = (round.number.load(Ordering::Acquire), self.adds(worker));
         let complete = self.accepted(number).count() >= self.workers - backup;
         if number > mine || (number == mine && complete) {
-            return Verdict::Drop;
+            return AddDecision::Drop;
         }
         if number < mine {
-            return Verdict::Wait;
+            return AddDecision::Wait;
         }
         self.of(worker).accepted.store(number + 1, Ordering::Release);
-        Verdict::Apply
+        AddDecision::Apply
     }
 
-    /// The workers whose adds were accepted into a round.
+    /// The workers whose adds a round has admitted.
     fn accepted(&self, round: u64) -> impl Iterator<Item = usize> + '_ {
         (0..self.workers).filter(move |&worker| self.of(worker).accepted.load(Ordering::Acquire) == round + 1)
     }
 
-    /// An add of this worker is done: applied, or dropped.
-    pub fn added(&self, worker: usize) {
+    /// Counts a completed add of this worker, whether applied or dropped.
+    pub fn record_add(&self, worker: usize) {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
         self.close_round();
-        self.ring();
+        self.notify();
     }
 
-    /// A get of this worker is done. Returns how many steps the slowest other worker was behind this one.
-    pub fn got(&self, worker: usize) -> u64 {
+    /// Counts a completed get of this worker. Returns by how many steps the slowest other worker was behind.
+    pub fn record_get(&self, worker: usize) -> u64 {
         let staleness = self.staleness(worker);
         self.of(worker).gets.fetch_add(1, Ordering::Release);
-        self.ring();
+        self.notify();
         staleness
     }
 
-    /// Steps are ticks where workers tick, adds elsewhere.
+    /// By how many steps the slowest other worker is behind. Steps are ticks under SSP and adds otherwise.
     pub fn staleness(&self, worker: usize) -> u64 {
         let steps = |worker: usize| match self.consistency {
             Consistency::Ssp { .. } => self.ticks(worker),
@@ -268,72 +285,72 @@ impl Clock {
         self.others(worker).map(|other| mine.saturating_sub(steps(other))).max().unwrap_or(0)
     }
 
-    /// This worker makes a step; returns how many it has made.
+    /// Advances this worker by one step; returns its number of steps.
     pub fn tick(&self, worker: usize) -> u64 {
-        self.is_back(worker);
-        let steps = self.of(worker).pace.step();
-        self.ring();
+        self.reactivate(worker);
+        let steps = self.of(worker).ssp_clock.step();
+        self.notify();
         steps
     }
 
-    /// This worker has made so many steps, as other hosts count them.
+    /// Advances this worker to the step count reported by another host.
     pub fn tick_to(&self, worker: usize, steps: u64) {
-        self.is_back(worker);
-        self.of(worker).pace.lift(steps);
-        self.ring();
+        self.reactivate(worker);
+        self.of(worker).ssp_clock.fast_forward(steps);
+        self.notify();
     }
 
-    /// This worker begins a call of the world's group, where it may wait for all others.
+    /// The worker begins a collective of the world's group, in which it may wait for all other workers.
     pub fn enter_call(&self, worker: usize, number: u64) {
-        self.of(worker).pace.enter(number);
-        self.ring();
+        self.of(worker).ssp_clock.enter(number);
+        self.notify();
     }
 
-    /// That call has ended.
+    /// That collective has ended.
     pub fn leave_call(&self, worker: usize) {
-        self.of(worker).pace.leave();
+        self.of(worker).ssp_clock.leave();
     }
 
-    /// A worker that acts is alive: whoever took it for dead had looked before it came back.
-    pub fn is_back(&self, worker: usize) {
+    /// Reactivates a worker that acts: a rank marked it dead on the basis of a check made before its restart.
+    pub fn reactivate(&self, worker: usize) {
         let state = &self.of(worker).state;
         if state.load(Ordering::Relaxed) == DEAD {
             let _ = state.compare_exchange(DEAD, ACTIVE, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// The worker makes no more calls: nobody waits for it any more.
+    /// The worker makes no more calls, so no worker waits for it.
     pub fn finish(&self, worker: usize) {
         self.of(worker).state.store(FINISHED, Ordering::Release);
-        self.settle();
+        self.close_round_and_notify();
     }
 
-    /// The worker died; where that is allowed, the others go on without it.
-    pub fn bury(&self, worker: usize) {
+    /// Marks a worker dead. Where the consistency model allows it, the others proceed without it.
+    pub fn mark_dead(&self, worker: usize) {
         let state = &self.of(worker).state;
         let _ = state.compare_exchange(ACTIVE, DEAD, Ordering::AcqRel, Ordering::Relaxed);
-        self.forget_pending(worker);
+        self.discard_pending(worker);
         self.withdraw(worker);
     }
 
-    /// A worker that died may have left an add that it had not counted.
-    fn forget_pending(&self, worker: usize) {
+    /// Discards an add that a dead worker may have published but not counted.
+    fn discard_pending(&self, worker: usize) {
         self.pending(worker, self.adds(worker)).store(0, Ordering::Release);
     }
 
-    /// How many workers died and were not seen again.
-    pub fn buried(&self) -> usize {
+    /// Number of workers that died and have not returned.
+    pub fn dead_workers(&self) -> usize {
         (0..self.workers).filter(|&worker| self.of(worker).state.load(Ordering::Acquire) == DEAD).count()
     }
 
-    /// The worker is here, perhaps again. Where there are no rounds it goes on at the step that it had come to, or to which the
-    /// others have carried it along.
-    pub fn return_to_life(&self, worker: usize) {
+    /// Activates a worker, possibly after a restart. Without backup workers it continues at the step it had reached, or to which
+    /// other workers have fast-forwarded it.
+    pub fn revive(&self, worker: usize) {
         let counters = self.of(worker);
-        counters.pace.leave();
-        self.forget_pending(worker);
-        if self.has_rounds() {
-            // Its part in the rounds that were complete without it would only be dropped.
+        counters.ssp_clock.leave();
+        self.discard_pending(worker);
+        if self.has_backup_workers() {
+            // Its adds to rounds that completed without it would only be dropped.
             counters.adds.fetch_max(self.round().number.load(Ordering::Acquire), Ordering::AcqRel);
             let slowest = self.others(worker).map(|other| self.gets(other)).min().unwrap_or(0);
             counters.gets.fetch_max(slowest, Ordering::AcqRel);
@@ -342,31 +359,31 @@ impl Clock {
         self.withdraw(worker);
     }
 
-    /// Takes an add of this worker out of the open round that was accepted and not applied: it failed.
+    /// Withdraws an admitted add that was not applied: it failed.
     pub fn withdraw(&self, worker: usize) {
         let counters = self.of(worker);
         if counters.accepted.load(Ordering::Acquire) > self.adds(worker) {
             counters.accepted.store(0, Ordering::Release);
         }
-        self.settle();
+        self.close_round_and_notify();
     }
 
-    /// With one worker less, the open round may be complete.
-    pub fn settle(&self) {
+    /// Closes the open round if it is complete, for example because one worker fewer is needed, and wakes waiting workers.
+    pub fn close_round_and_notify(&self) {
         self.close_round();
         self.progress().ring();
     }
 
-    /// Closes the open round when it is complete.
+    /// Closes the open round if it is complete.
     fn close_round(&self) {
         if self.is_complete() {
             self.round().number.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Whether the open round has the adds that it needs, or no worker is left that could bring more. The rank that counts the
-    /// last add closes the round in a second step: a reader that comes in between takes the round's lock and calls
-    /// [`settle`](Self::settle).
+    /// Whether the open round has all the adds it needs, or no active worker is left to contribute more. The rank that counts the
+    /// last add closes the round in a separate step; a reader that arrives in between acquires the round's lock and calls
+    /// [`close_round_and_notify`](Self::close_round_and_notify).
     pub fn is_complete(&self) -> bool {
         let Consistency::Bsp { backup: backup @ 1.., .. } = self.consistency else { return false };
         let number = self.round().number.load(Ordering::Acquire);
@@ -378,13 +395,13 @@ impl Clock {
         accepted >= self.workers - backup || !more
     }
 
-    /// Counts an add of this worker, as a process does that is killed before it closes the round.
+    /// Counts an add as a process does that is killed before it closes the round.
     #[cfg(test)]
     pub fn count_without_closing(&self, worker: usize) {
         self.of(worker).adds.fetch_add(1, Ordering::Release);
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if !matches!(self.consistency, Consistency::Async | Consistency::Average) {
             self.progress().ring();
         }
@@ -416,14 +433,14 @@ mod tests {
         clock.enter_call(2, 5);
         assert!(clock.get_waits_for(0).is_empty());
         assert_eq!([1, 2].map(|worker| clock.ticks(worker)), [2, 2], "as far as the bound needs it");
-        // All have come: they go on from there, and are waited for again.
+        // All workers have entered the collective: they continue from there and are waited for again.
         clock.enter_call(0, 5);
         (0..3).for_each(|worker| clock.leave_call(worker));
         clock.tick(0);
         assert_eq!(clock.get_waits_for(0), [1, 2]);
         assert_eq!([1, 2].map(|worker| clock.tick(worker)), [3, 3]);
         assert!(clock.get_waits_for(0).is_empty());
-        // Who is still inside a call that this one has left is not: it counts as awake.
+        // A worker that is still inside a collective this worker has already left is not fast-forwarded: it counts as running.
         clock.enter_call(0, 6);
         clock.enter_call(1, 6);
         clock.leave_call(0);
@@ -436,51 +453,51 @@ mod tests {
         let clock = bounded(2, 1);
         (0..5).for_each(|_| assert!(clock.tick(0) > 0));
         assert_eq!(clock.get_waits_for(0), [1]);
-        clock.bury(1);
+        clock.mark_dead(1);
         assert!(clock.get_waits_for(0).is_empty());
-        clock.return_to_life(1);
+        clock.revive(1);
         assert_eq!((clock.ticks(1), clock.tick(1)), (4, 5));
-        // Taken for dead by one that had looked before it came back: its next step shows that it is not.
-        clock.bury(1);
+        // Marked dead by a rank that checked before the restart: the worker's next step reactivates it.
+        clock.mark_dead(1);
         assert!(!clock.is_active(1));
         clock.tick(1);
         assert!(clock.is_active(1));
     }
 
-    fn add(clock: &Clock, worker: usize) -> Verdict {
-        let verdict = clock.enter(worker);
-        clock.added(worker);
-        verdict
+    fn add(clock: &Clock, worker: usize) -> AddDecision {
+        let decision = clock.admit_add(worker);
+        clock.record_add(worker);
+        decision
     }
 
     #[test]
     fn a_place_in_a_round_does_not_die_with_its_worker() {
         let clock = clock(3, 1);
-        assert_eq!((add(&clock, 0), clock.enter(1)), (Verdict::Apply, Verdict::Apply));
+        assert_eq!((add(&clock, 0), clock.admit_add(1)), (AddDecision::Apply, AddDecision::Apply));
         assert_eq!(clock.get_waits_for(0), [1, 2], "the second add is accepted and not applied");
-        clock.bury(1);
-        assert_eq!((clock.get_waits_for(0), clock.buried()), (vec![2], 1));
-        assert_eq!(add(&clock, 2), Verdict::Apply, "its place is free");
+        clock.mark_dead(1);
+        assert_eq!((clock.get_waits_for(0), clock.dead_workers()), (vec![2], 1));
+        assert_eq!(add(&clock, 2), AddDecision::Apply, "its place is free");
         assert!(clock.get_waits_for(0).is_empty() && clock.get_waits_for(2).is_empty());
         for _ in 0..3 {
-            assert_eq!((add(&clock, 0), add(&clock, 2)), (Verdict::Apply, Verdict::Apply));
+            assert_eq!((add(&clock, 0), add(&clock, 2)), (AddDecision::Apply, AddDecision::Apply));
         }
-        // It comes back into the round that is open, not into those that it missed.
-        clock.return_to_life(1);
+        // The worker rejoins the open round, not the rounds it missed.
+        clock.revive(1);
         assert_eq!(
             (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
-            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+            (AddDecision::Apply, AddDecision::Apply, AddDecision::Drop)
         );
     }
 
     #[test]
     fn who_comes_back_at_once_takes_its_place_again() {
         let clock = clock(3, 1);
-        assert_eq!(clock.enter(1), Verdict::Apply);
-        clock.return_to_life(1);
+        assert_eq!(clock.admit_add(1), AddDecision::Apply);
+        clock.revive(1);
         assert_eq!(
             (add(&clock, 1), add(&clock, 0), add(&clock, 2)),
-            (Verdict::Apply, Verdict::Apply, Verdict::Drop)
+            (AddDecision::Apply, AddDecision::Apply, AddDecision::Drop)
         );
         assert!((0..3).all(|worker| clock.get_waits_for(worker).is_empty()));
     }
@@ -489,11 +506,11 @@ mod tests {
     fn a_round_that_its_last_worker_did_not_close_is_closed_by_the_next_who_looks() {
         let clock = clock(3, 1);
         add(&clock, 0);
-        assert_eq!(clock.enter(1), Verdict::Apply);
-        // Killed after it had counted its add.
+        assert_eq!(clock.admit_add(1), AddDecision::Apply);
+        // Killed after counting its add.
         clock.count_without_closing(1);
         assert_eq!(clock.get_waits_for(0), [2]);
-        clock.settle();
+        clock.close_round_and_notify();
         assert!(clock.get_waits_for(0).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! How far workers may drift apart on a table.
+//! Consistency models of a table: how far workers may drift apart.
 
 use std::fmt;
 
@@ -7,32 +7,34 @@ use crate::error::{Error, Result};
 /// When a get may be answered and an add applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// At once.
+    /// Immediately.
     #[default]
     Async,
-    /// In rounds: every worker makes the same calls, and the i-th get of all workers returns the same values: if a worker
-    /// made j adds before, exactly the first j adds of all. With backup workers, a round is complete without the adds of
-    /// the slowest, which are dropped; and whoever reads later than a round needs may see some adds of the next one.
+    /// Bulk-synchronous, in rounds. Every worker makes the same sequence of calls, and the i-th get returns the same values on
+    /// all workers: after j adds of a worker, exactly the first j adds of every worker. With backup workers, a round completes
+    /// without the adds of the slowest workers, which are dropped, and a worker that reads later than the round requires may see
+    /// some adds of the next round.
     ///
-    /// A round is one step of the updater, with the sum of the workers' adds. Updaters whose adds can be applied one by one
-    /// with the same result (`add`, `sgd`) apply each as it comes.
+    /// A round is one step of the updater, with the sum of the workers' adds. Updaters that give the same result when adds are
+    /// applied one by one (`add`, `sgd`) apply each add as it arrives.
     Bsp {
-        /// How many workers a round may do without.
+        /// Number of workers whose adds a round can complete without.
         backup: usize,
-        /// Whether a round's step takes the mean of its adds instead of their sum.
+        /// Whether a round's step uses the mean of its adds instead of their sum.
         mean: bool,
     },
-    /// With bounded staleness: a worker that has ticked c times reads only when all others have ticked c − bound times.
+    /// Stale-synchronous (Ho et al., 2013): a worker that has ticked c times reads only once all others have ticked c − bound
+    /// times.
     Ssp {
-        /// How many ticks a reader may be ahead of the slowest worker.
+        /// Maximum number of ticks by which a reader may be ahead of the slowest worker.
         bound: u64,
     },
-    /// Every worker has a copy of its own; `tick` replaces all copies by their average.
+    /// Model averaging: every worker has its own copy, and `tick` replaces all copies by their average.
     Average,
 }
 
 impl Consistency {
-    /// Reads "async", "bsp", "bsp:backup=1", "bsp:mean", "bsp:backup=1,mean", "ssp:3" or "average".
+    /// Parses "async", "bsp", "bsp:backup=1", "bsp:mean", "bsp:backup=1,mean", "ssp:3" or "average".
     pub fn parse(text: &str) -> Result<Consistency> {
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let rounds = |rest: &str| {

@@ -1,4 +1,4 @@
-//! An array or a matrix on this rank's host: its memory, and what a call reads and changes there.
+//! The local part of an array or matrix: its memory on this host, and the reads and updates of a call there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Mutex;
 
 use super::base::Base;
-use super::placement::Placement;
+use super::placement::RowPlacement;
 use super::remote::compress::Packer;
 use super::replica::Replica;
 use super::storage::Storage;
@@ -16,22 +16,23 @@ use super::{AddOptions, Rows};
 use crate::error::{Error, Result};
 use crate::transport::Call;
 
-/// What all handles of an array or a matrix share.
-pub(crate) struct Core {
+/// State shared by all handles of an array or matrix.
+pub(crate) struct TableCore {
     pub(super) base: Base,
-    pub(super) placement: Placement,
+    pub(super) placement: RowPlacement,
     pub(super) storage: Storage,
-    /// This worker's own copy, where workers have copies.
+    /// This worker's own copy, for model averaging.
     pub(super) replica: Option<Replica>,
-    /// What this worker's adds lost on their way to each other host, kept for the next ones.
+    /// Per remote host, the packer with the compression residual of this worker's adds, carried over to the next ones (error
+    /// feedback).
     pub(super) packers: Mutex<BTreeMap<usize, Packer>>,
-    /// What sparse gets brought from other hosts, and showed to them.
+    /// Sequence numbers of sparse gets, as requester and as server.
     pub(super) views: Views,
-    /// The device that holds the rows, where one does.
+    /// The device that holds the rows, if any.
     pub(super) device: Option<u32>,
 }
 
-impl Deref for Core {
+impl Deref for TableCore {
     type Target = Base;
 
     fn deref(&self) -> &Base {
@@ -39,8 +40,8 @@ impl Deref for Core {
     }
 }
 
-impl Core {
-    /// Copies those of these rows that this host holds to their places in `out`, which has room for all of them.
+impl TableCore {
+    /// Copies those of the given rows that this host holds to their positions in `out`, which has space for all of them.
     pub(super) fn read(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         let bytes = self.description.row_bytes();
         match rows {
@@ -53,7 +54,7 @@ impl Core {
                 _ => Ok(()),
             },
             Rows::List(list) => {
-                self.storage.get_list(call, worker, self.placement.picks(list, self.host()), out)
+                self.storage.get_list(call, worker, self.placement.row_refs(list, self.host()), out)
             }
         }
     }
@@ -73,18 +74,18 @@ impl Core {
         let empty = |row: &[u8]| row.iter().all(|&byte| byte == 0);
         match rows {
             Rows::All => {
-                // All of this host's rows at once, wherever they stand in the table: an add is one step of each unit.
+                // All of this host's rows in one call, wherever they are in the table: an add is one step of each unit.
                 let part = self.part_of(self.host(), delta);
                 let skip = |row: usize| empty(&part[row * bytes..][..bytes]);
                 self.storage.add(call, 0, &part, &context, &skip)
             }
             Rows::List(list) => {
-                self.storage.add_list(call, self.placement.picks(list, self.host()), delta, &context)
+                self.storage.add_list(call, self.placement.row_refs(list, self.host()), delta, &context)
             }
         }
     }
 
-    /// The rows of a host out of a delta for all rows, in the order in which that host keeps them.
+    /// A host's rows of a delta for all rows, in that host's storage order.
     pub(super) fn part_of<'a>(&self, host: usize, delta: &'a [u8]) -> Cow<'a, [u8]> {
         let bytes = self.description.row_bytes();
         let segments = self.placement.on_host(host);
@@ -97,7 +98,7 @@ impl Core {
         }
     }
 
-    /// The number of a worker's view of a sparse matrix.
+    /// The index of a worker's view of a sparse matrix.
     pub(super) fn reader(&self, worker: usize, buffer: usize) -> Result<usize> {
         let workers = self.inner.roles.workers.len();
         let buffers = self.storage.layout.shape.readers / workers;
@@ -129,7 +130,7 @@ mod tests {
                 };
                 let table = ArrayTable::<f64>::create(&tables, 10, None, options).unwrap();
                 for step in 0..3 {
-                    // From the host that has several pieces, and from another one.
+                    // From the host that holds several segments, and from another one.
                     if world.rank() == step % 2 {
                         table.add(&[0.5, 1.0, 2.0, -1.0, 3.0, 0.25, 1.5, -2.0, 1.0, 4.0]).unwrap();
                     }

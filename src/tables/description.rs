@@ -1,4 +1,4 @@
-//! What a table is, in words: ranks compare it when they make the table, and a restarted rank when it finds it.
+//! A table's description as text: ranks compare it when they create a table, and a restarted rank when it reopens one.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ pub(super) struct Description {
     pub cols: usize,
     pub updater: String,
     pub consistency: Consistency,
-    /// What else matters, in words.
+    /// Further properties, as text.
     pub more: String,
 }
 
@@ -48,7 +48,7 @@ impl Description {
         self.cols * self.dtype.size()
     }
 
-    /// Elements of the whole table.
+    /// Number of elements of the full table.
     pub fn len(&self) -> usize {
         self.rows * self.cols
     }

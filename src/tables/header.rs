@@ -1,33 +1,33 @@
-//! The first bytes of a table's memory: what it is, in words, so that a process that finds it can tell.
+//! The header of a table's shared memory: its description, for processes that look the table up, and its reference count.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::transport::arena::{Extent, MOST_SEATS};
 
-/// Longest description, in bytes.
-pub(super) const LONGEST: usize = 1000;
+/// Maximum length of a description, in bytes.
+pub(super) const MAX_DESCRIPTION: usize = 1000;
 
-/// Zeroes are the header of a table that is being made.
+/// All zeroes is the header of a table under construction.
 #[repr(C, align(128))]
-pub(super) struct Header {
+pub(super) struct TableHeader {
     ready: AtomicU32,
-    /// Seats whose ranks use the table; the last one frees it.
+    /// Number of local ranks that use the table; the last one frees it.
     users: AtomicU32,
-    /// A bit for each of these seats: a process that takes another one's seat takes over its use.
-    seats: [AtomicU64; MOST_SEATS / 64],
-    /// The table's number, the same on all ranks.
+    /// One bit per local rank that uses the table: a restarted process takes over the reference of its predecessor.
+    local_ranks: [AtomicU64; MOST_SEATS / 64],
+    /// The table's number, equal on all ranks.
     number: AtomicU32,
-    /// How often a lock was taken over from a process that had died with it.
+    /// Number of times a lock was recovered from a process that died holding it.
     pub recovered: AtomicU64,
     length: AtomicU32,
-    text: [AtomicU8; LONGEST],
+    text: [AtomicU8; MAX_DESCRIPTION],
 }
 
-impl Header {
+impl TableHeader {
     /// The header of a table's memory.
-    pub fn of(extent: &Extent) -> &Header {
+    pub fn of(extent: &Extent) -> &TableHeader {
         // SAFETY: a table's memory begins with its header, zeroes are valid, and all fields are atomic.
-        unsafe { &*extent.range(0, size_of::<Header>()).cast() }
+        unsafe { &*extent.range(0, size_of::<TableHeader>()).cast() }
     }
 
     pub fn write(&self, text: &str, number: u32) {
@@ -39,12 +39,12 @@ impl Header {
         self.ready.store(1, Ordering::Release);
     }
 
-    /// The description, or `None` while the table is being made.
+    /// The description, or `None` while the table is under construction.
     pub fn read(&self) -> Option<String> {
         if self.ready.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let length = (self.length.load(Ordering::Relaxed) as usize).min(LONGEST);
+        let length = (self.length.load(Ordering::Relaxed) as usize).min(MAX_DESCRIPTION);
         let bytes: Vec<u8> = self.text[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -53,13 +53,14 @@ impl Header {
         self.number.load(Ordering::Relaxed)
     }
 
-    fn bit(&self, seat: usize) -> (&AtomicU64, u64) {
-        (&self.seats[seat / 64], 1 << (seat % 64))
+    fn bit(&self, local_rank: usize) -> (&AtomicU64, u64) {
+        (&self.local_ranks[local_rank / 64], 1 << (local_rank % 64))
     }
 
-    /// This seat uses the table. False when nobody did any more: then it is being freed, unless it is new.
-    pub fn attach(&self, seat: usize, is_new: bool) -> bool {
-        let (word, bit) = self.bit(seat);
+    /// Registers this local rank as a user. Returns false if there are no users left: the table is then being freed, unless it is
+    /// new.
+    pub fn attach(&self, local_rank: usize, is_new: bool) -> bool {
+        let (word, bit) = self.bit(local_rank);
         if word.load(Ordering::Acquire) & bit != 0 {
             return true;
         }
@@ -72,14 +73,14 @@ impl Header {
         true
     }
 
-    /// Whether any seat uses the table.
+    /// Whether any local rank uses the table.
     pub fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// This seat is done with the table. True for the last one.
-    pub fn detach(&self, seat: usize) -> bool {
-        let (word, bit) = self.bit(seat);
+    /// Unregisters this local rank. Returns true for the last user.
+    pub fn detach(&self, local_rank: usize) -> bool {
+        let (word, bit) = self.bit(local_rank);
         word.fetch_and(!bit, Ordering::AcqRel);
         self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -93,14 +94,14 @@ mod tests {
     #[test]
     fn who_takes_a_seat_takes_over_its_use() {
         let transports = local::create(1).unwrap();
-        let extent = transports[0].seat.take_common(1, size_of::<Header>()).unwrap();
-        let header = Header::of(&extent);
+        let extent = transports[0].seat.take_common(1, size_of::<TableHeader>()).unwrap();
+        let header = TableHeader::of(&extent);
         assert!(!header.attach(3, false), "nobody uses it");
-        for seat in [3, 4, MOST_SEATS - 1, 3] {
-            assert!(header.attach(seat, true));
+        for local_rank in [3, 4, MOST_SEATS - 1, 3] {
+            assert!(header.attach(local_rank, true));
         }
         assert!(header.attach(70, false));
-        assert_eq!([3, 70, MOST_SEATS - 1, 4].map(|seat| header.detach(seat)), [false, false, false, true]);
+        assert_eq!([3, 70, MOST_SEATS - 1, 4].map(|local_rank| header.detach(local_rank)), [false, false, false, true]);
         assert!(!header.attach(3, false));
     }
 }

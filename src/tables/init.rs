@@ -1,4 +1,4 @@
-//! What a table holds at first. Random values depend on the seed and the element's place alone, not on who holds it.
+//! Initial values of a table. Random values depend only on the seed and the element's index, not on the rank that holds it.
 
 use half::{bf16, f16};
 
@@ -11,15 +11,15 @@ pub enum Init {
     /// All zero.
     #[default]
     Zero,
-    /// All the same.
+    /// All equal.
     Constant(f64),
-    /// All the same whole number: for int64, where [`Init::Constant`] ends at 2^53.
+    /// All equal to this integer: for int64, where [`Init::Constant`] is exact only up to 2^53.
     Whole(i64),
-    /// Evenly distributed between two bounds.
+    /// Uniformly distributed between two bounds.
     Uniform {
         /// The lower bound.
         low: f64,
-        /// The upper bound, never reached.
+        /// The upper bound, exclusive.
         high: f64,
         /// Equal seeds give equal tables.
         seed: u64,
@@ -36,7 +36,7 @@ pub enum Init {
 }
 
 impl Init {
-    /// The value of an element, by its place in the table.
+    /// The value of an element, by its index in the table.
     fn value(&self, index: u64) -> f64 {
         match *self {
             Init::Zero => 0.0,
@@ -51,7 +51,7 @@ impl Init {
         }
     }
 
-    /// Refuses a number that a table of whole numbers cannot hold.
+    /// Rejects a value that an integer table cannot represent.
     pub(super) fn check(&self, dtype: DType) -> Result<()> {
         let (least, most) = match dtype {
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -59,7 +59,7 @@ impl Init {
             _ => return Ok(()),
         };
         let fits = match *self {
-            // The largest number of 64 bits is none of this type: one more is.
+            // The largest 64-bit integer is not representable as f64; the next larger number is.
             Init::Constant(value) => {
                 value.fract() == 0.0 && value >= least as f64 && value < most as f64 + 1.0
             }
@@ -74,7 +74,7 @@ impl Init {
         if fits { Ok(()) } else { Err(Error::usage("table", expected, received(), "choose another type")) }
     }
 
-    /// Fills elements of a table that begin at place `first`.
+    /// Fills elements of a table that begin at index `first`.
     pub(super) fn fill(&self, dtype: DType, first: usize, out: &mut [u8]) {
         for (index, element) in out.chunks_exact_mut(dtype.size()).enumerate() {
             let value = self.value((first + index) as u64);
@@ -95,13 +95,13 @@ impl Init {
     }
 }
 
-/// A number in [0, 1) that depends on seed and place: a step of SplitMix64 (Steele, Lea and Flood, 2014).
+/// A number in [0, 1) that depends on seed and index: one step of SplitMix64 (Steele, Lea and Flood, 2014).
 fn uniform(seed: u64, index: u64) -> f64 {
     let mixed = mix(seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Spreads a number over all bits: the mixing steps of SplitMix64. Different numbers stay different.
+/// Mixes all bits of a number: the finalizer of SplitMix64, a bijection.
 #[inline]
 pub(super) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

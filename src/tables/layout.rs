@@ -1,50 +1,50 @@
-//! Where everything of a table is in its piece of the job's memory. All ranks of a host compute the same.
+//! Offsets of a table's sections in its extent of the shared heap. All ranks of a host compute the same layout.
 
 use super::clock::Clock;
 use super::cuda::Published;
-use super::header::Header;
+use super::header::TableHeader;
 use crate::transport::arena::lock::Lock;
 
-/// Bytes of values under one lock, about.
+/// Approximate number of bytes of values per lock.
 const STRIPE: usize = 64 << 10;
 
 const PAGE: usize = 4096;
 
-/// More than any machine has; whoever asks for it is refused.
-const TOO_MUCH: usize = usize::MAX / PAGE * PAGE;
+/// More than any machine has; allocating it fails.
+const UNALLOCATABLE: usize = usize::MAX / PAGE * PAGE;
 
-/// What a layout follows from.
+/// The parameters that determine a layout.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    /// The rows that this host holds.
+pub(super) struct TableShape {
+    /// Number of rows on this host.
     pub rows: usize,
     pub row_bytes: usize,
-    /// Bytes of a row of state.
+    /// Bytes per row of state.
     pub state_row_bytes: usize,
-    /// How many arrays of state there are in all, those of each worker included.
+    /// Number of state arrays (planes), including those of each worker.
     pub planes: usize,
-    /// Whether only whole pieces are changed, so that adds are counted for each stripe instead of for each row.
+    /// Whether only full stripes are updated, so that adds are counted per stripe instead of per row.
     pub counts_stripes: bool,
     pub workers: usize,
-    /// For a sparse matrix, how many readers' views are remembered.
+    /// For a sparse matrix, the number of readers whose views are tracked.
     pub readers: usize,
-    /// Whether values and state are in a device's memory: then one lock guards them all.
+    /// Whether values and state are in device memory; a single lock then guards them all.
     pub on_device: bool,
 }
 
-/// Offsets in bytes from the beginning of the piece.
+/// Offsets in bytes from the beginning of the extent.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub shape: Shape,
+pub(super) struct TableLayout {
+    pub shape: TableShape,
     pub stripe_rows: usize,
     pub stripes: usize,
     pub clock: usize,
     pub locks: usize,
-    /// How many adds each unit has had.
+    /// Number of adds per unit.
     pub steps: usize,
-    /// What is said of values and state that are on a device.
+    /// The published description of values and state on a device.
     pub shard: usize,
-    /// The version of each row, then what each reader has seen.
+    /// The version of each row, then the version that each reader last saw.
     pub versions: usize,
     pub values: usize,
     planes: usize,
@@ -52,9 +52,9 @@ pub(super) struct Layout {
     pub total: usize,
 }
 
-impl Layout {
-    pub fn new(shape: Shape) -> Layout {
-        // A power of two makes it cheap to find the stripe of a row.
+impl TableLayout {
+    pub fn new(shape: TableShape) -> TableLayout {
+        // A power of two makes the stripe of a row cheap to compute.
         let stripe_rows = match shape.on_device {
             true => shape.rows.next_power_of_two(),
             false => 1 << (STRIPE / shape.row_bytes.max(1)).max(1).ilog2(),
@@ -63,22 +63,22 @@ impl Layout {
         let mut end = 0usize;
         let mut section = |bytes: usize| {
             let start = end;
-            end = end.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(TOO_MUCH);
+            end = end.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(UNALLOCATABLE);
             start
         };
-        let _header = section(size_of::<Header>());
+        let _header = section(size_of::<TableHeader>());
         let clock = section(Clock::bytes(shape.workers));
         let locks = section(stripes * size_of::<Lock>());
         let units = if shape.counts_stripes { stripes } else { shape.rows };
-        let here = |bytes: usize| if shape.on_device { 0 } else { bytes };
+        let on_host = |bytes: usize| if shape.on_device { 0 } else { bytes };
         let shard = section(if shape.on_device { size_of::<Published>() } else { 0 });
-        let steps = section(here(8 * units));
+        let steps = section(on_host(8 * units));
         let versions = section(4 * shape.rows * if shape.readers > 0 { 1 + shape.readers } else { 0 });
-        let values = section(here(shape.rows * shape.row_bytes));
-        // Arrays that begin at the same place within a page cost more to combine: shift each one a little.
+        let values = section(on_host(shape.rows * shape.row_bytes));
+        // Arrays with the same offset within a page cost more to combine (cache-set conflicts): stagger them.
         let plane_bytes = (shape.rows * shape.state_row_bytes + 320).next_multiple_of(64);
-        let planes = section(here(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE))) + 832;
-        Layout {
+        let planes = section(on_host(shape.planes.saturating_mul(plane_bytes).saturating_add(PAGE))) + 832;
+        TableLayout {
             shape,
             stripe_rows,
             stripes,
@@ -94,7 +94,7 @@ impl Layout {
         }
     }
 
-    /// Where an array of state begins.
+    /// The offset of a state array.
     pub fn plane(&self, index: usize) -> usize {
         assert!(index < self.shape.planes);
         self.planes + index * self.plane_bytes
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_no_number_can_count_is_too_much_and_never_little() {
-        let shape = Shape {
+        let shape = TableShape {
             rows: u32::MAX as usize,
             row_bytes: 1 << 25,
             state_row_bytes: 1 << 26,
@@ -119,7 +119,7 @@ mod tests {
         };
         let mut before = 0;
         for planes in [0, 1, 16, 63, 64, 65, 128, 1000] {
-            let total = Layout::new(Shape { planes, ..shape }).total;
+            let total = TableLayout::new(TableShape { planes, ..shape }).total;
             assert!(total >= before, "{planes} planes");
             before = total;
         }

@@ -1,16 +1,16 @@
-//! Making arrays and matrices: checks, memory, initial values.
+//! Creation of arrays and matrices: checks, memory, initial values.
 
 use std::sync::{Arc, Mutex};
 
 use super::base::Base;
-use super::core::Core;
+use super::core::TableCore;
 use super::cuda::{self, ScratchByDevice, Shard};
 use super::description::{Description, TableKind};
-use super::founding::{self, Making, Purpose};
-use super::layout::{Layout, Shape};
-use super::listing::Open;
-use super::picks::Room;
-use super::placement::Placement;
+use super::creation::{self, TableCreation, Purpose};
+use super::layout::{TableLayout, TableShape};
+use super::registry::OpenTable;
+use super::row_batch::BatchBuffer;
+use super::placement::RowPlacement;
 use super::replica::Replica;
 use super::rounds::accumulates;
 use super::storage::Storage;
@@ -20,14 +20,14 @@ use super::{AddOptions, Compression, Consistency, Init, Table, TableOptions, Tab
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// Bytes that are filled or sent at once when a table gets its first values.
+/// Bytes filled or sent at a time when a table is initialized.
 const CHUNK: usize = 4 << 20;
 
-/// Rows are counted in 32 bits.
-const MOST_ROWS: usize = u32::MAX as usize;
+/// Row numbers are 32-bit.
+const MAX_ROWS: usize = u32::MAX as usize;
 
-/// What is made.
-pub(super) struct Wish {
+/// The parameters of a table to create.
+pub(super) struct TableDefinition {
     pub kind: TableKind,
     pub rows: usize,
     pub cols: usize,
@@ -36,27 +36,27 @@ pub(super) struct Wish {
     pub pipelined: bool,
 }
 
-impl Wish {
+impl TableDefinition {
     fn check(&self, options: &TableOptions, workers: usize) -> Result<()> {
-        let refuse = |expected: &str, received: String, advice: &str| {
+        let reject = |expected: &str, received: String, advice: &str| {
             Err(Error::usage("table", expected, received, advice))
         };
         if matches!(self.dtype, DType::I8 | DType::U8) {
             let types = "float32, float64, float16, bfloat16, int32 or int64";
-            return refuse(types, self.dtype.to_string(), "choose one of these");
+            return reject(types, self.dtype.to_string(), "choose one of these");
         }
         if self.rows == 0 || self.cols == 0 {
             let received = format!("{} x {}", self.rows, self.cols);
-            return refuse("at least one element", received, "leave the table out");
+            return reject("at least one element", received, "leave the table out");
         }
         let bytes = self.rows.checked_mul(self.cols).and_then(|len| len.checked_mul(self.dtype.size()));
         if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 64) {
             let received = format!("{} x {}", self.rows, self.cols);
-            return refuse("a size that fits into memory", received, "make it smaller");
+            return reject("a size that fits into memory", received, "make it smaller");
         }
-        if self.rows > MOST_ROWS && self.kind != TableKind::Array {
-            let expected = format!("at most {MOST_ROWS} rows");
-            return refuse(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
+        if self.rows > MAX_ROWS && self.kind != TableKind::Array {
+            let expected = format!("at most {MAX_ROWS} rows");
+            return reject(&expected, self.rows.to_string(), "use a key-value table for huge index spaces");
         }
         options.init.check(self.dtype)?;
         check_consistency(options.consistency, self.kind, self.dtype, workers)?;
@@ -64,60 +64,60 @@ impl Wish {
     }
 }
 
-/// Refuses rules that a table of this kind cannot keep.
+/// Rejects consistency models that a table of this kind does not support.
 pub(super) fn check_consistency(
     consistency: Consistency,
     kind: TableKind,
     dtype: DType,
     workers: usize,
 ) -> Result<()> {
-    let refuse = |expected: &str, received: String, advice: &str| {
+    let reject = |expected: &str, received: String, advice: &str| {
         Err(Error::usage("table", expected, received, advice))
     };
     match consistency {
         Consistency::Bsp { backup, .. } if backup >= workers => {
             let expected = format!("fewer backup workers than the {workers} workers");
-            refuse(&expected, backup.to_string(), "leave at least one worker that is needed")
+            reject(&expected, backup.to_string(), "leave at least one worker that is needed")
         }
         Consistency::Bsp { mean: true, .. } if kind == TableKind::Custom => {
             let expected = format!("another consistency for a {} table", kind.name());
-            refuse(&expected, consistency.to_string(), "a table of your own combines adds itself")
+            reject(&expected, consistency.to_string(), "a table of your own combines adds itself")
         }
         Consistency::Bsp { mean: true, .. } if !dtype.is_float() => {
-            refuse("a float type for means", dtype.to_string(), "use bsp, whose rounds are sums")
+            reject("a float type for means", dtype.to_string(), "use bsp, whose rounds are sums")
         }
         Consistency::Average if !matches!(kind, TableKind::Array | TableKind::Matrix) => {
             let expected = format!("another consistency for a {} table", kind.name());
-            refuse(&expected, "average".into(), "use a plain array or matrix")
+            reject(&expected, "average".into(), "use a plain array or matrix")
         }
         Consistency::Average if !dtype.is_float() => {
-            refuse("a float type for averages", dtype.to_string(), "use another consistency")
+            reject("a float type for averages", dtype.to_string(), "use another consistency")
         }
         _ => Ok(()),
     }
 }
 
-/// What every table is made from. All ranks have found it possible; that they want the same is found out later.
-pub(super) struct Plan {
+/// The checked inputs of table creation. All ranks accept them; whether all ranks want the same is checked later.
+pub(super) struct TablePlan {
     pub description: Description,
     pub rule: Arc<dyn Rule>,
-    /// The options of adds that bring none.
+    /// Default options of adds.
     pub add: AddOptions,
 }
 
-impl Plan {
-    pub fn new(making: &Making, wish: &Wish, options: &TableOptions, more: &str) -> Result<Plan> {
-        let tables = making.tables;
-        let checked = wish
+impl TablePlan {
+    pub fn new(creation: &TableCreation, definition: &TableDefinition, options: &TableOptions, more: &str) -> Result<TablePlan> {
+        let tables = creation.tables;
+        let checked = definition
             .check(options, tables.workers())
-            .and_then(|()| options.updater.rule(wish.dtype))
+            .and_then(|()| options.updater.rule(definition.dtype))
             .and_then(|rule| {
-                rule.check_used(&making.name, &options.add)?;
+                rule.check_used(&creation.name, &options.add)?;
                 Ok((rule.options(&options.add)?, rule))
             })
-            .map_err(|error| error.about_table(&making.name));
-        let (add, rule) = making.together(checked)?;
-        let &Wish { kind, rows, cols, dtype, .. } = wish;
+            .map_err(|error| error.about_table(&creation.name));
+        let (add, rule) = creation.agree_on(checked)?;
+        let &TableDefinition { kind, rows, cols, dtype, .. } = definition;
         let mut more = format!(", {} workers, {} servers{more}", tables.workers(), tables.servers());
         let usual = rule.defaults();
         for (name, value) in add.iter().filter(|(name, value)| usual.get(name) != Some(*value)) {
@@ -128,7 +128,7 @@ impl Plan {
             more.push_str(&format!(", compressed to {}", options.compression));
         }
         let description = Description {
-            name: making.name.clone(),
+            name: creation.name.clone(),
             kind,
             dtype,
             rows,
@@ -137,29 +137,29 @@ impl Plan {
             consistency: options.consistency,
             more,
         };
-        Ok(Plan { description, rule, add })
+        Ok(TablePlan { description, rule, add })
     }
 }
 
 impl Table {
     pub(super) fn make(
         tables: &Tables,
-        wish: Wish,
+        definition: TableDefinition,
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
         tables.group.check_open("table")?;
-        let mut more = String::from(if wish.pipelined { ", pipelined" } else { "" });
+        let mut more = String::from(if definition.pipelined { ", pipelined" } else { "" });
         if options.init != Init::Zero {
             more.push_str(&format!(", at first {:?}", options.init));
         }
         more.push_str(if options.device.is_some() { ", in CUDA memory" } else { "" });
-        let making = Making::begin(tables, options.name.as_deref(), wish.kind);
-        let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
-        let Wish { kind, rows, cols, dtype, pipelined } = wish;
-        let placement = Placement::new(rows, &tables.inner.roles, &tables.inner.hosts);
+        let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
+        let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
+        let TableDefinition { kind, rows, cols, dtype, pipelined } = definition;
+        let placement = RowPlacement::new(rows, &tables.inner.roles, &tables.inner.hosts);
         let averages = options.consistency == Consistency::Average;
-        if averages && !making.is_new() {
+        if averages && !creation.is_new() {
             return Err(Error::unsupported(
                 "table",
                 format!("{description} after a restart: this rank's copy ended with its process"),
@@ -167,7 +167,7 @@ impl Table {
             ));
         }
         let (row_bytes, state_row_bytes) = (description.row_bytes(), cols * rule.state_dtype().size());
-        let layout = Layout::new(Shape {
+        let layout = TableLayout::new(TableShape {
             rows: if averages { 0 } else { placement.rows_on(tables.host()) },
             row_bytes,
             state_row_bytes,
@@ -183,10 +183,10 @@ impl Table {
         let seat = tables.inner.seat.clone();
         let device = options.device.filter(|_| layout.shape.rows > 0);
         let parked = &tables.inner.parked;
-        let founds = |_: &u32| making.is_new() && tables.leads_host();
-        let memory = device.filter(founds).map(|device| Shard::found(device, &layout.shape, parked));
-        let memory = making.together(memory.transpose())?;
-        let extent = making.found(&description, layout.total, |extent| {
+        let allocates = |_: &u32| creation.is_new() && tables.is_host_leader();
+        let memory = device.filter(allocates).map(|device| Shard::found(device, &layout.shape, parked));
+        let memory = creation.agree_on(memory.transpose())?;
+        let extent = creation.allocate(&description, layout.total, |extent| {
             if let (Some(memory), Some(device)) = (&memory, device) {
                 Shard::publish(memory, device, &seat, tables.inner.rank, (extent, layout.shard));
             }
@@ -198,35 +198,35 @@ impl Table {
             _ => Replica::new(rule.clone(), dtype, rows, row_bytes, state_row_bytes),
         });
         let accumulates = accumulates(options.consistency, rule.is_linear());
-        let base = Base::new(&making, description, extent.clone(), layout.clock, add, &options, accumulates);
-        // Behind the base: from here on this rank is one of the table's users, also if it fails.
+        let base = Base::new(&creation, description, extent.clone(), layout.clock, add, &options, accumulates);
+        // After `Base::new`, because from there on this rank counts as one of the table's users, even if it fails.
         let open = |device| {
             let what = (rule.name(), dtype, layout.shape);
             Shard::open(device, memory, what, &seat, (&extent, layout.shard), parked)
         };
-        let shard = making.together(device.map(open).transpose())?;
-        let (room, scratch) = (Room::default(), ScratchByDevice::default());
-        let core = Arc::new(Core {
+        let shard = creation.agree_on(device.map(open).transpose())?;
+        let (batch_buffer, scratch) = (BatchBuffer::default(), ScratchByDevice::default());
+        let core = Arc::new(TableCore {
             base,
             placement,
-            storage: Storage { extent, layout, seat, rule, room, shard, scratch },
+            storage: Storage { extent, layout, seat, rule, batch_buffer, shard, scratch },
             replica,
             packers: Mutex::default(),
             views: Views::default(),
             device: options.device,
         });
-        // Listed before anybody passes the barrier below: a worker on another host may ask for it right after.
-        let used = tables.inner.enlist(Open::Table(core.clone()));
-        let table = Table { core, group: tables.group.clone(), used, _end: Some(tables.end.clone()) };
-        if making.is_new() {
-            table.first_values(tables, master, &options.init)?;
+        // Registered before any rank passes the barrier below: a worker on another host may send a request right after it.
+        let use_guard = tables.inner.register(OpenTable::Table(core.clone()));
+        let table = Table { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) };
+        if creation.is_new() {
+            table.initialize(tables, master, &options.init)?;
         }
         table.core.complete();
         Ok(table)
     }
 
-    /// Fills the table; afterwards all ranks see its first values.
-    fn first_values(&self, tables: &Tables, master: Option<&[u8]>, init: &Init) -> Result<()> {
+    /// Fills the table; afterwards all ranks see its initial values.
+    fn initialize(&self, tables: &Tables, master: Option<&[u8]>, init: &Init) -> Result<()> {
         let bytes = self.core.description.len() * self.core.description.dtype.size();
         let is_master = tables.inner.worker == Some(0);
         let given = master.filter(|_| is_master);
@@ -243,21 +243,21 @@ impl Table {
             _ => Ok(String::from("values")),
         };
         let purpose = Purpose::new_table(&self.core.description.name);
-        founding::agree(&tables.group, &purpose, fits)?;
+        creation::agree(&tables.group, &purpose, fits)?;
         let root = tables.inner.roles.workers[0];
-        let mut brings = [i32::from(given.is_some())];
-        tables.group.broadcast(&mut brings, root)?;
-        match brings[0] {
+        let mut has_values = [i32::from(given.is_some())];
+        tables.group.broadcast(&mut has_values, root)?;
+        match has_values[0] {
             0 => self.fill(tables, init)?,
             _ if self.core.placement.hosts().len() == 1 && self.core.replica.is_none() => {
                 given.map_or(Ok(()), |values| self.set(0, values))?;
             }
-            _ => self.spread(tables, given, root, bytes)?,
+            _ => self.broadcast_values(tables, given, root, bytes)?,
         }
         tables.group.barrier()
     }
 
-    /// Every server fills its own shard; every worker its own copy.
+    /// Every server fills its own shard, and every worker its own copy.
     fn fill(&self, tables: &Tables, init: &Init) -> Result<()> {
         let description = &self.core.description;
         let (row_bytes, rows) = (description.row_bytes(), description.rows);
@@ -278,11 +278,11 @@ impl Table {
         Ok(())
     }
 
-    /// The master's values reach all hosts in pieces; each host keeps its own.
-    fn spread(&self, tables: &Tables, given: Option<&[u8]>, root: usize, bytes: usize) -> Result<()> {
+    /// Broadcasts the master's values in chunks; each host keeps its own rows.
+    fn broadcast_values(&self, tables: &Tables, given: Option<&[u8]>, root: usize, bytes: usize) -> Result<()> {
         let row_bytes = self.core.description.row_bytes();
         let step = (CHUNK / row_bytes).max(1) * row_bytes;
-        let keeps = self.core.replica.is_some() || tables.leads_host();
+        let keeps = self.core.replica.is_some() || tables.is_host_leader();
         let mut buffer = vec![0u8; step.min(bytes)];
         for start in (0..bytes).step_by(step) {
             let part = &mut buffer[..step.min(bytes - start)];
@@ -297,7 +297,7 @@ impl Table {
         Ok(())
     }
 
-    /// Overwrites rows, as far as this host holds them.
+    /// Overwrites those of the rows that this host holds.
     pub(super) fn set(&self, first: usize, values: &[u8]) -> Result<()> {
         let core = &self.core;
         let row_bytes = core.description.row_bytes();

@@ -1,8 +1,8 @@
-//! Layer 5: tables that many workers share. On one host a table is shared memory: a get is a copy out, an add is an update
-//! in place by the caller, and no server is in the way.
+//! Layer 5: tables that many workers share. On one host a table is shared memory: a get copies values out, an add updates them in
+//! place, both in the caller's thread and without a server.
 //!
-//! Start at [`Tables`]; `table.rs` is what a call does, `core.rs` what it does on this host, `storage.rs` the memory, `clock.rs`
-//! who may go on and who must wait.
+//! Start at [`Tables`]; `table.rs` is what a call does, `core.rs` its local part, `remote_calls.rs` its remote part, `storage.rs`
+//! the memory, and `clock.rs` which worker may proceed and which must wait.
 
 mod add_options;
 mod base;
@@ -13,19 +13,19 @@ mod core;
 mod cuda;
 mod custom;
 mod description;
-mod far;
-mod founding;
+mod remote_calls;
+mod creation;
 mod header;
-mod hold;
+mod lock_guard;
 mod init;
-mod joining;
+mod membership;
 mod key_value;
 mod layout;
-mod listing;
+mod registry;
 mod make;
 mod options;
-mod pace;
-mod picks;
+mod ssp_clock;
+mod row_batch;
 mod placement;
 mod queue;
 pub(crate) mod remote;

@@ -1,8 +1,8 @@
-//! How a table is made.
+//! Options for creating a table.
 
 use super::{AddOptions, Compression, Consistency, Init, UpdaterChoice};
 
-/// What may differ from table to table. The default is a table of zeros that adds.
+/// What may differ from table to table. By default a table is zero-initialized and its updater adds.
 ///
 /// ```
 /// use unisono::tables::{Consistency, TableOptions, UpdaterChoice};
@@ -17,23 +17,23 @@ use super::{AddOptions, Compression, Consistency, Init, UpdaterChoice};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
-    /// The name by which a restarted rank finds it and a checkpoint stores it; else kind and number: "array-1".
+    /// The name by which a restarted rank and a checkpoint find the table; by default its kind and number, such as "array-1".
     pub name: Option<String>,
-    /// What it holds at first, where no worker brings values.
+    /// Initial values, if no worker passes any.
     pub init: Init,
-    /// What an add does.
+    /// The update rule of adds.
     pub updater: UpdaterChoice,
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub consistency: Consistency,
-    /// The updater's options, for adds that do not bring their own.
+    /// The updater's options, for adds that do not pass their own.
     pub add: AddOptions,
-    /// Whether an add that holds a NaN is refused.
+    /// Whether adds that contain a NaN are rejected.
     pub reject_nan: bool,
-    /// How adds travel between hosts.
+    /// How adds are compressed between hosts.
     pub compression: Compression,
-    /// The CUDA device whose memory holds it, by its number in this process; by default the host's memory does.
+    /// The CUDA device whose memory holds the table, by its ordinal in this process; by default the table is in host memory.
     ///
-    /// Of each host the first rank takes the memory; its other ranks name the same device. It ends with that rank's
-    /// process: calls of others then fail with `PeerLost`.
+    /// The first rank of each host allocates the memory; the host's other ranks must name the same device. The memory is released
+    /// with that rank's process: calls of other ranks then fail with `PeerLost`.
     pub device: Option<u32>,
 }

@@ -1,30 +1,30 @@
-//! Which host holds which rows of a table, and where among the rows of that host.
+//! Which host holds which rows of a table, and at which local index.
 
-use super::picks::Pick;
+use super::row_batch::RowRef;
 use super::role::Roles;
 use super::shards::boundaries;
 
-/// Rows that follow each other, on one host.
+/// Consecutive rows on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct RowSegment {
     pub first: usize,
     pub end: usize,
     pub host: usize,
-    /// The number of the first of them among the rows of its host.
+    /// The local index of the first row on its host.
     pub local: usize,
 }
 
-/// The rows of all hosts.
+/// The placement of all rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placement {
-    pub segments: Vec<Segment>,
+pub(super) struct RowPlacement {
+    pub segments: Vec<RowSegment>,
 }
 
-impl Placement {
-    /// `hosts`: the number of each rank's host.
-    pub fn new(rows: usize, roles: &Roles, hosts: &[usize]) -> Placement {
+impl RowPlacement {
+    /// `hosts` is the host number of each rank.
+    pub fn new(rows: usize, roles: &Roles, hosts: &[usize]) -> RowPlacement {
         let bounds = boundaries(rows, roles.servers.len());
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<RowSegment> = Vec::new();
         for (server, &rank) in roles.servers.iter().enumerate() {
             let (first, end, host) = (bounds[server], bounds[server + 1], hosts[rank]);
             if first == end {
@@ -35,19 +35,19 @@ impl Placement {
                 _ => {
                     let before = segments.iter().filter(|segment| segment.host == host);
                     let local = before.map(|segment| segment.end - segment.first).sum();
-                    segments.push(Segment { first, end, host, local });
+                    segments.push(RowSegment { first, end, host, local });
                 }
             }
         }
-        Placement { segments }
+        RowPlacement { segments }
     }
 
-    /// The rows of one host, in order.
-    pub fn on_host(&self, host: usize) -> impl Iterator<Item = &Segment> {
+    /// The segments of one host, in order.
+    pub fn on_host(&self, host: usize) -> impl Iterator<Item = &RowSegment> {
         self.segments.iter().filter(move |segment| segment.host == host)
     }
 
-    /// How many rows a host holds.
+    /// Number of rows on a host.
     pub fn rows_on(&self, host: usize) -> usize {
         self.on_host(host).map(|segment| segment.end - segment.first).sum()
     }
@@ -60,7 +60,7 @@ impl Placement {
         hosts
     }
 
-    /// The host of a row, and its number there.
+    /// The host of a row, and its local index there.
     pub fn locate(&self, row: usize) -> (usize, usize) {
         let index = self.segments.partition_point(|segment| segment.end <= row);
         let segment = &self.segments[index];
@@ -68,14 +68,14 @@ impl Placement {
     }
 
     /// Those of the listed rows that one host holds.
-    pub fn picks<'a>(&'a self, rows: &'a [i64], host: usize) -> impl Iterator<Item = Pick> + Clone + 'a {
+    pub fn row_refs<'a>(&'a self, rows: &'a [i64], host: usize) -> impl Iterator<Item = RowRef> + Clone + 'a {
         let only = self.segments.len() == 1;
         rows.iter().enumerate().filter_map(move |(position, &row)| {
             let (holder, local) = match only {
                 true => (self.segments[0].host, row as usize),
                 false => self.locate(row as usize),
             };
-            (holder == host).then_some(Pick { row: local as u32, position: position as u32 })
+            (holder == host).then_some(RowRef { row: local as u32, position: position as u32 })
         })
     }
 }
@@ -88,20 +88,20 @@ mod tests {
     #[test]
     fn neighbours_merge_and_every_row_has_one_place() {
         let roles = Roles::new(&[Role::Both; 4]).unwrap();
-        let one = Placement::new(11, &roles, &[0; 4]);
-        assert_eq!(one.segments, [Segment { first: 0, end: 11, host: 0, local: 0 }]);
+        let one = RowPlacement::new(11, &roles, &[0; 4]);
+        assert_eq!(one.segments, [RowSegment { first: 0, end: 11, host: 0, local: 0 }]);
         for hosts in [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]] {
-            let placement = Placement::new(11, &roles, &hosts);
+            let placement = RowPlacement::new(11, &roles, &hosts);
             for host in [0, 1] {
                 let rows: Vec<usize> = (0..11).filter(|&row| placement.locate(row).0 == host).collect();
                 assert_eq!(rows.len(), placement.rows_on(host));
                 let local: Vec<usize> = rows.iter().map(|&row| placement.locate(row).1).collect();
                 assert_eq!(local, (0..rows.len()).collect::<Vec<_>>(), "{hosts:?}");
                 let list: Vec<i64> = (0..11).rev().collect();
-                let picks: Vec<Pick> = placement.picks(&list, host).collect();
-                assert_eq!(picks.len(), rows.len());
-                assert!(picks.iter().all(|pick| {
-                    placement.locate(list[pick.position as usize] as usize) == (host, pick.row as usize)
+                let row_refs: Vec<RowRef> = placement.row_refs(&list, host).collect();
+                assert_eq!(row_refs.len(), rows.len());
+                assert!(row_refs.iter().all(|row_ref| {
+                    placement.locate(list[row_ref.position as usize] as usize) == (host, row_ref.row as usize)
                 }));
             }
         }

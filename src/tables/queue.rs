@@ -1,4 +1,4 @@
-//! A table's calls in the background: one after another, in the order in which they were made.
+//! A table's background calls, which run one after another in the order in which they were made.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use crate::transport::Call;
 use crate::transport::wait::Monitor;
 use crate::world::Background;
 
-/// What is still to be done, and the first error since somebody asked.
+/// The outstanding work, and the first error since the last `drain`.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct CallQueue {
     thread: Background,
     counts: Arc<Monitor<Counts>>,
 }
@@ -20,7 +20,7 @@ struct Counts {
     error: Option<Error>,
 }
 
-/// Counts down when the work is done, also when it panicked.
+/// Decrements the count when the work is done, even if it panicked.
 struct Done(Arc<Monitor<Counts>>);
 
 impl Drop for Done {
@@ -29,12 +29,12 @@ impl Drop for Done {
     }
 }
 
-impl Queue {
+impl CallQueue {
     pub fn is_empty(&self) -> bool {
         self.counts.with(|counts| counts.waiting == 0)
     }
 
-    /// Queues work whose result somebody waits for.
+    /// Queues work whose result the caller waits for.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.counts.with(|counts| counts.waiting += 1);
         let done = Done(self.counts.clone());
@@ -46,8 +46,8 @@ impl Queue {
         });
     }
 
-    /// Queues work whose error is kept for the next `drain`.
-    pub fn run_unwatched(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
+    /// Queues work whose error is reported by the next `drain`.
+    pub fn run_detached(&self, work: impl FnOnce() -> Result<()> + Send + 'static) {
         let counts = self.counts.clone();
         self.run(move || {
             if let Err(error) = work() {
@@ -56,7 +56,7 @@ impl Queue {
         });
     }
 
-    /// Waits until everything queued is done; returns the first error since the last time.
+    /// Waits until all queued work is done; returns the first error since the last `drain`.
     pub fn drain(&self, call: &Call) -> Result<()> {
         let done = |counts: &mut Counts| (counts.waiting == 0).then(|| counts.error.take());
         let failed = self.counts.wait(call.deadline, done, || call.check_alone())?;

@@ -1,4 +1,4 @@
-//! A worker's own copy of a table, for model averaging: gets and adds stay here until a tick averages all copies.
+//! A worker's own copy of a table, for model averaging: gets and adds are local until a tick averages all copies.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::memory::{DType, ReduceOp};
 use crate::world::Group;
 
-/// The copy and its state. Words of eight bytes, so that every element type is aligned.
+/// The copy and its state, in 8-byte words so that every element type is aligned.
 pub(super) struct Replica {
-    memory: Mutex<Memory>,
+    memory: Mutex<ReplicaState>,
     rule: Arc<dyn Rule>,
     dtype: DType,
     row_bytes: usize,
     state_row_bytes: usize,
 }
 
-struct Memory {
+struct ReplicaState {
     values: Vec<u64>,
     planes: Vec<Vec<u64>>,
     steps: Vec<u64>,
@@ -33,7 +33,7 @@ impl Replica {
     ) -> Replica {
         let words = |bytes: usize| vec![0; bytes.div_ceil(8)];
         let planes = rule.shared_planes() + rule.worker_planes();
-        let memory = Memory {
+        let memory = ReplicaState {
             values: words(rows * row_bytes),
             planes: (0..planes).map(|_| words(rows * state_row_bytes)).collect(),
             steps: vec![0; if planes > 0 { rows } else { 0 }],
@@ -41,11 +41,11 @@ impl Replica {
         Replica { memory: Mutex::new(memory), rule, dtype, row_bytes, state_row_bytes }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, ReplicaState> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Overwrites bytes of the values, counted from the table's first one.
+    /// Overwrites values, from a byte offset on.
     pub fn set_bytes(&self, start: usize, values: &[u8]) {
         let mut memory = self.lock();
         bytemuck::cast_slice_mut::<u64, u8>(&mut memory.values)[start..][..values.len()]
@@ -77,8 +77,8 @@ impl Replica {
         }
     }
 
-    fn add_row(&self, memory: &mut Memory, row: usize, delta: &[u8], options: &AddOptions) {
-        let Memory { values, planes, steps } = memory;
+    fn add_row(&self, memory: &mut ReplicaState, row: usize, delta: &[u8], options: &AddOptions) {
+        let ReplicaState { values, planes, steps } = memory;
         let step = steps.get_mut(row).map_or(0, |step| {
             *step += 1;
             *step
@@ -95,7 +95,7 @@ impl Replica {
         self.rule.update(values, &mut state, delta, &UpdateContext { worker: 0, step, options });
     }
 
-    /// Replaces the copies of all members by their average. Every member calls it.
+    /// Replaces the copies of all members by their average. Collective.
     pub fn average(&self, members: &Group, bytes: usize) -> Result<()> {
         let mut memory = self.lock();
         let values = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut memory.values)[..bytes];

@@ -1,12 +1,12 @@
-//! Who does what: workers get and add, servers hold shards; ids count them in the order of ranks.
+//! Roles of ranks: workers get and add, servers hold shards; worker and server ids follow the order of ranks.
 
 use crate::error::{Error, Result};
 
-/// What a rank does for tables.
+/// A rank's role for tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Role {
-    /// Only takes part in barriers.
+    /// Takes part in barriers only.
     None = 0,
     /// Gets and adds.
     Worker = 1,
@@ -18,7 +18,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of this name: "none", "worker", "server", "both" or "default".
+    /// Parses a role's name: "none", "worker", "server", "both" or "default".
     pub fn from_name(name: &str) -> Result<Role> {
         match name {
             "none" => Ok(Role::None),

@@ -1,4 +1,4 @@
-//! Saving all tables into a checkpoint, and loading them from one that may have been saved by another number of ranks.
+//! Saving all tables to a checkpoint, and loading them from one, possibly saved by a different number of ranks.
 
 use std::collections::HashMap;
 
@@ -7,69 +7,68 @@ use serde_json::{Value, json};
 use super::Tables;
 use super::base::Base;
 use super::checkpoint::{self, Checkpoint, Part, Piece, Share, Source, Tensor};
-use super::founding::{Purpose, agree};
-use super::listing::Open;
+use super::creation::{Purpose, agree};
+use super::registry::OpenTable;
 use crate::error::{Error, Result};
 
 /// Reads bytes of an item, from an offset on.
 pub(super) type Read<'a> = Box<dyn Fn(usize, &mut [u8]) -> Result<()> + 'a>;
 
-/// Changes a table, by what was found in a checkpoint.
-pub(super) type Loading<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
+/// Applies to a table what a checkpoint contains.
+pub(super) type LoadStep<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
-/// Some rows of a tensor that this rank writes.
+/// Rows of a tensor that this rank writes.
 pub(super) struct Item<'a> {
     pub tensor: Tensor,
     pub first_row: usize,
     pub rows: usize,
-    /// Whether the tensor is nothing but what ranks write, one behind the other: then its size and the first row follow from
-    /// what the others write.
+    /// Whether the tensor is the concatenation of what the ranks write; its size and this item's first row then follow from the
+    /// other ranks' items.
     pub stacked: bool,
     pub read: Read<'a>,
 }
 
-/// A table of some kind, as checkpoints see it.
-pub(super) trait Saved {
-    /// What this rank writes of the table.
+/// Checkpoint interface of a table of any kind.
+pub(super) trait Checkpointable {
+    /// The items that this rank writes.
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>>;
 
-    /// Looks at what the checkpoint holds of this very table, and changes nothing: the result does. Fails unless all that it
-    /// needs is there.
-    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>>;
+    /// Checks what the checkpoint contains of this table without changing anything; running the result changes the table. Fails
+    /// unless everything the load needs is present.
+    fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>>;
 
     fn base(&self) -> &Base;
 
-    /// What two tables must have in common to take over each other's content.
-    fn common(&self) -> &'static [&'static str] {
+    /// The properties that must be equal for a table to load another table's content.
+    fn matched_fields(&self) -> &'static [&'static str] {
         &["kind", "dtype", "rows", "cols", "updater"]
     }
 
-    /// Fails unless the checkpoint holds this very table.
+    /// Fails unless the checkpoint contains this table.
     fn fits(&self, checkpoint: &Checkpoint) -> Result<()> {
         let base = self.base();
         let mine = base.metadata();
         let Some(saved) = base.saved_as(checkpoint) else {
-            return Err(base.misfit("no table of this name"));
+            return Err(base.checkpoint_mismatch("no table of this name"));
         };
-        let saved = with_todays_names(saved, &checkpoint.metadata()["rules"]);
-        match self.common().iter().find(|key| saved[**key] != mine[**key]) {
+        let saved = with_current_names(saved, &checkpoint.metadata()["rules"]);
+        match self.matched_fields().iter().find(|key| saved[**key] != mine[**key]) {
             None => Ok(()),
             Some(key) => Err(base.differs(key, &saved[*key], &mine[*key])),
         }
     }
 }
 
-/// Which rules the names of updaters stand for. Checkpoints without the number are from the time when `adagrad` and `momentum`
-/// were Multiverso's.
+/// Version of the updater names. Checkpoints without the number date from when `adagrad` and `momentum` meant Multiverso's rules.
 const RULES: u64 = 2;
 
-/// What a checkpoint says of a table, with the names that its updater has today.
-fn with_todays_names(saved: &Value, rules: &Value) -> Value {
+/// A checkpoint's metadata of a table, with its updater under the current name.
+fn with_current_names(saved: &Value, rules: &Value) -> Value {
     let mut saved = saved.clone();
     if rules.is_null() {
-        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+        for (before, current) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
             if saved["updater"] == before {
-                saved["updater"] = today.into();
+                saved["updater"] = current.into();
             }
         }
     }
@@ -86,20 +85,20 @@ impl Base {
         })
     }
 
-    /// What a checkpoint says of this table.
+    /// A checkpoint's metadata of this table.
     pub(super) fn saved_as<'a>(&self, checkpoint: &'a Checkpoint) -> Option<&'a Value> {
         let all = checkpoint.metadata()["tables"].as_array()?;
         all.iter().find(|other| other["name"] == self.description.name.as_str())
     }
 
-    /// The error for a checkpoint that holds something else than this table.
-    pub(super) fn misfit(&self, received: impl Into<String>) -> Error {
+    /// The error for a checkpoint that does not contain this table.
+    pub(super) fn checkpoint_mismatch(&self, received: impl Into<String>) -> Error {
         let advice = "make the same tables as when it was saved, under the same names";
         Error::usage("load", format!("{} in the checkpoint", self.description), received, advice)
             .at_rank(self.inner.rank)
     }
 
-    /// The error for a checkpoint that holds this table, but made otherwise.
+    /// The error for a checkpoint in which this table has another property.
     fn differs(&self, key: &str, saved: &Value, mine: &Value) -> Error {
         let words =
             |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
@@ -117,17 +116,17 @@ impl Base {
     }
 }
 
-struct Items<'a>(Vec<Item<'a>>);
+struct SaveItems<'a>(Vec<Item<'a>>);
 
-impl Source for Items<'_> {
+impl Source for SaveItems<'_> {
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()> {
         (self.0[piece].read)(offset, out)
     }
 }
 
 impl Tables {
-    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Every rank calls it, with
-    /// the same target. An older checkpoint in the same place stays whole until the new one is complete.
+    /// Saves all tables, with the state of their updaters, to a folder or an object store's URL. Collective; every rank passes
+    /// the same target. An older checkpoint at the target stays intact until the new one is complete.
     ///
     /// ```
     /// use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
@@ -147,13 +146,13 @@ impl Tables {
         let purpose = Purpose::save(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("save to {target:?}")))?;
         let id = self.common_id()?;
-        let tables = self.tables_of_all()?;
+        let tables = self.common_tables()?;
         let items: Result<Vec<Vec<Item>>> = tables.iter().map(|table| table.saved().items(self)).collect();
         agree(&self.group, &purpose, items.as_ref().map(|_| "collected".into()).map_err(Error::clone))?;
         let written = items.and_then(|items| {
             let items = self.stack(items.into_iter().flatten().collect())?;
             let pieces: Vec<Piece> = items.0.iter().map(Item::piece).collect();
-            // Of each host the first rank writes; and the first worker, where workers have copies of their own.
+            // Each host's first rank writes; so does the first worker, if workers have their own copies.
             match pieces.is_empty() {
                 true => Ok(Vec::new()),
                 false => {
@@ -179,45 +178,45 @@ impl Tables {
             agree(&self.group, &purpose, committed.map(|()| "committed".into()))
         });
         if outcome.is_err() && self.inner.rank == 0 {
-            // Best effort: what is left of a failed save is never looked at.
+            // Best effort: what remains of a failed save is never read.
             let _ = checkpoint::discard(target, &id);
         }
         outcome
     }
 
-    /// Loads all tables from a checkpoint. Every rank calls it, with the same target, and the same tables as when it was
-    /// saved; the numbers of ranks may differ. A damaged or foreign checkpoint changes nothing.
+    /// Loads all tables from a checkpoint. Collective; every rank passes the same target and has the same tables as when the
+    /// checkpoint was saved. The number of ranks may differ. A damaged or foreign checkpoint changes nothing.
     pub fn load(&self, target: &str) -> Result<()> {
         let _series = self.inner.seat.place().stay.series();
         let purpose = Purpose::load(target);
         agree(&self.group, &purpose, self.flush().map(|()| format!("load from {target:?}")))?;
-        let tables = self.tables_of_all()?;
-        // Every rank checks its share of the files, and all of them hear what any of them found.
+        let tables = self.common_tables()?;
+        // Every rank verifies its share of the files, and all ranks see what any of them found.
         let share = Share { index: self.inner.rank, of: self.group.size() };
         let opened = checkpoint::open_share(target, share);
-        // They must have opened the same one: another job may have saved in between.
+        // All ranks must have opened the same checkpoint: another job may have saved one in between.
         agree(
             &self.group,
             &purpose,
             opened.as_ref().map(|checkpoint| checkpoint.id().to_string()).map_err(Error::clone),
         )?;
         let checkpoint = opened?;
-        let found: Result<Vec<Loading>> = tables
+        let found: Result<Vec<LoadStep>> = tables
             .iter()
             .map(|table| {
                 let table = table.saved();
                 table.fits(&checkpoint)?;
-                table.loading(self, &checkpoint)
+                table.prepare_load(self, &checkpoint)
             })
             .collect();
-        // Nothing is changed before all ranks have found all that they need.
+        // Nothing is changed before all ranks have found everything they need.
         agree(&self.group, &purpose, found.as_ref().map(|_| "found".into()).map_err(Error::clone))?;
-        let loaded = found.and_then(|all| all.into_iter().try_for_each(|loading| loading()));
+        let loaded = found.and_then(|all| all.into_iter().try_for_each(|load| load()));
         agree(&self.group, &purpose, loaded.map(|()| "loaded".into()))
     }
 
-    /// Puts the items that are stacked on top of those of the ranks before. Every rank calls it.
-    fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<Items<'a>> {
+    /// Places each concatenated item after those of the lower ranks. Collective.
+    fn stack<'a>(&self, mut items: Vec<Item<'a>>) -> Result<SaveItems<'a>> {
         let mine: Vec<(&str, usize)> = items
             .iter()
             .filter(|item| item.stacked)
@@ -239,12 +238,12 @@ impl Tables {
             item.first_row = below.get(&item.tensor.name).copied().unwrap_or(0);
             item.tensor.shape[0] = all.get(&item.tensor.name).copied().unwrap_or(0);
         }
-        Ok(Items(items))
+        Ok(SaveItems(items))
     }
 
-    /// The tables that every rank still has: languages that collect garbage drop handles when they like.
-    fn tables_of_all(&self) -> Result<Vec<Open>> {
-        let mut tables = self.open();
+    /// The tables that every rank still has: garbage-collected languages drop handles at arbitrary times.
+    fn common_tables(&self) -> Result<Vec<OpenTable>> {
+        let mut tables = self.live_tables();
         let mine: Vec<u32> = tables.iter().map(|table| table.number).collect();
         let numbers = |bytes: Vec<u8>| -> Vec<u32> {
             bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
@@ -255,7 +254,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// An identifier that the first rank makes for all.
+    /// An identifier that rank 0 generates for all ranks.
     fn common_id(&self) -> Result<String> {
         let mut bytes = [0u8; 64];
         if self.inner.rank == 0 {
@@ -266,7 +265,7 @@ impl Tables {
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string())
     }
 
-    /// Every rank's bytes, on every rank.
+    /// Gathers every rank's bytes on every rank.
     fn gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut lengths = vec![0i64; self.group.size()];
         self.group.all_gather(&[mine.len() as i64], &mut lengths)?;
@@ -279,18 +278,18 @@ impl Tables {
         Ok((0..self.group.size()).map(of).collect())
     }
 
-    fn metadata(&self, tables: &[Open]) -> Value {
+    fn metadata(&self, tables: &[OpenTable]) -> Value {
         let entries: Vec<Value> = tables.iter().map(|table| table.metadata()).collect();
         json!({ "tables": entries, "workers": self.workers(), "servers": self.servers(), "rules": RULES })
     }
 }
 
-/// An item of a stack, all in memory.
+/// A concatenated item, held in memory.
 pub(super) fn stacked<'a>(tensor: Tensor, bytes: Vec<u8>) -> Item<'a> {
     Item { rows: tensor.rows(), first_row: 0, tensor, stacked: true, read: reading(bytes) }
 }
 
-/// Reads what is in memory.
+/// Reads from memory.
 pub(super) fn reading<'a>(bytes: Vec<u8>) -> Read<'a> {
     Box::new(move |offset, out| {
         out.copy_from_slice(&bytes[offset..][..out.len()]);
@@ -311,10 +310,10 @@ mod tests {
     #[test]
     fn checkpoints_from_before_the_rules_changed_name_the_rules_of_that_time() {
         let saved = |updater: &str| json!({ "updater": updater, "rows": 3 });
-        for (before, today) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
-            assert_eq!(with_todays_names(&saved(before), &Value::Null), saved(today));
-            assert_eq!(with_todays_names(&saved(before), &RULES.into()), saved(before));
+        for (before, current) in [("adagrad", "multiverso_adagrad"), ("momentum", "multiverso_momentum")] {
+            assert_eq!(with_current_names(&saved(before), &Value::Null), saved(current));
+            assert_eq!(with_current_names(&saved(before), &RULES.into()), saved(before));
         }
-        assert_eq!(with_todays_names(&saved("adam"), &Value::Null), saved("adam"));
+        assert_eq!(with_current_names(&saved("adam"), &Value::Null), saved("adam"));
     }
 }

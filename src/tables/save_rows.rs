@@ -1,20 +1,20 @@
-//! How arrays and matrices are saved and loaded: their values, their updaters' state, and how often each row was changed.
+//! Checkpoints of arrays and matrices: values, updater state, and the number of adds to each row.
 
 use super::base::Base;
 use super::checkpoint::{Checkpoint, Tensor};
-use super::core::Core;
+use super::core::TableCore;
 use super::description::{Description, TableKind};
-use super::save::{Item, Loading, Read, Saved, reading};
-use super::storage::Section;
+use super::save::{Item, LoadStep, Read, Checkpointable, reading};
+use super::storage::TableSection;
 use super::{Rows, Tables};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::world::Group;
 
-/// Bytes that are read at once.
+/// Bytes read at a time.
 const CHUNK: usize = 8 << 20;
 
-impl Core {
+impl TableCore {
     fn tensor(&self, part: &str, dtype: DType, rows: usize, cols: usize) -> Tensor {
         let shape = match self.description.kind {
             TableKind::Array => vec![rows],
@@ -23,29 +23,29 @@ impl Core {
         Tensor { name: self.tensor_name(part), dtype, shape }
     }
 
-    /// The sections of this table by the name of their tensors; the state of workers that are not here any more is left out.
-    fn sections(&self) -> Vec<(String, Section)> {
-        let mut sections = vec![("values".into(), Section::Values)];
+    /// The sections of this table by tensor name; the state of workers that no longer exist is omitted.
+    fn sections(&self) -> Vec<(String, TableSection)> {
+        let mut sections = vec![("values".into(), TableSection::Values)];
         let storage = &self.storage;
         for (index, plane) in storage.shared_planes().enumerate() {
-            sections.push((format!("state-{index}"), Section::Plane(plane)));
+            sections.push((format!("state-{index}"), TableSection::Plane(plane)));
         }
         for worker in 0..self.inner.roles.workers.len() {
             for (index, plane) in storage.worker_planes(worker).enumerate() {
-                sections.push((format!("worker-{worker}/state-{index}"), Section::Plane(plane)));
+                sections.push((format!("worker-{worker}/state-{index}"), TableSection::Plane(plane)));
             }
         }
         sections
     }
 
-    fn reading<'a>(&'a self, group: &'a Group, section: Section, start: usize) -> Read<'a> {
+    fn reading<'a>(&'a self, group: &'a Group, section: TableSection, start: usize) -> Read<'a> {
         Box::new(move |offset, out| {
             self.storage.copy_out(&self.call(group, "save"), section, start + offset, out)
         })
     }
 }
 
-impl Saved for Core {
+impl Checkpointable for TableCore {
     fn base(&self) -> &Base {
         &self.base
     }
@@ -64,15 +64,15 @@ impl Saved for Core {
             });
         }
         let mut items = Vec::new();
-        if !tables.leads_host() {
+        if !tables.is_host_leader() {
             return Ok(items);
         }
-        self.settle(&self.call(&tables.group, "save"))?;
+        self.apply_complete_rounds(&self.call(&tables.group, "save"))?;
         let group = &tables.group;
         for segment in self.placement.on_host(self.host()) {
             let count = segment.end - segment.first;
             for (name, section) in self.sections() {
-                let dtype = if section == Section::Values { dtype } else { self.storage.rule.state_dtype() };
+                let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
                 let start = segment.local * cols * dtype.size();
                 items.push(Item {
                     tensor: self.tensor(&name, dtype, rows, cols),
@@ -84,41 +84,41 @@ impl Saved for Core {
             }
             if self.storage.layout.shape.planes > 0 && self.description.kind != TableKind::Array {
                 let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![rows] };
-                let read = self.reading(group, Section::Steps, segment.local * 8);
+                let read = self.reading(group, TableSection::Steps, segment.local * 8);
                 items.push(Item { tensor, first_row: segment.first, rows: count, stacked: false, read });
             }
         }
-        // All of an array is changed at once, so one number tells how often.
+        // An array is always updated as a unit, so a single number counts its adds.
         let holds_start = self.placement.locate(0).0 == self.host();
         if self.storage.layout.shape.planes > 0 && self.description.kind == TableKind::Array && holds_start {
             let tensor = Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape: vec![1] };
-            let read = self.reading(group, Section::Steps, 0);
+            let read = self.reading(group, TableSection::Steps, 0);
             items.push(Item { tensor, first_row: 0, rows: 1, stacked: false, read });
         }
         Ok(items)
     }
 
-    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>> {
+    fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>> {
         self.has_all(checkpoint)?;
         Ok(Box::new(move || self.load(tables, checkpoint)))
     }
 }
 
-impl Core {
-    /// Fails unless the checkpoint has every tensor that loading needs.
+impl TableCore {
+    /// Fails unless the checkpoint has every tensor that the load needs.
     fn has_all(&self, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, kind, .. } = self.description;
         let holds = |wanted: Tensor, needed: bool| match checkpoint.tensor(&wanted.name) {
             Some(found) if *found == wanted => Ok(()),
             None if !needed => Ok(()),
-            Some(found) => Err(self.misfit(format!("{found:?} instead of {wanted:?}"))),
-            None => Err(self.misfit(format!("no {}", wanted.name))),
+            Some(found) => Err(self.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
+            None => Err(self.checkpoint_mismatch(format!("no {}", wanted.name))),
         };
         let sections =
-            if self.replica.is_some() { vec![("values".into(), Section::Values)] } else { self.sections() };
+            if self.replica.is_some() { vec![("values".into(), TableSection::Values)] } else { self.sections() };
         for (name, section) in sections {
-            let dtype = if section == Section::Values { dtype } else { self.storage.rule.state_dtype() };
-            // A worker that is new has no state yet.
+            let dtype = if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() };
+            // A new worker has no state yet.
             holds(self.tensor(&name, dtype, rows, cols), !name.starts_with("worker-"))?;
         }
         if self.replica.is_some() || self.storage.layout.shape.planes == 0 {
@@ -128,11 +128,11 @@ impl Core {
         holds(Tensor { name: self.tensor_name("steps"), dtype: DType::I64, shape }, true)
     }
 
-    /// Takes over what the checkpoint holds, as far as it is this rank's to write.
+    /// Loads those parts of the checkpoint that this rank is responsible for writing.
     fn load(&self, tables: &Tables, checkpoint: &Checkpoint) -> Result<()> {
         let Description { rows, cols, dtype, .. } = self.description;
         let call = self.call(&tables.group, "load");
-        self.forget_losses();
+        self.clear_residuals();
         if let Some(replica) = &self.replica {
             let row_bytes = self.description.row_bytes();
             return read_rows(checkpoint, &self.tensor_name("values"), 0..rows, row_bytes, |row, bytes| {
@@ -140,25 +140,25 @@ impl Core {
                 Ok(())
             });
         }
-        if !tables.leads_host() {
+        if !tables.is_host_leader() {
             return Ok(());
         }
-        self.settle(&call)?;
+        self.apply_complete_rounds(&call)?;
         for segment in self.placement.on_host(self.host()) {
             let range = segment.first..segment.end;
             let local = |row: usize| segment.local + row - segment.first;
             for (name, section) in self.sections() {
                 let name = self.tensor_name(&name);
                 let size =
-                    if section == Section::Values { dtype } else { self.storage.rule.state_dtype() }.size();
+                    if section == TableSection::Values { dtype } else { self.storage.rule.state_dtype() }.size();
                 if checkpoint.tensor(&name).is_none() {
-                    // The state of a worker that was not there when it was saved.
+                    // The state of a worker that did not exist when the checkpoint was saved.
                     let zeroes = vec![0; range.len() * cols * size];
                     self.storage.copy_in(&call, section, local(segment.first) * cols * size, &zeroes)?;
                     continue;
                 }
                 read_rows(checkpoint, &name, range.clone(), cols * size, |row, bytes| match section {
-                    Section::Values => self.storage.set(&call, local(row), bytes),
+                    TableSection::Values => self.storage.set(&call, local(row), bytes),
                     _ => self.storage.copy_in(&call, section, local(row) * cols * size, bytes),
                 })?;
             }
@@ -168,10 +168,10 @@ impl Core {
                     let mut count = [0; 8];
                     checkpoint.read_rows(&steps, 0, 1, &mut count)?;
                     let counts = count.repeat(self.storage.layout.stripes);
-                    self.storage.copy_in(&call, Section::Steps, 0, &counts)?;
+                    self.storage.copy_in(&call, TableSection::Steps, 0, &counts)?;
                 }
                 Some(_) => read_rows(checkpoint, &steps, range, 8, |row, bytes| {
-                    self.storage.copy_in(&call, Section::Steps, local(row) * 8, bytes)
+                    self.storage.copy_in(&call, TableSection::Steps, local(row) * 8, bytes)
                 })?,
                 None => {}
             }
@@ -180,7 +180,7 @@ impl Core {
     }
 }
 
-/// Reads rows of a tensor piece by piece.
+/// Reads rows of a tensor in chunks.
 fn read_rows(
     checkpoint: &Checkpoint,
     tensor: &str,

@@ -1,21 +1,21 @@
-//! What this host does for workers of other hosts: their requests, run on its own rows.
+//! Serving requests of other hosts' workers on this host's rows.
 
 use super::base::Base;
-use super::core::Core;
-use super::listing::{List, Open};
-use super::picks::Pick;
+use super::core::TableCore;
+use super::registry::{Registry, OpenTable};
+use super::row_batch::RowRef;
 use super::remote::{Request, RowList, Store, Verb};
 use super::updater::UpdateContext;
-use super::views::Numbers;
+use super::views::SequenceNumbers;
 use super::{AddOptions, custom};
 use crate::error::{Error, Result};
 use crate::transport::Call;
 
-impl Store for List {
+impl Store for Registry {
     fn admit(&self, from: usize, request: &Request) -> Result<()> {
-        let Some(table) = self.asked(request)? else { return Ok(()) };
+        let Some(table) = self.find_for(request)? else { return Ok(()) };
         let worker = table.caller(request)?;
-        // What keys there are may be asked by ranks that are no workers, too.
+        // Ranks that are not workers may query keys, too.
         let open_to_all = matches!(request.verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
         match open_to_all || table.inner.roles.workers[worker] == from {
             true => Ok(()),
@@ -24,19 +24,19 @@ impl Store for List {
     }
 
     fn ready(&self, request: &Request) -> Result<bool> {
-        let Some(table) = self.asked(request)? else { return Ok(true) };
+        let Some(table) = self.find_for(request)? else { return Ok(true) };
         Ok(table.waits_for(table.caller(request)?, request.verb).is_empty())
     }
 
     fn check(&self, request: &Request) -> Result<()> {
-        let Some(table) = self.asked(request)? else { return Ok(()) };
+        let Some(table) = self.find_for(request)? else { return Ok(()) };
         let workers = table.waits_for(table.caller(request)?, request.verb);
         let call = table.call(&self.group, "a request from another host");
         if workers.is_empty() { Ok(()) } else { table.check(&call, &workers) }
     }
 
     fn run(&self, request: &Request) -> Result<Vec<u8>> {
-        let Some(table) = self.asked(request)? else { return Ok(Vec::new()) };
+        let Some(table) = self.find_for(request)? else { return Ok(Vec::new()) };
         let worker = table.caller(request)?;
         let call = table.call(&self.group, "a request from another host");
         match (request.verb, &table) {
@@ -44,20 +44,21 @@ impl Store for List {
                 table.serve_steps(worker, request)
             }
             (Verb::Got, _) => {
-                table.clock.got(worker);
+                table.clock.record_get(worker);
                 Ok(Vec::new())
             }
-            (Verb::Finish, _) => table.finish_here(&call, worker).map(|()| Vec::new()),
-            (_, Open::Table(table)) => table.serve(&call, worker, request),
-            (_, Open::KeyValue(table)) => table.serve(&call, worker, request),
-            (_, Open::Custom(table)) => table.serve(&call, worker, request),
+            (Verb::Finish, _) => table.finish_local(&call, worker).map(|()| Vec::new()),
+            (_, OpenTable::Table(table)) => table.serve(&call, worker, request),
+            (_, OpenTable::KeyValue(table)) => table.serve(&call, worker, request),
+            (_, OpenTable::Custom(table)) => table.serve(&call, worker, request),
         }
     }
 }
 
-impl List {
-    /// The table of a request; none where all ranks have dropped it, and the request only tells something.
-    fn asked(&self, request: &Request) -> Result<Option<Open>> {
+impl Registry {
+    /// The table of a request; `None` if all ranks have dropped it and the request is an add or a clock notification, whose
+    /// result does not matter.
+    fn find_for(&self, request: &Request) -> Result<Option<OpenTable>> {
         let adds = matches!(request.verb, Verb::Add | Verb::KeyAdd | custom::ADD);
         let steps =
             matches!(request.verb, Verb::Tick | Verb::Got | Verb::Finish | Verb::EnterCall | Verb::LeaveCall);
@@ -69,7 +70,7 @@ impl List {
 }
 
 impl Base {
-    /// The worker that a request comes from.
+    /// The worker that sent a request.
     fn caller(&self, request: &Request) -> Result<usize> {
         let (worker, workers) = (request.worker as usize, self.inner.roles.workers.len());
         match worker < workers {
@@ -78,7 +79,7 @@ impl Base {
         }
     }
 
-    /// The workers that keep a request of this worker from being run now.
+    /// The workers that keep a request of this worker from running now.
     fn waits_for(&self, worker: usize, verb: Verb) -> Vec<usize> {
         match verb {
             Verb::Get | Verb::GetChanged { .. } | Verb::KeyGet | custom::GET => {
@@ -89,82 +90,82 @@ impl Base {
         }
     }
 
-    /// The error for a request that this kind of table does not know.
-    pub(super) fn strange(&self, request: &Request) -> Error {
+    /// The error for a request that this kind of table does not support.
+    pub(super) fn unexpected_request(&self, request: &Request) -> Error {
         Error::internal("table", format!("{:?} asked of {}", request.verb, self.description))
     }
 }
 
-impl Core {
+impl TableCore {
     fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
         match request.verb {
             Verb::Get => self.serve_get(call, worker, request),
             Verb::GetChanged { buffer } => self.serve_changed(call, worker, usize::from(buffer), request),
             Verb::Add => self.serve_add(call, worker, request).map(|()| Vec::new()),
-            _ => Err(self.strange(request)),
+            _ => Err(self.unexpected_request(request)),
         }
     }
 
-    /// The rows of a request's list, which must be here.
-    pub(super) fn asked_for(&self, request: &Request) -> Result<Option<Vec<Pick>>> {
+    /// The listed rows of a request, all of which must be local.
+    pub(super) fn requested_rows(&self, request: &Request) -> Result<Option<Vec<RowRef>>> {
         let list = match &request.rows {
             RowList::All => return Ok(None),
             RowList::List(list) => list,
             RowList::Keys(_) => return Err(Error::internal("table", "keys for a table of rows")),
         };
         let inside = |&row: &i64| row >= 0 && (row as u64) < self.description.rows as u64;
-        let picks = match list.iter().all(inside) {
-            true => self.placement.picks(list, self.host()).collect(),
+        let row_refs = match list.iter().all(inside) {
+            true => self.placement.row_refs(list, self.host()).collect(),
             false => Vec::new(),
         };
-        match picks.len() == list.len() {
-            true => Ok(Some(picks)),
+        match row_refs.len() == list.len() {
+            true => Ok(Some(row_refs)),
             false => Err(Error::internal("table", "a request for rows that are elsewhere")),
         }
     }
 
     fn serve_get(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
         let bytes = self.description.row_bytes();
-        let picks = self.asked_for(request)?;
-        let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
+        let row_refs = self.requested_rows(request)?;
+        let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let mut out = vec![0; rows * bytes];
-        self.get_here(call, worker, || match &picks {
+        self.get_local(call, worker, || match &row_refs {
             None => self.storage.get(call, worker, 0, &mut out),
-            Some(picks) => self.storage.get_list(call, worker, picks.iter().copied(), &mut out),
+            Some(row_refs) => self.storage.get_list(call, worker, row_refs.iter().copied(), &mut out),
         })?;
         Ok(out)
     }
 
     fn serve_changed(&self, call: &Call, worker: usize, buffer: usize, request: &Request) -> Result<Vec<u8>> {
         let reader = self.reader(worker, buffer)?;
-        let picks = self.asked_for(request)?.unwrap_or_default();
-        let numbers = Numbers::from_bytes(&request.payload)?;
+        let row_refs = self.requested_rows(request)?.unwrap_or_default();
+        let numbers = SequenceNumbers::from_bytes(&request.payload)?;
         let arrived = self.views.confirm(reader, numbers);
-        arrived.iter().for_each(|seen| self.storage.saw(reader, seen));
+        arrived.iter().for_each(|seen| self.storage.mark_seen(reader, seen));
         let (mut out, mut seen) = (Vec::new(), Vec::new());
-        self.get_here(call, worker, || {
-            seen = self.storage.get_changed(call, reader, picks.iter().copied(), |pick, row| {
-                out.extend_from_slice(&pick.position.to_ne_bytes());
+        self.get_local(call, worker, || {
+            seen = self.storage.get_changed(call, reader, row_refs.iter().copied(), |row_ref, row| {
+                out.extend_from_slice(&row_ref.position.to_ne_bytes());
                 out.extend_from_slice(row);
             })?;
             Ok(())
         })?;
-        self.views.tell(reader, numbers, seen);
+        self.views.record_sent(reader, numbers, seen);
         Ok(out)
     }
 
     fn serve_add(&self, call: &Call, worker: usize, request: &Request) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let picks = self.asked_for(request)?;
-        let rows = picks.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
+        let row_refs = self.requested_rows(request)?;
+        let rows = row_refs.as_ref().map_or(self.placement.rows_on(self.host()), Vec::len);
         let delta = request.delta(self.description.dtype, rows * bytes)?;
         let options = AddOptions::from_bytes(&request.options)?.or(&self.add);
         if self.accumulates() {
             return self.join_round(call, worker, request.clone());
         }
         let context = UpdateContext { worker, step: 0, options: &options };
-        self.add_here(call, worker, || match &picks {
-            Some(picks) => self.storage.add_list(call, picks.iter().copied(), &delta, &context),
+        self.add_local(call, worker, || match &row_refs {
+            Some(row_refs) => self.storage.add_list(call, row_refs.iter().copied(), &delta, &context),
             None => self.storage.add(call, 0, &delta, &context, &|row| {
                 delta[row * bytes..][..bytes].iter().all(|&byte| byte == 0)
             }),

@@ -1,6 +1,6 @@
-//! Which server holds which rows: equal parts, the last one takes the rest; with fewer rows than servers, a row each.
+//! Row boundaries of servers: equal parts, of which the last takes the remainder; with fewer rows than servers, one row each.
 
-/// Where each server's rows begin; one more entry than servers.
+/// The first row of each server, and the number of rows: one more entry than servers.
 pub(super) fn boundaries(rows: usize, servers: usize) -> Vec<usize> {
     let length = rows / servers;
     (0..=servers)

@@ -1,20 +1,20 @@
-//! How old the values were that gets returned: a histogram of this rank's gets.
+//! Staleness of the values that gets returned: a histogram of this rank's gets.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Counts gets by how many steps the slowest other worker was behind.
+/// Counts gets by the number of steps the slowest other worker was behind.
 #[derive(Default)]
 pub(super) struct Staleness {
     counts: Mutex<Vec<u64>>,
 }
 
-/// Larger ones are counted together with this one.
-const LARGEST: u64 = 1023;
+/// The last bucket, which also counts all larger values.
+const MAX_BUCKET: u64 = 1023;
 
 impl Staleness {
     pub fn count(&self, steps: u64) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = steps.min(LARGEST) as usize;
+        let index = steps.min(MAX_BUCKET) as usize;
         if counts.len() <= index {
             counts.resize(index + 1, 0);
         }

@@ -1,11 +1,11 @@
-//! A worker's steps on a table: told to all hosts, counted on from where a dead process stopped, and waited for by nobody while the
-//! worker itself waits for all others.
+//! A worker's steps on a table. Every host is notified of them; a restarted process continues its predecessor's count; and a
+//! worker that waits for all others in a collective does not block other workers' reads.
 
 use std::sync::atomic::Ordering;
 
 use super::Consistency;
 use super::base::Base;
-use super::listing::List;
+use super::registry::Registry;
 use super::remote::{Request, Verb};
 use crate::error::{Error, Missing, Result};
 use crate::transport::Call;
@@ -17,26 +17,26 @@ impl Base {
         let worker = self.worker(group, "tick")?;
         let call = self.call(group, "tick");
         self.queue.drain(&call)?;
-        self.learn_steps(&call, worker)?;
-        // What may fail comes before the step: a tick that fails can be repeated.
+        self.sync_steps(&call, worker)?;
+        // Operations that can fail precede the step, so that a failed tick can be repeated.
         if let Some(remote) = self.inner.remote() {
             let servers = self.other_server_hosts().map(|host| self.server_of(host));
             remote.wait_for_room(&call, servers.collect::<Result<Vec<_>>>()?.into_iter())?;
         }
         let steps = self.clock.tick(worker);
-        self.tell_number(&call, worker, Verb::Tick, steps)
+        self.notify_remote_number(&call, worker, Verb::Tick, steps)
     }
 
-    /// How many steps this worker has made.
+    /// Number of steps this worker has made.
     pub(super) fn steps(&self, group: &Group) -> Result<u64> {
         let worker = self.worker(group, "clock")?;
-        self.learn_steps(&self.call(group, "clock"), worker)?;
+        self.sync_steps(&self.call(group, "clock"), worker)?;
         Ok(self.clock.ticks(worker))
     }
 
-    /// Other hosts may have carried this worker along while it waited for all others: it counts on from there.
-    fn learn_steps(&self, call: &Call, worker: usize) -> Result<()> {
-        let Some(remote) = self.inner.remote().filter(|_| self.carried.load(Ordering::Acquire)) else {
+    /// Other hosts may have fast-forwarded this worker while it waited in a collective: its count continues from there.
+    fn sync_steps(&self, call: &Call, worker: usize) -> Result<()> {
+        let Some(remote) = self.inner.remote().filter(|_| self.maybe_fast_forwarded.load(Ordering::Acquire)) else {
             return Ok(());
         };
         let ask = |host| Ok((self.server_of(host)?, Request::new(self.number, worker as u32, Verb::Steps)));
@@ -44,12 +44,12 @@ impl Base {
         for answer in remote.call_all(call, requests)? {
             self.clock.tick_to(worker, number_in(&answer)?);
         }
-        self.carried.store(false, Ordering::Release);
+        self.maybe_fast_forwarded.store(false, Ordering::Release);
         Ok(())
     }
 
-    fn tell_number(&self, call: &Call, worker: usize, verb: Verb, number: u64) -> Result<()> {
-        self.tell(call, worker, verb, &number.to_ne_bytes())
+    fn notify_remote_number(&self, call: &Call, worker: usize, verb: Verb, number: u64) -> Result<()> {
+        self.notify_remote_with(call, worker, verb, &number.to_ne_bytes())
     }
 
     /// All ranks have the table.
@@ -57,7 +57,7 @@ impl Base {
         self.complete.store(true, Ordering::Release);
     }
 
-    /// Whether somebody may wait for this worker's steps.
+    /// Whether other workers may wait for this worker's steps.
     fn has_bound(&self) -> bool {
         matches!(self.description.consistency, Consistency::Ssp { .. })
             && self.complete.load(Ordering::Acquire)
@@ -66,8 +66,8 @@ impl Base {
     fn enter_call(&self, group: &Group, number: u64) {
         let Some(worker) = self.inner.worker else { return };
         self.clock.enter_call(worker, number);
-        // Whoever cannot be told waits for this worker; that ends too.
-        if let Err(error) = self.tell_number(&self.call(group, "enter"), worker, Verb::EnterCall, number) {
+        // A host that was not notified keeps waiting for this worker, but that wait ends, too.
+        if let Err(error) = self.notify_remote_number(&self.call(group, "enter"), worker, Verb::EnterCall, number) {
             tracing::debug!(%error, "another host did not hear that this worker waits");
         }
     }
@@ -75,13 +75,13 @@ impl Base {
     fn leave_call(&self, group: &Group) {
         let Some(worker) = self.inner.worker else { return };
         self.clock.leave_call(worker);
-        self.carried.store(self.inner.remote().is_some(), Ordering::Release);
-        if let Err(error) = self.tell_others(&self.call(group, "leave"), worker, Verb::LeaveCall) {
+        self.maybe_fast_forwarded.store(self.inner.remote().is_some(), Ordering::Release);
+        if let Err(error) = self.notify_remote(&self.call(group, "leave"), worker, Verb::LeaveCall) {
             tracing::debug!(%error, "another host did not hear that this worker goes on");
         }
     }
 
-    /// Says of workers that are waited for where they stand, and what their programs may have forgotten.
+    /// Adds to each missing worker its step count, and what its program may have omitted.
     pub(super) fn hint(&self, missing: &mut [Missing]) {
         let bounded = matches!(self.description.consistency, Consistency::Ssp { .. });
         for missing in missing {
@@ -100,7 +100,7 @@ impl Base {
         }
     }
 
-    /// What a worker of another host does with its steps.
+    /// Runs a step request of a worker on another host.
     pub(super) fn serve_steps(&self, worker: usize, request: &Request) -> Result<Vec<u8>> {
         match request.verb {
             Verb::Tick => self.clock.tick_to(worker, number_in(&request.payload)?),
@@ -116,7 +116,7 @@ fn number_in(bytes: &[u8]) -> Result<u64> {
     let bytes = bytes
         .try_into()
         .map_err(|_| Error::internal("tick", format!("{} bytes for a number", bytes.len())))?;
-    // Half of all numbers are never reached by counting, so that steps can always be added.
+    // Values in the upper half of the range are never reached by counting, so adding steps cannot overflow.
     let number = u64::from_ne_bytes(bytes);
     match number >> 63 {
         0 => Ok(number),
@@ -124,8 +124,8 @@ fn number_in(bytes: &[u8]) -> Result<u64> {
     }
 }
 
-/// Tables hear of calls in which this rank may wait for all others. What it queued before comes first.
-impl Watcher for List {
+/// Tables are notified of collectives in which this rank may wait for all others, after the calls it queued before.
+impl Watcher for Registry {
     fn enter(&self, number: u64) {
         self.bounded(move |table, group| table.enter_call(group, number));
     }
@@ -135,13 +135,13 @@ impl Watcher for List {
     }
 }
 
-impl List {
+impl Registry {
     fn bounded(&self, act: impl Fn(&Base, &Group) + Clone + Send + 'static) {
-        // Most programs have none, and make their calls often.
+        // Most programs have no such tables and call collectives often.
         if !self.has_bounds.load(Ordering::Acquire) {
             return;
         }
-        for table in self.open().into_iter().filter(|table| table.has_bound()) {
+        for table in self.live_tables().into_iter().filter(|table| table.has_bound()) {
             match table.queue.is_empty() {
                 true => act(&table, &self.group),
                 false => {

@@ -1,17 +1,17 @@
-//! The rows that a host holds, in memory that all its ranks share: copied out and changed in place under striped locks.
+//! A host's rows, in memory shared by its ranks: gets copy them out and adds update them in place, under striped locks.
 //!
-//! A row is named by its number on this host. Lists of rows are sorted by stripe first, so that each lock is taken once
-//! and memory is walked in one direction.
+//! A row is identified by its local index on this host. Lists of rows are sorted by stripe first, so that each lock is acquired
+//! once and memory is accessed in one direction.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::cuda::{ScratchByDevice, Shard};
-use super::header::Header;
-use super::hold::{Guard, hold};
-use super::layout::Layout;
-use super::picks::{Pick, Room, Stripes};
-use super::rounds::Progress;
+use super::header::TableHeader;
+use super::lock_guard::{LockGuard, acquire};
+use super::layout::TableLayout;
+use super::row_batch::{RowRef, BatchBuffer, Stripes};
+use super::rounds::RoundProgress;
 use super::updater::{Rule, UpdateContext};
 use super::versions::Versions;
 use super::views::Seen;
@@ -25,39 +25,39 @@ use crate::transport::arena::{Extent, Seat};
 /// A table's memory on this host.
 pub(super) struct Storage {
     pub extent: Extent,
-    pub layout: Layout,
+    pub layout: TableLayout,
     pub seat: Arc<Seat>,
     pub rule: Arc<dyn Rule>,
-    pub room: Room,
-    /// The rows themselves, where they are on a device.
+    pub batch_buffer: BatchBuffer,
+    /// The rows, if they are in device memory.
     pub shard: Option<Shard>,
-    /// What calls need of devices.
+    /// Per-device buffers of this rank's calls.
     pub scratch: ScratchByDevice,
 }
 
-/// How many planes of state an add handles without asking for memory.
-const FEW: usize = 4;
+/// Number of state planes that an add handles without allocating.
+const INLINE_PLANES: usize = 4;
 
-/// Gets of more than this go past the caches: such results are too large to stay there.
-const LARGE: usize = 4 << 20;
+/// Gets of more bytes than this use non-temporal stores: the result is too large to stay in the caches.
+const STREAMING_THRESHOLD: usize = 4 << 20;
 
 impl Storage {
-    pub fn header(&self) -> &Header {
-        Header::of(&self.extent)
+    pub fn header(&self) -> &TableHeader {
+        TableHeader::of(&self.extent)
     }
 
-    /// Which rows a stripe has.
+    /// The first row of a stripe, and the row after its last.
     fn rows_of(&self, stripe: usize) -> (usize, usize) {
         let first = stripe * self.layout.stripe_rows;
         (first, (first + self.layout.stripe_rows).min(self.layout.shape.rows))
     }
 
-    pub fn lock(&self, call: &Call, stripe: usize) -> Result<Guard<'_>> {
+    pub fn lock(&self, call: &Call, stripe: usize) -> Result<LockGuard<'_>> {
         assert!(stripe < self.layout.stripes);
         let offset = self.layout.locks + stripe * size_of::<Lock>();
-        // SAFETY: the layout puts a lock for each stripe there; zeroes are a free lock, and a lock may be shared.
+        // SAFETY: the layout has a lock for each stripe there; zeroes are an unlocked lock, and a lock may be shared.
         let lock = unsafe { &*self.extent.range(offset, size_of::<Lock>()).cast::<Lock>() };
-        hold(&self.seat, self.header(), call, lock)
+        acquire(&self.seat, self.header(), call, lock)
     }
 
     fn row(&self, row: usize, rows: usize) -> *mut u8 {
@@ -65,7 +65,7 @@ impl Storage {
         self.extent.range(self.layout.values + row * bytes, rows * bytes)
     }
 
-    /// The stripes that these rows touch, in an order that begins at another place for each worker.
+    /// The stripes that contain these rows, starting at a different stripe for each worker to reduce contention.
     fn stripes(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = usize> + use<> {
         let start = first / self.layout.stripe_rows;
         let count = if rows == 0 { 0 } else { (first + rows - 1) / self.layout.stripe_rows + 1 - start };
@@ -73,35 +73,35 @@ impl Storage {
         (0..count).map(move |index| start + (index + shift) % count)
     }
 
-    /// The stripes for a list of rows; each worker begins at another place.
+    /// The stripes for a list of rows; each worker starts at a different one.
     fn stripes_from(&self, worker: usize) -> Stripes {
         let (count, workers) = (self.layout.stripes, self.layout.shape.workers.max(1));
         Stripes { rows: self.layout.stripe_rows, count, first: count * (worker % workers) / workers }
     }
 
-    /// Begins to bring a row into the caches, and its place among the caller's rows, which begin at `list`.
+    /// Prefetches a row and its position in the caller's buffer, which begins at `list`.
     #[inline(always)]
-    fn expect(&self, pick: &Pick, list: *const u8) {
+    fn prefetch_row(&self, row_ref: &RowRef, list: *const u8) {
         let bytes = self.layout.shape.row_bytes;
-        prefetch(self.row(pick.row as usize, 1), bytes);
-        prefetch(list.wrapping_add(pick.position as usize * bytes), bytes);
+        prefetch(self.row(row_ref.row as usize, 1), bytes);
+        prefetch(list.wrapping_add(row_ref.position as usize * bytes), bytes);
     }
 
-    /// Copies rows that follow each other.
+    /// Copies consecutive rows.
     pub fn get(&self, call: &Call, worker: usize, first: usize, out: &mut [u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
-            return self.device_out(call, shard, Section::Values, first * bytes, out);
+            return self.device_out(call, shard, TableSection::Values, first * bytes, out);
         }
         let rows = out.len() / bytes;
-        let large = out.len() > LARGE;
+        let large = out.len() > STREAMING_THRESHOLD;
         for stripe in self.stripes(first, rows, worker) {
             let (from, to) = self.rows_of(stripe);
             let (from, to) = (from.max(first), to.min(first + rows));
             let part = &mut out[(from - first) * bytes..(to - first) * bytes];
             let source = self.row(from, to - from);
             let _guard = self.lock(call, stripe)?;
-            // SAFETY: the source is a part of this stripe, whose lock is held; the target is a slice of its own.
+            // SAFETY: the source is within this stripe, whose lock is held; the destination is a separate slice.
             unsafe {
                 match large {
                     true => stream(source, part.as_mut_ptr(), part.len()),
@@ -112,45 +112,45 @@ impl Storage {
         Ok(())
     }
 
-    /// Copies a list of rows; each goes to its position.
+    /// Copies listed rows, each to its position.
     pub fn get_list(
         &self,
         call: &Call,
         worker: usize,
-        picks: impl Iterator<Item = Pick> + Clone,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
         out: &mut [u8],
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if let Some(shard) = &self.shard {
             let take = |place: usize, row: &[u8]| out[place * bytes..][..bytes].copy_from_slice(row);
-            return self.device_get_list(call, shard, picks, take);
+            return self.device_get_list(call, shard, row_refs, take);
         }
-        self.room.by_stripe(picks, self.stripes_from(worker), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
             let start = out.as_ptr();
-            let ahead = |pick: &Pick| self.expect(pick, start);
-            group.each(ahead, |pick| {
-                let target = &mut out[pick.position as usize * bytes..][..bytes];
-                // SAFETY: the row is in this stripe, whose lock is held; the target is a slice of its own.
+            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, start);
+            group.each(ahead, |row_ref| {
+                let target = &mut out[row_ref.position as usize * bytes..][..bytes];
+                // SAFETY: the row is in this stripe, whose lock is held; the destination is a separate slice.
                 unsafe {
-                    target.as_mut_ptr().copy_from_nonoverlapping(self.row(pick.row as usize, 1), bytes);
+                    target.as_mut_ptr().copy_from_nonoverlapping(self.row(row_ref.row as usize, 1), bytes);
                 }
             });
             Ok(())
         })
     }
 
-    /// Overwrites rows that follow each other; state and counts stay as they are.
+    /// Overwrites consecutive rows; state and step counts are unchanged.
     pub fn set(&self, call: &Call, first: usize, values: &[u8]) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
-        self.copy_in(call, Section::Values, first * bytes, values)?;
+        self.copy_in(call, TableSection::Values, first * bytes, values)?;
         if let Some(versions) = self.versions() {
             (first..first + values.len() / bytes).for_each(|row| versions.change(row));
         }
         Ok(())
     }
 
-    /// Adds to rows that follow each other. `skip` says which rows of the delta change nothing.
+    /// Adds to consecutive rows. `skip` tells which rows of the delta have no effect.
     pub fn add(
         &self,
         call: &Call,
@@ -165,7 +165,7 @@ impl Storage {
             if self.versions().is_none() {
                 return self.device_add(call, shard, delta, context);
             }
-            let row = |row: usize| Pick { row: (first + row) as u32, position: row as u32 };
+            let row = |row: usize| RowRef { row: (first + row) as u32, position: row as u32 };
             return self.add_list(call, (0..rows).filter(|&row| !skip(row)).map(row), delta, context);
         }
         for stripe in self.stripes(first, rows, context.worker) {
@@ -185,11 +185,11 @@ impl Storage {
         Ok(())
     }
 
-    /// Adds to a list of rows; a row that stands there twice is changed twice, in the order of the list.
+    /// Adds to listed rows; a row that is listed twice is updated twice, in list order.
     pub fn add_list(
         &self,
         call: &Call,
-        picks: impl Iterator<Item = Pick> + Clone,
+        row_refs: impl Iterator<Item = RowRef> + Clone,
         delta: &[u8],
         context: &UpdateContext,
     ) -> Result<()> {
@@ -197,29 +197,29 @@ impl Storage {
         let versions = self.versions();
         if let Some(shard) = &self.shard {
             let changed = || {
-                versions.iter().for_each(|all| picks.clone().for_each(|pick| all.change(pick.row as usize)))
+                versions.iter().for_each(|all| row_refs.clone().for_each(|row_ref| all.change(row_ref.row as usize)))
             };
-            return self.device_add_list(call, shard, picks.clone(), delta, context, changed);
+            return self.device_add_list(call, shard, row_refs.clone(), delta, context, changed);
         }
-        self.room.by_stripe(picks, self.stripes_from(context.worker), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(context.worker), |group| {
             let _guard = self.lock(call, group.stripe)?;
-            let ahead = |pick: &Pick| self.expect(pick, delta.as_ptr());
-            group.each(ahead, |pick| {
-                self.update(pick.row as usize, &delta[pick.position as usize * bytes..][..bytes], context);
-                versions.iter().for_each(|versions| versions.change(pick.row as usize));
+            let ahead = |row_ref: &RowRef| self.prefetch_row(row_ref, delta.as_ptr());
+            group.each(ahead, |row_ref| {
+                self.update(row_ref.row as usize, &delta[row_ref.position as usize * bytes..][..bytes], context);
+                versions.iter().for_each(|versions| versions.change(row_ref.row as usize));
             });
             Ok(())
         })
     }
 
-    /// One step of each of these rows, or of all, whose stripes have not had it yet. Rows are in order, none stands there twice.
+    /// Applies one step to the given rows, or to all, in the stripes that have not had it yet. The rows are sorted and distinct.
     pub fn step(
         &self,
         call: &Call,
         rows: Option<&[u32]>,
         delta: &[u8],
         context: &UpdateContext,
-        progress: &Progress,
+        progress: &RoundProgress,
     ) -> Result<()> {
         let bytes = self.layout.shape.row_bytes;
         if self.shard.is_some() {
@@ -227,8 +227,8 @@ impl Storage {
                 match rows {
                     None => self.add(call, 0, delta, context, &|_| false)?,
                     Some(rows) => {
-                        let pick = |(at, &row): (usize, &u32)| Pick { row, position: at as u32 };
-                        self.add_list(call, rows.iter().enumerate().map(pick), delta, context)?;
+                        let row_ref = |(at, &row): (usize, &u32)| RowRef { row, position: at as u32 };
+                        self.add_list(call, rows.iter().enumerate().map(row_ref), delta, context)?;
                     }
                 }
                 progress.begin(0);
@@ -258,12 +258,12 @@ impl Storage {
         Ok(())
     }
 
-    /// Changes rows of one stripe, whose lock is held.
+    /// Updates rows of one stripe, whose lock is held.
     fn update(&self, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
         let rows = delta.len() / shape.row_bytes;
         if shape.planes == 0 {
-            // SAFETY: the rows are in a stripe whose lock is held, so nobody else has them.
+            // SAFETY: the rows are in a stripe whose lock is held, so the slice is exclusive.
             let values = unsafe { std::slice::from_raw_parts_mut(self.row(first, rows), delta.len()) };
             return self.rule.update(values, &mut [], delta, context);
         }
@@ -276,7 +276,7 @@ impl Storage {
         }
     }
 
-    /// Changes the rows of one unit, with its state and its count of adds.
+    /// Updates the rows of one unit, with its state and its step count.
     fn update_unit(&self, unit: usize, first: usize, delta: &[u8], context: &UpdateContext) {
         let shape = &self.layout.shape;
         let rows = delta.len() / shape.row_bytes;
@@ -289,7 +289,7 @@ impl Storage {
             let bytes = rows * shape.state_row_bytes;
             let values = std::slice::from_raw_parts_mut(self.row(first, rows), delta.len());
             // Short rows are common, and no built-in rule has more planes than this.
-            let mut few: [&mut [u8]; FEW] = Default::default();
+            let mut few: [&mut [u8]; INLINE_PLANES] = Default::default();
             let (mut count, mut more) = (0, Vec::new());
             for plane in state {
                 let plane = std::slice::from_raw_parts_mut(plane, bytes);
@@ -307,51 +307,51 @@ impl Storage {
         }
     }
 
-    /// The planes that an add of this worker needs: the shared ones, then its own.
+    /// The state planes that an add of this worker needs: the shared ones, then its own.
     fn state(&self, first: usize, rows: usize, worker: usize) -> impl Iterator<Item = *mut u8> + '_ {
         let bytes = self.layout.shape.state_row_bytes;
         let planes = self.shared_planes().chain(self.worker_planes(worker));
         planes.map(move |plane| self.extent.range(self.layout.plane(plane) + first * bytes, rows * bytes))
     }
 
-    /// What each reader has seen, for a sparse matrix.
+    /// The row versions that each reader has seen, for a sparse matrix.
     pub fn versions(&self) -> Option<Versions<'_>> {
         let readers = self.layout.shape.readers;
         (readers > 0)
             .then(|| Versions::new(&self.extent, self.layout.versions, self.layout.shape.rows, readers))
     }
 
-    /// Hands out those of the listed rows that this reader has not seen in their present version. They are seen when the
-    /// caller says so, with [`Storage::saw`]: until then it may fail, and then they must come again.
+    /// Passes those of the listed rows to `take` whose current version this reader has not seen. They count as seen once the
+    /// caller calls [`Storage::mark_seen`]: until then the call may still fail, and the rows must then be returned again.
     pub fn get_changed(
         &self,
         call: &Call,
         reader: usize,
-        picks: impl Iterator<Item = Pick> + Clone,
-        mut take: impl FnMut(Pick, &[u8]),
+        row_refs: impl Iterator<Item = RowRef> + Clone,
+        mut take: impl FnMut(RowRef, &[u8]),
     ) -> Result<Vec<Seen>> {
         let versions = self.versions().expect("a sparse matrix has versions");
         let (bytes, mut seen) = (self.layout.shape.row_bytes, Vec::new());
         if let Some(shard) = &self.shard {
-            // Noted before the rows are read: what changes in between comes again.
-            let unseen = |pick: Pick| Some((pick, versions.unseen(reader, pick.row as usize)?));
-            let unseen: Vec<(Pick, u32)> = picks.filter_map(unseen).collect();
+            // Read before the rows: a row that changes in between is returned again.
+            let unseen = |row_ref: RowRef| Some((row_ref, versions.unseen(reader, row_ref.row as usize)?));
+            let unseen: Vec<(RowRef, u32)> = row_refs.filter_map(unseen).collect();
             let wanted = unseen.iter().enumerate();
-            let wanted = wanted.map(|(at, (pick, _))| Pick { row: pick.row, position: at as u32 });
+            let wanted = wanted.map(|(at, (row_ref, _))| RowRef { row: row_ref.row, position: at as u32 });
             self.device_get_list(call, shard, wanted, |at, row| take(unseen[at].0, row))?;
-            return Ok(unseen.iter().map(|(pick, version)| (pick.row, *version)).collect());
+            return Ok(unseen.iter().map(|(row_ref, version)| (row_ref.row, *version)).collect());
         }
-        self.room.by_stripe(picks, self.stripes_from(0), |group| {
+        self.batch_buffer.by_stripe(row_refs, self.stripes_from(0), |group| {
             let _guard = self.lock(call, group.stripe)?;
             group.each(
                 |_| {},
-                |&pick| {
-                    if let Some(version) = versions.unseen(reader, pick.row as usize) {
+                |&row_ref| {
+                    if let Some(version) = versions.unseen(reader, row_ref.row as usize) {
                         // SAFETY: the row is in this stripe, whose lock is held.
                         let row =
-                            unsafe { std::slice::from_raw_parts(self.row(pick.row as usize, 1), bytes) };
-                        take(pick, row);
-                        seen.push((pick.row, version));
+                            unsafe { std::slice::from_raw_parts(self.row(row_ref.row as usize, 1), bytes) };
+                        take(row_ref, row);
+                        seen.push((row_ref.row, version));
                     }
                 },
             );
@@ -360,33 +360,33 @@ impl Storage {
         Ok(seen)
     }
 
-    /// The reader has these rows in these versions.
-    pub fn saw(&self, reader: usize, seen: &[Seen]) {
+    /// The reader has received these rows in these versions.
+    pub fn mark_seen(&self, reader: usize, seen: &[Seen]) {
         let versions = self.versions().expect("a sparse matrix has versions");
-        seen.iter().for_each(|&(row, version)| versions.saw(reader, row as usize, version));
+        seen.iter().for_each(|&(row, version)| versions.mark_seen(reader, row as usize, version));
     }
 
-    /// Where a section begins, and its bytes for each row (or stripe, for counts of stripes).
-    fn place(&self, section: Section) -> (usize, usize) {
+    /// The offset of a section, and its bytes per row (per stripe, if steps are counted by stripe).
+    fn section_start(&self, section: TableSection) -> (usize, usize) {
         let shape = &self.layout.shape;
         match section {
-            Section::Values => (self.layout.values, shape.row_bytes),
-            Section::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
-            Section::Steps => (self.layout.steps, 8),
+            TableSection::Values => (self.layout.values, shape.row_bytes),
+            TableSection::Plane(plane) => (self.layout.plane(plane), shape.state_row_bytes),
+            TableSection::Steps => (self.layout.steps, 8),
         }
     }
 
-    /// Walks over bytes of a section, under the lock of each stripe that they touch: `each` gets a pointer into the table
-    /// and the range of the walk that it is for.
+    /// Visits a byte range of a section, under the lock of each stripe it overlaps: `each` gets a pointer into the table and the
+    /// corresponding part of the range.
     fn walk(
         &self,
         call: &Call,
-        section: Section,
+        section: TableSection,
         range: Range<usize>,
         mut each: impl FnMut(*mut u8, Range<usize>),
     ) -> Result<()> {
-        let (base, unit) = self.place(section);
-        let counts_stripes = section == Section::Steps && self.layout.shape.counts_stripes;
+        let (base, unit) = self.section_start(section);
+        let counts_stripes = section == TableSection::Steps && self.layout.shape.counts_stripes;
         let stripe_bytes = unit * if counts_stripes { 1 } else { self.layout.stripe_rows };
         let mut at = range.start;
         while at < range.end {
@@ -400,44 +400,44 @@ impl Storage {
     }
 
     /// Copies bytes of a section, from `start` on.
-    pub fn copy_out(&self, call: &Call, section: Section, start: usize, out: &mut [u8]) -> Result<()> {
+    pub fn copy_out(&self, call: &Call, section: TableSection, start: usize, out: &mut [u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
             return self.device_out(call, shard, section, start, out);
         }
         self.walk(call, section, start..start + out.len(), |place, range| {
             let part = &mut out[range];
-            // SAFETY: the place lies in a stripe whose lock is held; the target is a slice of its own.
+            // SAFETY: the pointer is within a stripe whose lock is held; the destination is a separate slice.
             unsafe { part.as_mut_ptr().copy_from_nonoverlapping(place, part.len()) };
         })
     }
 
     /// Overwrites bytes of a section, from `start` on.
-    pub fn copy_in(&self, call: &Call, section: Section, start: usize, bytes: &[u8]) -> Result<()> {
+    pub fn copy_in(&self, call: &Call, section: TableSection, start: usize, bytes: &[u8]) -> Result<()> {
         if let Some(shard) = &self.shard {
             return self.device_in(call, shard, section, start, bytes);
         }
         self.walk(call, section, start..start + bytes.len(), |place, range| {
             let part = &bytes[range];
-            // SAFETY: the place lies in a stripe whose lock is held.
+            // SAFETY: the pointer is within a stripe whose lock is held.
             unsafe { place.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
         })
     }
 
-    /// The planes of state that all workers share.
+    /// The state planes shared by all workers.
     pub fn shared_planes(&self) -> Range<usize> {
         0..self.rule.shared_planes()
     }
 
-    /// The planes of state of one worker.
+    /// The state planes of one worker.
     pub fn worker_planes(&self, worker: usize) -> Range<usize> {
         let (shared, own) = (self.rule.shared_planes(), self.rule.worker_planes());
         shared + worker * own..shared + (worker + 1) * own
     }
 }
 
-/// A part of a table's memory.
+/// A section of a table's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum TableSection {
     Values,
     Steps,
     Plane(usize),
@@ -452,9 +452,9 @@ mod tests {
     use crate::testing::spawn_on_hosts;
 
     const ROWS: usize = 6;
-    const COLS: usize = 40_000; // a stripe has one row
+    const COLS: usize = 40_000; // one row per stripe
 
-    /// A sparse get that fails has shown nothing, on any host, even if the answer to it is on its way.
+    /// A failed sparse get marks nothing as seen, on any host, even if its reply is in flight.
     #[test]
     fn rows_that_did_not_arrive_come_again() {
         for (ranks, hosts) in [(1, 1), (2, 2)] {

@@ -1,42 +1,43 @@
-//! A table as bindings hold it: its element type is known only at run time.
+//! The untyped table handle, as bindings use it: the element type is known only at run time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::TableCore;
 use super::description::TableKind;
-use super::listing::InUse;
-use super::make::Wish;
-use super::tables::End;
+use super::registry::UseGuard;
+use super::make::TableDefinition;
+use super::tables::ShutdownGuard;
 use super::{AddOptions, Consistency, TableOptions, Tables};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
 use crate::transport::{Call, Interrupt};
 use crate::world::{Group, Pending, pending};
 
-/// Which rows of a table a call is about. An array has one element in each row.
+/// The rows that a call accesses. In an array, each row is one element.
 #[derive(Debug, Clone, Copy)]
 pub enum Rows<'a> {
-    /// All of them.
+    /// All rows.
     All,
-    /// These, in this order; a row may stand there more than once.
+    /// These rows, in this order; a row may be listed more than once.
     List(&'a [i64]),
 }
 
-/// An array, a matrix or a sparse matrix that workers share. Values are bytes of the table's type, row by row.
+/// An array, matrix or sparse matrix shared by the workers. Values are passed as bytes of the table's element type, row by row.
 ///
-/// [`ArrayTable`](super::ArrayTable) and its sisters are the same with types.
+/// [`ArrayTable`](super::ArrayTable), [`MatrixTable`](super::MatrixTable) and [`SparseMatrixTable`](super::SparseMatrixTable) are
+/// its typed counterparts.
 #[derive(Clone)]
 pub struct Table {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<TableCore>,
     pub(super) group: Group,
-    pub(super) used: Arc<InUse>,
-    /// The world's tables end with the last of these; work in the background does not count.
-    pub(super) _end: Option<Arc<End>>,
+    pub(super) use_guard: Arc<UseGuard>,
+    /// When the last of these is dropped, the world's tables shut down; background work holds none.
+    pub(super) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl Table {
-    /// An array of `size` elements. Every rank calls it. The values of worker 0 win, where it brings any.
+    /// Creates an array of `size` elements. Collective. If worker 0 passes values, they initialize the table.
     pub fn array(
         tables: &Tables,
         size: usize,
@@ -44,11 +45,11 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
-        Table::make(tables, wish, master, options)
+        let definition = TableDefinition { kind: TableKind::Array, rows: size, cols: 1, dtype, pipelined: false };
+        Table::make(tables, definition, master, options)
     }
 
-    /// A matrix of `shape` (rows, columns), distributed by rows. Every rank calls it.
+    /// Creates a matrix of `shape` (rows, columns), distributed by rows. Collective.
     pub fn matrix(
         tables: &Tables,
         shape: (usize, usize),
@@ -56,11 +57,12 @@ impl Table {
         master: Option<&[u8]>,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
-        Table::make(tables, wish, master, options)
+        let definition = TableDefinition { kind: TableKind::Matrix, rows: shape.0, cols: shape.1, dtype, pipelined: false };
+        Table::make(tables, definition, master, options)
     }
 
-    /// A matrix that remembers what each worker has seen, for [`Table::get_changed`]; twice if `pipelined`.
+    /// Creates a matrix that tracks what each worker has seen, for [`Table::get_changed`]; two views per worker if `pipelined`.
+    /// Collective.
     pub fn sparse_matrix(
         tables: &Tables,
         shape: (usize, usize),
@@ -69,8 +71,8 @@ impl Table {
         pipelined: bool,
         options: TableOptions,
     ) -> Result<Table> {
-        let wish = Wish { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
-        Table::make(tables, wish, master, options)
+        let definition = TableDefinition { kind: TableKind::SparseMatrix, rows: shape.0, cols: shape.1, dtype, pipelined };
+        Table::make(tables, definition, master, options)
     }
 
     /// The table's name.
@@ -78,53 +80,53 @@ impl Table {
         &self.core.description.name
     }
 
-    /// What sort of table it is.
+    /// The table's kind.
     pub fn kind(&self) -> TableKind {
         self.core.description.kind
     }
 
-    /// The type of its elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.core.description.dtype
     }
 
-    /// How many rows it has; for an array, how many elements.
+    /// Number of rows; for an array, the number of elements.
     pub fn rows(&self) -> usize {
         self.core.description.rows
     }
 
-    /// How many columns it has; an array has one.
+    /// Number of columns; an array has one.
     pub fn cols(&self) -> usize {
         self.core.description.cols
     }
 
-    /// What an add does.
+    /// The update rule of adds.
     pub fn updater(&self) -> &str {
         &self.core.description.updater
     }
 
-    /// Refuses the name of an option that this table's updater does not look at.
+    /// Rejects an option name that this table's updater does not use.
     pub fn check_option(&self, option: &str) -> Result<()> {
         self.core.storage.rule.check_name(self.name(), option)
     }
 
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
     }
 
-    /// How often a lock was taken over from a process that had died with it, on this host.
+    /// Number of times a lock was recovered from a process that died holding it, on this host.
     pub fn recovered(&self) -> u64 {
         self.core.header().recovered.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Table {
         Table { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Table {
         Table { group: self.group.with_interrupt(interrupt), ..self.clone() }
@@ -143,15 +145,15 @@ impl Table {
             replica.get(rows, out);
             return Ok(());
         }
-        if self.core.takes_part() {
-            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, rows, out))?;
+        if self.core.participates() {
+            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, rows, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, rows, out)?;
+        self.core.get_remote(call, worker, rows, out)?;
         self.core.count_get(call, worker)
     }
 
-    /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
+    /// Adds `delta` to rows, by the table's updater; returns once it is applied on all hosts.
     pub fn add(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
         let call = self.core.call(&self.group, "add");
@@ -159,17 +161,17 @@ impl Table {
         self.add_now(&call, worker, rows, delta, options, true)
     }
 
-    /// As [`Table::add`], but what must wait does so in the background: `delta` may be used again at once, and
-    /// [`Tables::flush`] or the next call on this table reports what went wrong.
+    /// As [`Table::add`], but an add that must wait does so in the background: `delta` may be reused immediately, and
+    /// [`Tables::flush`] or the next call on this table reports errors.
     pub fn add_soon(&self, rows: Rows, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(rows, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, rows, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let rows = rows.to_owned();
-        self.core.queue.run_unwatched(move || {
+        self.core.queue.run_detached(move || {
             let call = table.core.call(&table.group, "add");
             table.add_now(&call, worker, Rows::of(&rows), &delta, &options, true)
         });
@@ -192,7 +194,7 @@ impl Table {
         self.core.add(call, worker, rows, delta, options, wait)
     }
 
-    /// A get in the background. `None` means all rows.
+    /// Starts a get in the background. `None` means all rows.
     pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let (table, mut out) = (self.in_background(), out);
@@ -207,7 +209,7 @@ impl Table {
         result
     }
 
-    /// An add in the background. `None` means all rows.
+    /// Starts an add in the background. `None` means all rows.
     pub fn start_add<B: AsRef<[u8]> + Send + 'static>(
         &self,
         rows: Option<Vec<i64>>,
@@ -227,8 +229,8 @@ impl Table {
         result
     }
 
-    /// Copies those of the rows that changed since this worker's last call for the same `buffer` (0, or 1 where the
-    /// table is pipelined) to their places in `out`; returns the numbers of these rows. The rest of `out` stays as it is.
+    /// Copies those of the rows that changed since this worker's last call for the same `buffer` (0, or 1 if the table is
+    /// pipelined) to their positions in `out`; returns the numbers of these rows. The rest of `out` is unchanged.
     pub fn get_changed(&self, buffer: usize, rows: Rows, out: &mut [u8]) -> Result<Vec<i64>> {
         let worker = self.check("get_changed", rows, out.len())?;
         let reader = self.core.reader(worker, buffer)?;
@@ -244,11 +246,11 @@ impl Table {
             }
         };
         let (mut changed, mut seen) = (Vec::new(), Vec::new());
-        if self.core.takes_part() {
-            let staleness = self.core.get_here(&call, worker, || {
-                let picks = self.core.placement.picks(list, self.core.host());
-                seen = self.core.storage.get_changed(&call, reader, picks, |pick, values| {
-                    let position = pick.position as usize;
+        if self.core.participates() {
+            let staleness = self.core.get_local(&call, worker, || {
+                let row_refs = self.core.placement.row_refs(list, self.core.host());
+                seen = self.core.storage.get_changed(&call, reader, row_refs, |row_ref, values| {
+                    let position = row_ref.position as usize;
                     out[position * bytes..][..bytes].copy_from_slice(values);
                     changed.push(list[position]);
                 })?;
@@ -256,17 +258,17 @@ impl Table {
             })?;
             self.core.staleness.count(staleness);
         }
-        changed.extend(self.core.get_changed_far(&call, worker, buffer, list, out)?);
+        changed.extend(self.core.get_changed_remote(&call, worker, buffer, list, out)?);
         self.core.count_get(&call, worker)?;
-        // Only a call that brings everything has brought anything: after an error all of it comes again.
-        self.core.storage.saw(reader, &seen);
+        // Rows count as seen only if the full call succeeds: after an error all of them are returned again.
+        self.core.storage.mark_seen(reader, &seen);
         changed.sort_unstable();
         changed.dedup();
         Ok(changed)
     }
 
-    /// Says that this worker begins its next step: the bound of `ssp` counts these. With `average`, all workers call it
-    /// and their copies become the average of them all.
+    /// Begins this worker's next step, which the bound of `ssp` counts. Under `average`, all workers call it, and each copy is
+    /// replaced by the average of all copies.
     pub fn tick(&self) -> Result<()> {
         if let Some(replica) = &self.core.replica {
             self.core.worker(&self.group, "tick")?;
@@ -277,9 +279,9 @@ impl Table {
         self.core.tick(&self.group)
     }
 
-    /// How many steps this worker has made: its own [`Table::tick`]s, those of the process before it if it was started again, and
-    /// those that the others made without it, while it was away or waited for all of them. A loop that goes on at this step
-    /// can be started again.
+    /// Number of steps this worker has made: its own [`Table::tick`]s, those of its process before a restart, and those that the
+    /// other workers skipped for it while it was dead or waited for all of them. A loop that continues at this step can be
+    /// restarted.
     ///
     /// ```
     /// # use unisono::World;
@@ -298,31 +300,31 @@ impl Table {
         self.core.steps(&self.group)
     }
 
-    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
-    /// nobody saw.
+    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
+    /// caller.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush_everywhere(&self.group)
+        self.core.flush_all_hosts(&self.group)
     }
 
-    /// Says that this worker makes no more calls on this table, so that the others need not wait for it there. What it added is
+    /// Declares that this worker makes no more calls on this table, so that the others do not wait for it there. Its adds are
     /// applied first. [`Tables::finish`] does so for all tables.
     pub fn finish(&self) -> Result<()> {
         self.core.flush_and_finish(&self.group)
     }
 
-    /// How old the values were that this rank's gets returned: entry i counts the gets at which the slowest other worker
-    /// was i steps behind this one. Steps are ticks with `ssp`, adds otherwise.
+    /// Staleness of the values that this rank's gets returned: entry i counts the gets at which the slowest other worker was i
+    /// steps behind this one. Steps are ticks under `ssp` and adds otherwise.
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
     }
 
-    /// Work in the background is not interrupted by the caller's hook.
+    /// A handle for background work, which the caller's interrupt hook does not interrupt.
     pub(super) fn in_background(&self) -> Table {
-        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
-        Table { core, group, used, _end: None }
+        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        Table { core, group, use_guard, _shutdown: None }
     }
 
-    /// Checks a call before anything happens; returns the caller's worker id.
+    /// Validates a call before it has any effect; returns the caller's worker id.
     pub(super) fn check(&self, operation: &str, rows: Rows, bytes: usize) -> Result<usize> {
         match rows {
             Rows::All => self.check_size(operation, self.core.description.rows, bytes),
@@ -333,40 +335,40 @@ impl Table {
         }
     }
 
-    /// Refuses a list that names what is no row.
+    /// Rejects a list that contains an invalid row id.
     pub(super) fn check_rows(&self, operation: &str, list: &[i64]) -> Result<()> {
         let outside = |row: &i64| *row < 0 || *row as u64 >= self.core.description.rows as u64;
         match list.iter().position(outside) {
-            Some(position) => Err(self.no_row(operation, list[position], position)),
+            Some(position) => Err(self.row_out_of_range(operation, list[position], position)),
             None => Ok(()),
         }
     }
 
-    /// The error for an id that is no row's.
-    pub(super) fn no_row(&self, operation: &str, id: i64, position: usize) -> Error {
+    /// The error for an invalid row id.
+    pub(super) fn row_out_of_range(&self, operation: &str, id: i64, position: usize) -> Error {
         let description = &self.core.description;
         let expected = format!("row ids from 0 to {} in {description}", description.rows - 1);
         let received = format!("{id} at position {position}");
         Error::usage(operation, expected, received, "row ids count from 0").at_rank(self.core.inner.rank)
     }
 
-    /// Checks a call on so many listed rows, but not the list; returns the caller's worker id.
+    /// Validates a call on `count` listed rows, except for the list itself; returns the caller's worker id.
     pub(super) fn check_counted(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
-        let refuse = |expected: String, received: String, advice: &str| {
+        let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
         };
         if self.kind() == TableKind::Array {
             let expected = format!("all of {}", self.core.description);
-            return refuse(expected, "a list of rows".into(), "use a matrix for rows");
+            return reject(expected, "a list of rows".into(), "use a matrix for rows");
         }
         if u32::try_from(count).is_err() {
             let expected = format!("at most {} rows at a time", u32::MAX);
-            return refuse(expected, count.to_string(), "make several calls");
+            return reject(expected, count.to_string(), "make several calls");
         }
         self.check_size(operation, count, bytes)
     }
 
-    /// Checks that a call on so many rows brings values for them; returns the caller's worker id.
+    /// Checks that the buffer of a call on `count` rows has the right size; returns the caller's worker id.
     fn check_size(&self, operation: &str, count: usize, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         let (description, rank) = (&self.core.description, self.core.inner.rank);
@@ -394,7 +396,7 @@ impl Table {
         }
     }
 
-    /// Refuses options that the table's updater does not take.
+    /// Rejects options that the table's updater does not accept.
     pub(super) fn check_options(&self, options: &AddOptions) -> Result<()> {
         if *options != AddOptions::default() {
             let rule = &self.core.storage.rule;
@@ -405,7 +407,7 @@ impl Table {
         Ok(())
     }
 
-    /// The error for a delta that holds a NaN.
+    /// The error for a delta that contains a NaN.
     pub(super) fn found_nan(&self, index: usize) -> Error {
         let (row, column) = (index / self.cols(), index % self.cols());
         let received = format!("NaN at row {row}, column {column} of the delta");

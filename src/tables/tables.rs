@@ -1,4 +1,4 @@
-//! What a world needs to have tables: who is worker and who is server, and where tables are found.
+//! The entry point to a world's tables: joining, roles of ranks, shutdown.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::cuda::Parked;
-use super::founding::{self, Purpose};
-use super::joining::Joining;
-use super::listing::{InUse, List, Open};
+use super::creation::{self, Purpose};
+use super::membership::Membership;
+use super::registry::{UseGuard, Registry, OpenTable};
 use super::remote::{Remote, Terms};
 use super::role::{Role, Roles};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::transport::arena::Seat;
 use crate::transport::{Interrupt, Transport};
 use crate::world::{Group, Watcher, World};
 
-/// The tables of a world, seen from one rank. A handle is cheap to clone.
+/// The tables of a world, as seen from one rank. A handle is cheap to clone.
 ///
 /// ```
 /// use unisono::World;
@@ -36,36 +36,36 @@ use crate::world::{Group, Watcher, World};
 pub struct Tables {
     pub(super) inner: Arc<Inner>,
     pub(super) group: Group,
-    pub(super) end: Arc<End>,
+    pub(super) shutdown: Arc<ShutdownGuard>,
 }
 
 pub(super) struct Inner {
     pub roles: Roles,
     pub seat: Arc<Seat>,
-    /// The number of each rank's host.
+    /// The host number of each rank.
     pub hosts: Vec<usize>,
     pub rank: usize,
     pub worker: Option<usize>,
     pub server: Option<usize>,
-    /// Tells the tables of this joining from those of an earlier one in the same world.
+    /// Distinguishes this membership's tables from those of an earlier one in the same world.
     pub nonce: u64,
-    /// Whether this process took the place of one that died: then tables that exist are found, not made.
+    /// Whether this process replaces one that died; existing tables are then reopened, not created.
     pub restarted: bool,
-    pub joining: Joining,
-    /// How many tables this rank has made.
-    pub made: AtomicUsize,
-    /// All tables, in the order in which they were made.
-    pub list: Arc<List>,
-    /// The way to other hosts, where there are any.
+    pub membership: Membership,
+    /// Number of tables this rank has created.
+    pub created: AtomicUsize,
+    /// All tables, in order of creation.
+    pub registry: Arc<Registry>,
+    /// The connection to other hosts, if there are any.
     remote: OnceLock<Remote>,
     closed: AtomicBool,
     workers_group: OnceLock<Group>,
-    /// Device memory of tables that this rank has dropped before others did.
+    /// Device memory of tables that this rank dropped before other ranks did.
     pub parked: Arc<Parked>,
 }
 
 impl Tables {
-    /// Gives this rank its role and learns those of the others. Every rank calls it.
+    /// Sets this rank's role and exchanges roles with the other ranks. Collective.
     pub fn join(world: &World, role: Role) -> Result<Tables> {
         let group = world.group().clone();
         let common = &group.core.common;
@@ -73,18 +73,19 @@ impl Tables {
             Error::unsupported("tables", "this rank shares memory with nobody", "start it with a launcher")
         })?;
         let (hosts, rank) = (common.hosts.clone(), world.rank());
-        // Whoever takes the place of a process that had joined finds what was agreed; one that had not joins as all do.
-        let known = if world.restarts() > 0 { Joining::of(&seat, hosts[rank], rank) } else { None };
+        // A process that replaces one that had joined finds what was agreed; if its predecessor had not joined, it joins
+        // collectively.
+        let known = if world.restarts() > 0 { Membership::of(&seat, hosts[rank], rank) } else { None };
         let restarted = known.is_some();
-        let joining = match known {
+        let membership = match known {
             Some(known) => {
                 known.enter(rank);
                 known
             }
             None => Tables::agree_on_roles(&group, &seat, &hosts, role)?,
         };
-        let (nonce, roles) = (joining.nonce(), joining.roles());
-        let roles = Roles::new(&roles).inspect_err(|_| joining.leave(rank))?;
+        let (nonce, roles) = (membership.nonce(), membership.roles());
+        let roles = Roles::new(&roles).inspect_err(|_| membership.leave(rank))?;
         let (worker, server) = (roles.worker_id(rank), roles.server_id(rank));
         let inner = Inner {
             roles,
@@ -95,60 +96,60 @@ impl Tables {
             server,
             nonce,
             restarted,
-            joining,
-            made: AtomicUsize::new(0),
-            list: Arc::new(List::new(&group)),
+            membership,
+            created: AtomicUsize::new(0),
+            registry: Arc::new(Registry::new(&group)),
             remote: OnceLock::new(),
             closed: AtomicBool::new(false),
             workers_group: OnceLock::new(),
             parked: Arc::default(),
         };
-        let watchers: [Arc<dyn Watcher>; 2] = [inner.list.clone(), inner.parked.clone()];
+        let watchers: [Arc<dyn Watcher>; 2] = [inner.registry.clone(), inner.parked.clone()];
         watchers.iter().for_each(|watcher| common.watchers.add(Arc::downgrade(watcher)));
         let inner = Arc::new(inner);
-        let end = End::start(&inner, &group)?;
-        Ok(Tables { inner, group, end })
+        let shutdown = ShutdownGuard::start(&inner, &group)?;
+        Ok(Tables { inner, group, shutdown })
     }
 
-    /// Learns the roles of all ranks, and notes them where whoever takes this rank's place finds them.
-    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Joining> {
+    /// Exchanges the roles of all ranks, and records them where a replacement of this process finds them.
+    fn agree_on_roles(group: &Group, seat: &Seat, hosts: &[usize], role: Role) -> Result<Membership> {
         let rank = group.rank();
         let _series = seat.place().stay.series();
         let purpose = Purpose::join();
-        let (mut all, mut nonce) = (vec![0u8; group.size()], [fresh_number() as i64]);
+        let (mut all, mut nonce) = (vec![0u8; group.size()], [new_nonce() as i64]);
         purpose.during(|| {
             group.all_gather(&[role as u8], &mut all)?;
             group.broadcast(&mut nonce, 0)
         })?;
         let roles: Vec<Role> = all.into_iter().map(Role::from_number).collect();
         let written = match hosts.iter().position(|&host| host == hosts[rank]) == Some(rank) {
-            true => Joining::write(seat, hosts[rank], nonce[0] as u64, &roles),
+            true => Membership::write(seat, hosts[rank], nonce[0] as u64, &roles),
             false => Ok(()),
         };
-        // Also the barrier that the others wait at before they look.
-        founding::agree(group, &purpose, written.map(|()| "joined".into()))?;
-        let joining = Joining::find(seat, hosts[rank], nonce[0] as u64);
-        let joining = joining.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
-        joining.enter(rank);
-        Ok(joining)
+        // Also the barrier that the other ranks pass before they look the membership up.
+        creation::agree(group, &purpose, written.map(|()| "joined".into()))?;
+        let membership = Membership::find(seat, hosts[rank], nonce[0] as u64);
+        let membership = membership.ok_or_else(|| Error::internal("tables", "the roles were not found"))?;
+        membership.enter(rank);
+        Ok(membership)
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.inner.roles.workers.len()
     }
 
-    /// How many servers there are.
+    /// Number of servers.
     pub fn servers(&self) -> usize {
         self.inner.roles.servers.len()
     }
 
-    /// This rank's number among the workers, if it is one.
+    /// This rank's worker id, if it is a worker.
     pub fn worker_id(&self) -> Option<usize> {
         self.inner.worker
     }
 
-    /// This rank's number among the servers, if it is one.
+    /// This rank's server id, if it is a server.
     pub fn server_id(&self) -> Option<usize> {
         self.inner.server
     }
@@ -168,64 +169,64 @@ impl Tables {
         &self.group
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Tables {
         Tables { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> Tables {
         Tables { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
-    /// Waits until all adds that this rank began are applied. Returns the first error of those whose result nobody saw.
+    /// Waits until all adds that this rank started are applied. Returns the first error that was not reported to a caller.
     pub fn flush(&self) -> Result<()> {
-        let flushed = first_error(self.open().iter().map(|table| table.flush(&self.group)));
+        let flushed = first_error(self.live_tables().iter().map(|table| table.flush(&self.group)));
         match self.inner.remote() {
             Some(remote) => flushed.and(remote.flush(&self.group.call_on("flush", 0, "tables"))),
             None => flushed,
         }
     }
 
-    /// Waits for all ranks; what any of them added before is applied afterwards.
+    /// Waits for all ranks; afterwards, all adds they started before are applied.
     pub fn barrier(&self) -> Result<()> {
-        // Whatever went wrong here, the others wait for this rank.
+        // Even if the flush failed, the other ranks wait in the barrier for this one.
         let flushed = self.flush();
         self.group.barrier()?;
         flushed
     }
 
-    /// Says that this worker makes no more calls, so that the others need not wait for it.
+    /// Declares that this worker makes no more calls, so that the others do not wait for it.
     pub fn finish(&self) -> Result<()> {
         let flushed = self.flush();
-        let finished = first_error(self.open().iter().map(|table| table.finish(&self.group)));
+        let finished = first_error(self.live_tables().iter().map(|table| table.finish(&self.group)));
         flushed.and(finished).and(self.flush())
     }
 
-    /// As [`Tables::finish`]; and where others are on other hosts, serves them until all have come this far. They may have work
-    /// for much longer than a call's deadline: it counts anew with each of their requests. So what fails is a wait for others
-    /// from whom nothing was heard for that long. It happens by itself when the last handle is dropped; programs whose handles
-    /// may outlive the world call it before the world's end.
+    /// As [`Tables::finish`]; with several hosts, also serves the other ranks until all of them have called it. They may have
+    /// work for much longer than a call's timeout, so the timeout restarts with each of their requests: the call fails only if no
+    /// request arrives for that long. Dropping the last handle does the same; programs whose handles may outlive the world call
+    /// it before the world ends.
     pub fn close(&self) -> Result<()> {
-        // Whatever went wrong here, the others wait for this rank's goodbye.
+        // Even if finishing failed, the other ranks wait for this rank's shutdown message.
         let finished = self.finish();
         let closed = self.inner.close(&self.group);
         finished.and(closed)
     }
 
-    /// The tables that are in use, in the order in which they were made.
-    pub(super) fn open(&self) -> Vec<Open> {
-        self.inner.list.open()
+    /// The tables in use, in order of creation.
+    pub(super) fn live_tables(&self) -> Vec<OpenTable> {
+        self.inner.registry.live_tables()
     }
 
-    /// A name for the next table of a kind that got none.
+    /// A name for the next table of a kind, if none is given.
     pub(super) fn next_name(&self, kind: &str) -> String {
-        format!("{kind}-{}", self.inner.made.load(Ordering::Relaxed) + 1)
+        format!("{kind}-{}", self.inner.created.load(Ordering::Relaxed) + 1)
     }
 
-    /// Under what the job's memory knows a table on this rank's host.
+    /// The shared-heap key of a table on this rank's host.
     pub(super) fn key(&self, name: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.inner.nonce, self.host(), name).hash(&mut hasher);
@@ -237,19 +238,19 @@ impl Tables {
         self.inner.hosts[self.inner.rank]
     }
 
-    /// Whether this rank makes what its host's ranks share.
-    pub(super) fn leads_host(&self) -> bool {
+    /// Whether this rank allocates what its host's ranks share.
+    pub(super) fn is_host_leader(&self) -> bool {
         self.inner.hosts.iter().position(|&host| host == self.host()) == Some(self.inner.rank)
     }
 }
 
 impl Inner {
-    /// The way to other hosts, where workers and servers are on several.
+    /// The connection to other hosts, if workers and servers are on several.
     pub fn remote(&self) -> Option<&Remote> {
         self.remote.get()
     }
 
-    /// Closes the way to other hosts in order, once: a second goodbye would be taken for one of a later joining.
+    /// Shuts the connection to other hosts down, once: a second shutdown message would be taken for one of a later membership.
     fn close(&self, group: &Group) -> Result<()> {
         match self.remote() {
             Some(remote) if !self.closed.swap(true, Ordering::AcqRel) => {
@@ -260,27 +261,27 @@ impl Inner {
     }
 
     pub fn transport(&self) -> &dyn Transport {
-        &*self.list.group.core.common.transport
+        &*self.registry.group.core.common.transport
     }
 
-    /// Whether the way to other hosts was closed.
+    /// Whether the connection to other hosts was shut down.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// Whether this is the process that joined, and not a forked child of it.
-    pub fn is_here(&self) -> bool {
-        self.list.group.core.common.origin.is_here()
+    pub fn is_owner_process(&self) -> bool {
+        self.registry.group.core.common.origin.is_here()
     }
 
-    /// Notes a table that this rank has made; it is in use as long as the result.
-    pub fn enlist(&self, table: Open) -> Arc<InUse> {
+    /// Registers a table that this rank has created; it is in use as long as the result lives.
+    pub fn register(&self, table: OpenTable) -> Arc<UseGuard> {
         let serves = self.host_server(self.hosts[self.rank]) == Some(self.rank);
-        self.list.add(table, serves && self.has_far_ranks())
+        self.registry.add(table, serves && self.has_remote_ranks())
     }
 
     /// Whether workers and servers are on several hosts.
-    pub fn has_far_ranks(&self) -> bool {
+    pub fn has_remote_ranks(&self) -> bool {
         let mut ranks = self.roles.workers.iter().chain(&self.roles.servers);
         ranks.any(|&rank| self.hosts[rank] != self.hosts[self.roles.workers[0]])
     }
@@ -291,12 +292,12 @@ impl Inner {
         hosts.into_iter()
     }
 
-    /// The rank that answers for a host.
+    /// The rank that serves a host.
     pub fn host_server(&self, host: usize) -> Option<usize> {
         self.roles.servers.iter().copied().find(|&rank| self.hosts[rank] == host)
     }
 
-    /// The group of all workers. Made by all of them at the first call that needs it.
+    /// The group of all workers, created collectively by them at the first call that needs it.
     pub fn workers_group(&self, group: &Group) -> Result<Group> {
         if self.roles.workers.len() == group.size() {
             return Ok(group.clone());
@@ -304,61 +305,61 @@ impl Inner {
         if let Some(known) = self.workers_group.get() {
             return Ok(known.clone());
         }
-        let made = group.subgroup(&self.roles.workers)?;
-        let made =
-            made.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
-        Ok(self.workers_group.get_or_init(|| made).clone())
+        let created = group.subgroup(&self.roles.workers)?;
+        let created =
+            created.ok_or_else(|| Error::internal("tables", "a rank that is no worker asked for the workers"))?;
+        Ok(self.workers_group.get_or_init(|| created).clone())
     }
 }
 
-/// The end of a world's tables: when the last handle is dropped, the way to other hosts is closed in order.
-pub(super) struct End {
+/// Shuts a world's tables down when the last handle is dropped.
+pub(super) struct ShutdownGuard {
     inner: Arc<Inner>,
     group: Group,
 }
 
-impl End {
-    fn start(inner: &Arc<Inner>, group: &Group) -> Result<Arc<End>> {
-        if inner.has_far_ranks() {
+impl ShutdownGuard {
+    fn start(inner: &Arc<Inner>, group: &Group) -> Result<Arc<ShutdownGuard>> {
+        if inner.has_remote_ranks() {
             let servers: Vec<usize> =
                 inner.server_hosts().filter_map(|host| inner.host_server(host)).collect();
-            // Ranks that are no workers may ask too: what keys a table has.
+            // Ranks that are not workers may send requests, too: to query a table's keys.
             let callers = if servers.contains(&inner.rank) { inner.hosts.len() } else { 0 };
-            let far = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
-            let callers = far((0..callers).collect());
-            let terms = Terms { context: group.core.context, callers, servers: far(servers) };
-            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.list.clone())?;
+            let others = |ranks: Vec<usize>| ranks.into_iter().filter(|&rank| rank != inner.rank).collect();
+            let callers = others((0..callers).collect());
+            let terms = Terms { context: group.core.context, callers, servers: others(servers) };
+            let remote = Remote::start(group.core.common.transport.clone(), terms, inner.registry.clone())?;
             let _ = inner.remote.set(remote);
         }
-        Ok(Arc::new(End { inner: inner.clone(), group: group.without_interrupt() }))
+        Ok(Arc::new(ShutdownGuard { inner: inner.clone(), group: group.without_interrupt() }))
     }
 }
 
-impl Drop for End {
+impl Drop for ShutdownGuard {
     fn drop(&mut self) {
-        if !self.inner.is_here() {
-            // A forked child has no thread that serves, and nothing to end.
+        if !self.inner.is_owner_process() {
+            // A forked child has no server thread, and nothing to shut down.
             return std::mem::forget(self.inner.clone());
         }
         if self.group.check_open("tables").is_ok() {
-            // Whoever drops the last handle cannot be told of an error; those who care call `close` before.
-            let tables = self.inner.list.open();
+            // An error in drop cannot be reported; callers that need it call `close` first.
+            let tables = self.inner.registry.live_tables();
             let _ = first_error(tables.iter().map(|table| table.finish(&self.group)));
             drop(tables);
             let _ = self.inner.close(&self.group);
         }
-        self.inner.joining.leave(self.inner.rank);
-        self.inner.list.let_go();
+        self.inner.membership.leave(self.inner.rank);
+        self.inner.registry.release_all();
     }
 }
 
-/// Does all of it, and returns the first error.
+/// Runs all of them, and returns the first error.
 fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
     results.fold(Ok(()), Result::and)
 }
 
-/// A number that no other joining has.
-fn fresh_number() -> u64 {
+/// A number that no other membership has.
+fn new_nonce() -> u64 {
     let mut hasher = DefaultHasher::new();
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     (time, std::process::id(), std::thread::current().id()).hash(&mut hasher);

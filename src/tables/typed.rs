@@ -1,4 +1,4 @@
-//! Arrays and matrices with their element type: the door for Rust programs.
+//! Typed arrays and matrices: the API for Rust programs.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::memory::TableElement;
 use crate::world::Pending;
 
-macro_rules! door {
+macro_rules! typed_table {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone)]
@@ -17,7 +17,7 @@ macro_rules! door {
         }
 
         impl<T: TableElement> $name<T> {
-            /// The table without its type.
+            /// The untyped table.
             pub fn table(&self) -> &Table {
                 &self.table
             }
@@ -37,22 +37,22 @@ macro_rules! door {
                 self.table.add(Rows::All, bytemuck::cast_slice(delta), options)
             }
 
-            /// Says that this worker begins its next step; see [`Table::tick`].
+            /// Begins this worker's next step; see [`Table::tick`].
             pub fn tick(&self) -> Result<()> {
                 self.table.tick()
             }
 
-            /// How many steps this worker has made; see [`Table::clock`].
+            /// Number of steps this worker has made; see [`Table::clock`].
             pub fn clock(&self) -> Result<u64> {
                 self.table.clock()
             }
 
-            /// Says that this worker makes no more calls on this table; see [`Table::finish`].
+            /// Declares that this worker makes no more calls on this table; see [`Table::finish`].
             pub fn finish(&self) -> Result<()> {
                 self.table.finish()
             }
 
-            /// How old the values were that gets returned; see [`Table::staleness`].
+            /// Staleness of the values that gets returned; see [`Table::staleness`].
             pub fn staleness(&self) -> Vec<u64> {
                 self.table.staleness()
             }
@@ -68,7 +68,7 @@ macro_rules! by_rows {
                 self.table.get(Rows::List(rows), bytemuck::cast_slice_mut(out))
             }
 
-            /// Copies these rows into buffers of their own.
+            /// Copies these rows into separate buffers.
             pub fn get_separate(&self, rows: &[i64], out: &mut [&mut [T]]) -> Result<()> {
                 let width = self.table.cols();
                 let mut values = vec![T::zeroed(); rows.len() * width];
@@ -80,7 +80,7 @@ macro_rules! by_rows {
                 Ok(())
             }
 
-            /// Adds a row of `delta` to each of these rows. A row that stands there twice is added to twice.
+            /// Adds a row of `delta` to each of these rows. A row that is listed twice is updated twice.
             pub fn add_rows(&self, rows: &[i64], delta: &[T], options: &AddOptions) -> Result<()> {
                 self.table.add(Rows::List(rows), bytemuck::cast_slice(delta), options)
             }
@@ -116,7 +116,7 @@ macro_rules! by_rows {
     };
 }
 
-/// Values that were fetched in the background.
+/// Values fetched in the background.
 pub struct Rowset<T>(pub Vec<T>);
 
 impl<T: TableElement> AsMut<[u8]> for Rowset<T> {
@@ -125,8 +125,8 @@ impl<T: TableElement> AsMut<[u8]> for Rowset<T> {
     }
 }
 
-door! {
-    /// An array that workers share.
+typed_table! {
+    /// An array shared by the workers.
     ///
     /// ```
     /// use unisono::tables::{ArrayTable, Role, TableOptions, Tables};
@@ -142,8 +142,8 @@ door! {
     ArrayTable
 }
 
-door! {
-    /// A matrix that workers share, distributed by rows.
+typed_table! {
+    /// A matrix shared by the workers, distributed by rows.
     ///
     /// ```
     /// use unisono::tables::{MatrixTable, Role, TableOptions, Tables};
@@ -159,8 +159,8 @@ door! {
     MatrixTable
 }
 
-door! {
-    /// A matrix whose gets bring only what has changed since this worker's last one.
+typed_table! {
+    /// A matrix whose gets return only the rows that changed since this worker's last one.
     ///
     /// ```
     /// use unisono::tables::{Role, SparseMatrixTable, TableOptions, Tables};
@@ -181,7 +181,7 @@ by_rows!(MatrixTable);
 by_rows!(SparseMatrixTable);
 
 impl<T: TableElement> ArrayTable<T> {
-    /// Makes the table. Every rank calls it; the values of worker 0 win, where it brings any.
+    /// Creates the table. Collective. If worker 0 passes values, they initialize the table.
     pub fn create(
         tables: &Tables,
         size: usize,
@@ -194,7 +194,7 @@ impl<T: TableElement> ArrayTable<T> {
 }
 
 impl<T: TableElement> MatrixTable<T> {
-    /// Makes the table of (rows, columns). Every rank calls it; the values of worker 0 win, where it brings any.
+    /// Creates a table of (rows, columns). Collective. If worker 0 passes values, they initialize the table.
     pub fn create(
         tables: &Tables,
         shape: (usize, usize),
@@ -207,7 +207,7 @@ impl<T: TableElement> MatrixTable<T> {
 }
 
 impl<T: TableElement> SparseMatrixTable<T> {
-    /// Makes the table of (rows, columns); a pipelined one remembers two views of each worker.
+    /// Creates a table of (rows, columns); a pipelined one tracks two views per worker. Collective.
     pub fn create(
         tables: &Tables,
         shape: (usize, usize),
@@ -220,7 +220,7 @@ impl<T: TableElement> SparseMatrixTable<T> {
         Ok(SparseMatrixTable { table, element: PhantomData })
     }
 
-    /// Brings what changed since this worker's last call for the same buffer; returns the rows that did.
+    /// Fetches the rows that changed since this worker's last call for the same buffer; returns their numbers.
     pub fn get_changed(&self, buffer: usize, out: &mut [T]) -> Result<Vec<i64>> {
         self.table.get_changed(buffer, Rows::All, bytemuck::cast_slice_mut(out))
     }

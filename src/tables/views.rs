@@ -1,44 +1,44 @@
-//! What a sparse get has brought from other hosts: a row counts as seen when the worker has said, with its next request, that
-//! the answer came. So an answer that nobody took, because its caller had given up, is not missing later.
+//! Acknowledgement of sparse gets between hosts: a row counts as seen once the worker's next request has acknowledged the reply.
+//! So rows of a reply that was never received, because its caller had given up, are sent again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// A row of this host and the version of it that a reader was shown.
+/// A local row and the version of it that was sent to a reader.
 pub(super) type Seen = (u32, u32);
 
-/// What a request for changed rows carries: its own number, and that of the last one whose answer came.
+/// Sequence numbers in a request for changed rows: its own, and that of the last request whose reply was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Numbers {
+pub(super) struct SequenceNumbers {
     own: u64,
-    arrived: u64,
+    acknowledged: u64,
 }
 
-impl Numbers {
+impl SequenceNumbers {
     pub fn to_bytes(self) -> Vec<u8> {
-        [self.own.to_le_bytes(), self.arrived.to_le_bytes()].concat()
+        [self.own.to_le_bytes(), self.acknowledged.to_le_bytes()].concat()
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Result<Numbers> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<SequenceNumbers> {
         let (words, rest) = bytes.as_chunks::<8>();
         match (words, rest) {
-            ([own, arrived], []) => {
-                Ok(Numbers { own: u64::from_le_bytes(*own), arrived: u64::from_le_bytes(*arrived) })
+            ([own, acknowledged], []) => {
+                Ok(SequenceNumbers { own: u64::from_le_bytes(*own), acknowledged: u64::from_le_bytes(*acknowledged) })
             }
             _ => Err(Error::internal("get_changed", format!("{} bytes of numbers", bytes.len()))),
         }
     }
 }
 
-/// Both sides of it, for one table.
+/// Requester's and server's state, for one table.
 #[derive(Default)]
 pub(super) struct Views {
-    /// For each other host and buffer, the numbers of this worker's last request.
-    asked: Mutex<HashMap<(usize, usize), Numbers>>,
-    /// For each reader of another host, the number of its last request, and what it was shown.
-    told: Mutex<HashMap<usize, (u64, Vec<Seen>)>>,
+    /// For each other host and buffer, the sequence numbers of this worker's last request.
+    asked: Mutex<HashMap<(usize, usize), SequenceNumbers>>,
+    /// For each reader on another host, the sequence number of its last request, and the rows sent to it.
+    sent: Mutex<HashMap<usize, (u64, Vec<Seen>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,28 +46,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Views {
-    /// The numbers for the next request to a host.
-    pub fn ask(&self, host: usize, buffer: usize) -> Numbers {
+    /// The sequence numbers for the next request to a host.
+    pub fn ask(&self, host: usize, buffer: usize) -> SequenceNumbers {
         let mut asked = lock(&self.asked);
         let numbers = asked.entry((host, buffer)).or_default();
         numbers.own += 1;
         *numbers
     }
 
-    /// The answer to that request came.
-    pub fn arrived(&self, host: usize, buffer: usize, numbers: Numbers) {
-        lock(&self.asked).entry((host, buffer)).or_default().arrived = numbers.own;
+    /// The reply to that request was received.
+    pub fn acknowledge(&self, host: usize, buffer: usize, numbers: SequenceNumbers) {
+        lock(&self.asked).entry((host, buffer)).or_default().acknowledged = numbers.own;
     }
 
-    /// What this reader has seen since: what it was shown last, if that came.
-    pub fn confirm(&self, reader: usize, numbers: Numbers) -> Option<Vec<Seen>> {
-        let told = lock(&self.told).remove(&reader);
-        told.filter(|(number, _)| *number == numbers.arrived).map(|(_, seen)| seen)
+    /// The rows that this reader has seen since: those last sent to it, if it received them.
+    pub fn confirm(&self, reader: usize, numbers: SequenceNumbers) -> Option<Vec<Seen>> {
+        let sent = lock(&self.sent).remove(&reader);
+        sent.filter(|(number, _)| *number == numbers.acknowledged).map(|(_, seen)| seen)
     }
 
-    /// What this reader is shown by the request with these numbers.
-    pub fn tell(&self, reader: usize, numbers: Numbers, seen: Vec<Seen>) {
-        lock(&self.told).insert(reader, (numbers.own, seen));
+    /// Records the rows sent to this reader in reply to the request with these numbers.
+    pub fn record_sent(&self, reader: usize, numbers: SequenceNumbers, seen: Vec<Seen>) {
+        lock(&self.sent).insert(reader, (numbers.own, seen));
     }
 }
 
@@ -78,25 +78,25 @@ mod tests {
     #[test]
     fn only_what_came_counts_as_seen() {
         let (worker, server) = (Views::default(), Views::default());
-        let serve = |numbers: Numbers, row: u32| {
-            let numbers = Numbers::from_bytes(&numbers.to_bytes()).unwrap();
+        let serve = |numbers: SequenceNumbers, row: u32| {
+            let numbers = SequenceNumbers::from_bytes(&numbers.to_bytes()).unwrap();
             let confirmed = server.confirm(7, numbers);
-            server.tell(7, numbers, vec![(row, 1)]);
+            server.record_sent(7, numbers, vec![(row, 1)]);
             confirmed
         };
         let first = worker.ask(1, 0);
         assert_eq!(serve(first, 1), None);
-        worker.arrived(1, 0, first);
+        worker.acknowledge(1, 0, first);
         let second = worker.ask(1, 0);
         assert_eq!(serve(second, 2), Some(vec![(1, 1)]));
-        // The second answer never came; two more are under way at once, and the later one is lost.
+        // The second reply was never received; two more requests are in flight at once, and the later reply is lost.
         let (third, fourth) = (worker.ask(1, 0), worker.ask(1, 0));
         assert_eq!((serve(third, 3), serve(fourth, 4)), (None, None));
-        worker.arrived(1, 0, third);
+        worker.acknowledge(1, 0, third);
         assert_eq!(serve(worker.ask(1, 0), 5), None);
-        // Another host and another buffer have numbers of their own.
-        assert_eq!(worker.ask(2, 0), Numbers { own: 1, arrived: 0 });
-        assert_eq!(worker.ask(1, 1), Numbers { own: 1, arrived: 0 });
-        assert!(Numbers::from_bytes(&[0; 15]).is_err());
+        // Other hosts and other buffers have their own sequence numbers.
+        assert_eq!(worker.ask(2, 0), SequenceNumbers { own: 1, acknowledged: 0 });
+        assert_eq!(worker.ask(1, 1), SequenceNumbers { own: 1, acknowledged: 0 });
+        assert!(SequenceNumbers::from_bytes(&[0; 15]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A user-defined table on this rank's host: what requests do to the shards that are here.
+//! The local part of a user-defined table: running requests on this host's shards.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::tables::base::Base;
 use crate::transport::Call;
 
-/// What all handles of a user-defined table share.
-pub(crate) struct Core {
+/// State shared by all handles of a user-defined table.
+pub(crate) struct CustomCore {
     pub(in crate::tables) base: Base,
     pub(super) shards: Shards,
     pub(super) half: Arc<dyn ServerHalf>,
 }
 
-impl Deref for Core {
+impl Deref for CustomCore {
     type Target = Base;
 
     fn deref(&self) -> &Base {
@@ -24,18 +24,18 @@ impl Deref for Core {
     }
 }
 
-/// What the half made of some requests: all of them were run. An error is the first of them.
-pub(super) type Outcome<R> = Result<R>;
+/// The server half's result for several requests, all of which were run: the first error, if any.
+pub(super) type HalfOutcome<R> = Result<R>;
 
-impl Core {
-    /// Asks shards that are here; the replies are in the order of the requests. The outer error means that a shard could not be
-    /// reached.
-    pub(super) fn ask_here<'a>(
+impl CustomCore {
+    /// Runs gets on local shards; the replies are in the order of the requests. An outer error means that a shard could not be
+    /// accessed.
+    pub(super) fn ask_local<'a>(
         &self,
         call: &Call,
         worker: usize,
         requests: impl Iterator<Item = (usize, &'a [u8])>,
-    ) -> Result<Outcome<Vec<Vec<u8>>>> {
+    ) -> Result<HalfOutcome<Vec<Vec<u8>>>> {
         let mut outcome = Ok(());
         let mut replies = Vec::new();
         for (server, request) in requests {
@@ -49,13 +49,13 @@ impl Core {
         Ok(outcome.map(|()| replies))
     }
 
-    /// Changes shards that are here.
-    pub(super) fn change_here<'a>(
+    /// Runs adds on local shards.
+    pub(super) fn change_local<'a>(
         &self,
         call: &Call,
         worker: usize,
         requests: impl Iterator<Item = (usize, &'a [u8])>,
-    ) -> Result<Outcome<()>> {
+    ) -> Result<HalfOutcome<()>> {
         let mut outcome = Ok(());
         for (server, request) in requests {
             let changed = self.shards.with(&self.base, call, &*self.half, server, |memory| {

@@ -1,17 +1,18 @@
-//! Tables that users define: what a shard is and what requests do to it, beside how calls become requests.
+//! User-defined tables: a server half defines shards and what requests do to them, a worker half how calls become requests.
 //!
-//! `table.rs` is what a call does, `core.rs` what it does on this host, `far.rs` what other hosts do for it and this one for them.
+//! `table.rs` is what a call does, `core.rs` its local part, `remote_calls.rs` its remote part and the server side for other
+//! hosts.
 
 mod core;
-mod far;
+mod remote_calls;
 mod halves;
 mod save;
 mod saved;
 mod shards;
 mod table;
 
-pub(super) use self::core::Core;
-pub(super) use far::{ADD, GET};
+pub(super) use self::core::CustomCore;
+pub(super) use remote_calls::{ADD, GET};
 pub use halves::{Requests, ServerHalf, WorkerHalf};
 pub use saved::SavedShards;
 pub use table::CustomTable;

@@ -1,22 +1,22 @@
-//! How user-defined tables are saved and loaded: each server's shard as its half wants it.
+//! Checkpoints of user-defined tables: each server's shard, as its half saves it.
 
-use super::core::Core;
+use super::core::CustomCore;
 use super::saved::SavedShards;
-use super::shards::Fresh;
+use super::shards::ScratchShard;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::checkpoint::{Checkpoint, Tensor};
-use crate::tables::save::{Item, Loading, Saved, reading};
+use crate::tables::save::{Item, LoadStep, Checkpointable, reading};
 
-impl Core {
+impl CustomCore {
     fn tensor(&self, server: usize, bytes: usize) -> Tensor {
         let name = self.tensor_name(&format!("shard-{server}"));
         Tensor { name, dtype: DType::U8, shape: vec![bytes] }
     }
 
-    /// The error of a half, for whoever does not know which table it belongs to.
+    /// Adds the table's name to an error of the half.
     fn named(&self, mut error: Error) -> Error {
         if let Error::Usage { operation, .. }
         | Error::Io { operation, .. }
@@ -28,7 +28,7 @@ impl Core {
         error.at_rank(self.inner.rank)
     }
 
-    /// What a checkpoint holds of all shards.
+    /// What a checkpoint contains of all shards.
     fn saved_shards<'a>(&'a self, checkpoint: &'a Checkpoint) -> Result<SavedShards<'a>> {
         let servers = self.saved_as(checkpoint).and_then(|table| table["rows"].as_u64()).unwrap_or(0);
         let mut sizes = Vec::new();
@@ -36,7 +36,7 @@ impl Core {
             let found = checkpoint.tensor(&self.tensor(server, 0).name);
             let bytes = found.map_or(0, Tensor::rows);
             if found != Some(&self.tensor(server, bytes)) {
-                return Err(self.misfit(format!("{found:?} as the shard of server {server}")));
+                return Err(self.checkpoint_mismatch(format!("{found:?} as the shard of server {server}")));
             }
             sizes.push(bytes);
         }
@@ -50,20 +50,20 @@ impl Core {
     }
 }
 
-impl Saved for Core {
+impl Checkpointable for CustomCore {
     fn base(&self) -> &Base {
         &self.base
     }
 
-    fn common(&self) -> &'static [&'static str] {
+    fn matched_fields(&self) -> &'static [&'static str] {
         &["kind", "updater"]
     }
 
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>> {
         let mut items = Vec::new();
-        let here = if tables.leads_host() { self.shards.here() } else { Vec::new() };
+        let local = if tables.is_host_leader() { self.shards.local_servers() } else { Vec::new() };
         let call = self.call(&tables.group, "save");
-        for server in here {
+        for server in local {
             let saved = self.shards.with(&self.base, &call, &*self.half, server, |memory| {
                 self.half.save(memory, server, self.shards.len())
             })?;
@@ -80,12 +80,12 @@ impl Saved for Core {
         Ok(items)
     }
 
-    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>> {
+    fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>> {
         let saved = self.saved_shards(checkpoint)?;
-        let here = if tables.leads_host() { self.shards.here() } else { Vec::new() };
+        let local = if tables.is_host_leader() { self.shards.local_servers() } else { Vec::new() };
         let mut filled = Vec::new();
-        for server in here {
-            let mut fresh = Fresh::new(self.shards.bytes_of(server));
+        for server in local {
+            let mut fresh = ScratchShard::new(self.shards.bytes_of(server));
             self.half.prepare(fresh.memory(), server, self.shards.len());
             let loaded = self.half.load(fresh.memory(), server, self.shards.len(), &saved);
             loaded.map_err(|error| self.named(error))?;

@@ -1,11 +1,11 @@
-//! What a checkpoint holds of a user-defined table.
+//! The shards of a user-defined table in a checkpoint.
 
 use crate::error::{Error, Result};
 
 /// Reads the bytes of one server's shard.
 type ReadShard<'a> = Box<dyn Fn(usize) -> Result<Vec<u8>> + 'a>;
 
-/// What [`ServerHalf::save`](super::ServerHalf::save) gave for each server that there was when a checkpoint was written.
+/// What [`ServerHalf::save`](super::ServerHalf::save) returned for each server when the checkpoint was written.
 pub struct SavedShards<'a> {
     servers: usize,
     read: ReadShard<'a>,
@@ -16,12 +16,12 @@ impl<'a> SavedShards<'a> {
         SavedShards { servers, read }
     }
 
-    /// How many servers there were.
+    /// Number of servers at that time.
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// What one of them kept. It is read when it is asked for.
+    /// The saved bytes of one server's shard. They are read on each call.
     pub fn shard(&self, server: usize) -> Result<Vec<u8>> {
         if server < self.servers {
             return (self.read)(server);

@@ -1,49 +1,49 @@
-//! The shards of a user-defined table: which host has each, where it is there, and how it is reached.
+//! The shards of a user-defined table: the host of each, its offset there, and access under its lock.
 
 use super::halves::ServerHalf;
 use crate::error::{Error, Result};
 use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::clock::Clock;
-use crate::tables::header::Header;
+use crate::tables::header::TableHeader;
 use crate::transport::Call;
 use crate::transport::arena::Extent;
 use crate::transport::arena::lock::Lock;
 
 const PAGE: usize = 4096;
 
-/// A shard's lock and memory, by their offsets in the table's memory.
+/// The offsets of a shard's lock and data in the table's memory.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ShardOffsets {
     lock: usize,
     start: usize,
 }
 
 /// The shard of a server.
 #[derive(Debug, Clone, Copy)]
-struct Shard {
+struct ShardInfo {
     host: usize,
     bytes: usize,
-    /// Where it is, if on this host.
-    place: Option<Place>,
+    /// Its offsets, if it is on this host.
+    offsets: Option<ShardOffsets>,
 }
 
 /// All shards.
 pub(super) struct Shards {
-    shards: Vec<Shard>,
+    shards: Vec<ShardInfo>,
     pub clock: usize,
-    /// Bytes of the table's memory on this host.
+    /// Size of the table's memory on this host, in bytes.
     pub total: usize,
 }
 
 impl Shards {
     pub fn new(half: &dyn ServerHalf, tables: &Tables) -> Result<Shards> {
         let servers = tables.servers();
-        let clock = size_of::<Header>().next_multiple_of(PAGE);
+        let clock = size_of::<TableHeader>().next_multiple_of(PAGE);
         let locks = (clock + Clock::bytes(tables.workers())).next_multiple_of(PAGE);
         let mut end = (locks + servers * size_of::<Lock>()).next_multiple_of(PAGE);
         let mut shards = Vec::new();
-        // Also the shards of other hosts must fit: then all hosts find the same.
+        // The shards of other hosts must fit, too, so that the check has the same result on all hosts.
         let mut all = end;
         for (server, &rank) in tables.inner.roles.servers.iter().enumerate() {
             let (host, bytes) = (tables.inner.hosts[rank], half.bytes(server, servers));
@@ -52,10 +52,10 @@ impl Shards {
                 let received = format!("{bytes} bytes for server {server}");
                 Error::usage("table", "a size that fits into memory", received, "make it smaller")
             })?;
-            let place = Place { lock: locks + server * size_of::<Lock>(), start: end };
-            let is_here = host == tables.host();
-            shards.push(Shard { host, bytes, place: is_here.then_some(place) });
-            if is_here {
+            let offsets = ShardOffsets { lock: locks + server * size_of::<Lock>(), start: end };
+            let is_local = host == tables.host();
+            shards.push(ShardInfo { host, bytes, offsets: is_local.then_some(offsets) });
+            if is_local {
                 end = fits(end).unwrap_or(all);
             }
         }
@@ -66,7 +66,7 @@ impl Shards {
         self.shards.len()
     }
 
-    /// Bytes of all shards.
+    /// Total size of all shards, in bytes.
     pub fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.bytes).sum()
     }
@@ -80,40 +80,40 @@ impl Shards {
         self.shards[server].host
     }
 
-    /// Whether this host has a server of that number.
-    pub fn is_here(&self, server: usize) -> bool {
-        self.shards.get(server).is_some_and(|shard| shard.place.is_some())
+    /// Whether this server exists and is on this host.
+    pub fn is_local(&self, server: usize) -> bool {
+        self.shards.get(server).is_some_and(|shard| shard.offsets.is_some())
     }
 
-    /// The servers of this host.
-    pub fn here(&self) -> Vec<usize> {
-        (0..self.len()).filter(|&server| self.is_here(server)).collect()
+    /// The servers on this host.
+    pub fn local_servers(&self) -> Vec<usize> {
+        (0..self.len()).filter(|&server| self.is_local(server)).collect()
     }
 
-    fn place(&self, server: usize) -> Place {
-        self.shards[server].place.expect("only shards of this host are asked for")
+    fn offsets(&self, server: usize) -> ShardOffsets {
+        self.shards[server].offsets.expect("only shards of this host are asked for")
     }
 
     /// The memory of a shard.
     ///
     /// # Safety
-    /// The shard's lock is held, or nobody else knows the memory, while the result is in use.
+    /// The shard's lock is held, or no other process can access the memory, while the result is in use.
     #[allow(clippy::mut_from_ref)]
     unsafe fn memory<'a>(&self, extent: &'a Extent, server: usize) -> &'a mut [u8] {
-        let (Place { start, .. }, bytes) = (self.place(server), self.shards[server].bytes);
-        // SAFETY: the range lies in the table's memory; the caller promises that nobody else uses it.
+        let (ShardOffsets { start, .. }, bytes) = (self.offsets(server), self.shards[server].bytes);
+        // SAFETY: the range is within the table's memory; the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(extent.range(start, bytes), bytes) }
     }
 
-    /// Prepares fresh memory that nobody else knows.
+    /// Initializes fresh memory that no other process can access yet.
     pub fn prepare(&self, extent: &Extent, half: &dyn ServerHalf) {
-        for server in self.here() {
-            // SAFETY: nobody else knows the memory.
+        for server in self.local_servers() {
+            // SAFETY: no other process can access the memory yet.
             half.prepare(unsafe { self.memory(extent, server) }, server, self.len());
         }
     }
 
-    /// Does something with a shard of this host under its lock.
+    /// Runs `body` on a local shard under its lock.
     pub fn with<R>(
         &self,
         base: &Base,
@@ -122,31 +122,31 @@ impl Shards {
         server: usize,
         body: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let place = base.extent.range(self.place(server).lock, size_of::<Lock>());
-        // SAFETY: a lock is there; zeroes are a free lock, and a lock may be shared.
-        let guard = base.hold(call, unsafe { &*place.cast::<Lock>() })?;
+        let pointer = base.extent.range(self.offsets(server).lock, size_of::<Lock>());
+        // SAFETY: the layout has a lock there; zeroes are an unlocked lock, and a lock may be shared.
+        let guard = base.acquire(call, unsafe { &*pointer.cast::<Lock>() })?;
         // SAFETY: the lock is held.
         let memory = unsafe { self.memory(&base.extent, server) };
-        if guard.inherited {
+        if guard.owner_died {
             half.recover(memory);
         }
         Ok(body(memory))
     }
 }
 
-/// Memory like a shard's that belongs to nobody else.
-pub(super) struct Fresh {
+/// Private memory with a shard's size and alignment.
+pub(super) struct ScratchShard {
     memory: Vec<u8>,
     start: usize,
     bytes: usize,
 }
 
-impl Fresh {
-    /// So many zeroes that begin where a shard may begin.
-    pub fn new(bytes: usize) -> Fresh {
+impl ScratchShard {
+    /// Zeroed memory with a shard's alignment.
+    pub fn new(bytes: usize) -> ScratchShard {
         let memory = vec![0; bytes + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        Fresh { memory, start, bytes }
+        ScratchShard { memory, start, bytes }
     }
 
     pub fn memory(&mut self) -> &mut [u8] {

@@ -1,25 +1,25 @@
-//! A user-defined table: what its calls do.
+//! The handle of a user-defined table, and what its calls do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::CustomCore;
 use super::halves::{Requests, ServerHalf, WorkerHalf};
 use super::shards::Shards;
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::base::Base;
 use crate::tables::description::{Description, TableKind};
-use crate::tables::founding::Making;
-use crate::tables::listing::{InUse, Open};
+use crate::tables::creation::TableCreation;
+use crate::tables::registry::{UseGuard, OpenTable};
 use crate::tables::make::check_consistency;
-use crate::tables::tables::End;
+use crate::tables::tables::ShutdownGuard;
 use crate::tables::{AddOptions, Consistency, TableOptions, Tables};
 use crate::transport::{Call, Interrupt};
 use crate::world::Group;
 
-/// A table whose shards and requests a program defines by a [`ServerHalf`] and a [`WorkerHalf`]. Names, clocks, locks and
-/// memory are those of every table.
+/// A table whose shards and requests a program defines by a [`ServerHalf`] and a [`WorkerHalf`]. Names, clocks, locks and memory
+/// are those of every table.
 ///
 /// ```
 /// use unisono::tables::{Consistency, CustomTable, Requests, Role, ServerHalf, Tables, WorkerHalf};
@@ -67,12 +67,12 @@ use crate::world::Group;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub struct CustomTable<W> {
-    core: Arc<Core>,
+    core: Arc<CustomCore>,
     worker: Arc<W>,
     group: Group,
-    used: Arc<InUse>,
-    /// The world's tables end with the last of these; work in the background does not count.
-    end: Option<Arc<End>>,
+    use_guard: Arc<UseGuard>,
+    /// When the last of these is dropped, the world's tables shut down; background work holds none.
+    shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl<W> Clone for CustomTable<W> {
@@ -83,14 +83,14 @@ impl<W> Clone for CustomTable<W> {
 
 impl<W> CustomTable<W> {
     fn with_group(&self, group: Group) -> CustomTable<W> {
-        let CustomTable { core, worker, used, end, .. } = self;
-        let (core, worker, used) = (core.clone(), worker.clone(), used.clone());
-        CustomTable { core, worker, group, used, end: end.clone() }
+        let CustomTable { core, worker, use_guard, shutdown, .. } = self;
+        let (core, worker, use_guard) = (core.clone(), worker.clone(), use_guard.clone());
+        CustomTable { core, worker, group, use_guard, shutdown: shutdown.clone() }
     }
 }
 
 impl<W: WorkerHalf> CustomTable<W> {
-    /// Makes the table. Every rank calls it, with equal halves.
+    /// Creates the table. Collective; every rank passes equal halves.
     pub fn create(
         tables: &Tables,
         name: &str,
@@ -101,8 +101,8 @@ impl<W: WorkerHalf> CustomTable<W> {
         tables.group.check_open("table")?;
         let shards = check_consistency(consistency, TableKind::Custom, DType::U8, tables.workers())
             .and_then(|()| Shards::new(&server, tables));
-        let making = Making::begin(tables, Some(name), TableKind::Custom);
-        let shards = making.together(shards)?;
+        let creation = TableCreation::begin(tables, Some(name), TableKind::Custom);
+        let shards = creation.agree_on(shards)?;
         let description = Description {
             name: name.into(),
             kind: TableKind::Custom,
@@ -114,15 +114,15 @@ impl<W: WorkerHalf> CustomTable<W> {
             more: format!(", {} workers, {} servers", tables.workers(), tables.servers()),
         };
         let prepare = |extent: &_| shards.prepare(extent, &server);
-        let extent = making.found(&description, shards.total, prepare)?;
+        let extent = creation.allocate(&description, shards.total, prepare)?;
         let (add, options) = (AddOptions::default(), TableOptions::default());
-        let base = Base::new(&making, description, extent, shards.clock, add, &options, false);
-        let core = Arc::new(Core { base, shards, half: Arc::new(server) });
-        let used = tables.inner.enlist(Open::Custom(core.clone()));
-        making.all_have_it()?;
+        let base = Base::new(&creation, description, extent, shards.clock, add, &options, false);
+        let core = Arc::new(CustomCore { base, shards, half: Arc::new(server) });
+        let use_guard = tables.inner.register(OpenTable::Custom(core.clone()));
+        creation.barrier()?;
         core.complete();
-        let (group, end) = (tables.group.clone(), Some(tables.end.clone()));
-        Ok(CustomTable { core, worker: Arc::new(worker), group, used, end })
+        let (group, shutdown) = (tables.group.clone(), Some(tables.shutdown.clone()));
+        Ok(CustomTable { core, worker: Arc::new(worker), group, use_guard, shutdown })
     }
 
     /// The table's name.
@@ -130,25 +130,25 @@ impl<W: WorkerHalf> CustomTable<W> {
         &self.core.description.name
     }
 
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> CustomTable<W> {
         self.with_group(self.group.with_timeout(timeout))
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> CustomTable<W> {
         self.with_group(self.group.with_interrupt(interrupt))
     }
 
-    /// Asks the servers and puts their replies together. Every server is asked, also when the half of one of them fails; the
-    /// first error is returned.
+    /// Queries the servers and merges their replies. Every server is queried, even if the half of one of them fails; the first
+    /// error is returned.
     pub fn get(&self, query: &W::Query) -> Result<W::Answer> {
         let core = &self.core;
         let worker = core.worker(&self.group, "get")?;
@@ -159,22 +159,22 @@ impl<W: WorkerHalf> CustomTable<W> {
         let mut replies: Requests = requests.iter().map(|(server, _)| (*server, Vec::new())).collect();
         let mut answered = Ok(Vec::new());
         if core.has_servers() {
-            let staleness = core.get_here(&call, worker, || {
-                answered = core.ask_here(&call, worker, self.here(&requests))?;
+            let staleness = core.get_local(&call, worker, || {
+                answered = core.ask_local(&call, worker, self.local_requests(&requests))?;
                 Ok(())
             })?;
             core.staleness.count(staleness);
         }
-        let far = core.ask_far(&call, worker, &requests, &mut replies);
-        let here = replies.iter_mut().filter(|(server, _)| core.shards.is_here(*server));
-        here.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
-        far?;
+        let remote = core.ask_remote(&call, worker, &requests, &mut replies);
+        let local = replies.iter_mut().filter(|(server, _)| core.shards.is_local(*server));
+        local.zip(answered?).for_each(|((_, reply), answer)| *reply = answer);
+        remote?;
         core.count_get(&call, worker, || core.has_servers(), core.other_server_hosts())?;
         self.worker.merge(query, replies)
     }
 
-    /// Changes the shards; returns when it is done on all of them. Every shard gets its request, also when the half of another
-    /// one fails; the first error is returned.
+    /// Changes the shards; returns once it is done on all of them. Every shard gets its request, even if the half of another one
+    /// fails; the first error is returned.
     pub fn add(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
         let call = self.core.call(&self.group, "add");
@@ -182,16 +182,16 @@ impl<W: WorkerHalf> CustomTable<W> {
         self.add_now(&call, worker, &requests, true)
     }
 
-    /// As [`CustomTable::add`], but what must wait does so in the background; [`Tables::flush`] or the next call on this table
-    /// reports what went wrong.
+    /// As [`CustomTable::add`], but an add that must wait does so in the background; [`Tables::flush`] or the next call on this
+    /// table reports errors.
     pub fn add_soon(&self, delta: &W::Delta) -> Result<()> {
         let (worker, requests) = self.check_add(delta)?;
         let core = &self.core;
-        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
+        if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_backup_workers() {
             return self.add_now(&core.call(&self.group, "add"), worker, &requests, false);
         }
-        let table = CustomTable { end: None, ..self.with_group(self.group.without_interrupt()) };
-        core.queue.run_unwatched(move || {
+        let table = CustomTable { shutdown: None, ..self.with_group(self.group.without_interrupt()) };
+        core.queue.run_detached(move || {
             table.add_now(&table.core.call(&table.group, "add"), worker, &requests, true)
         });
         Ok(())
@@ -201,45 +201,45 @@ impl<W: WorkerHalf> CustomTable<W> {
         let core = &self.core;
         let mut changed = Ok(());
         let local = || match core.has_servers() {
-            true => core.add_here(call, worker, || {
-                changed = core.change_here(call, worker, self.here(requests))?;
+            true => core.add_local(call, worker, || {
+                changed = core.change_local(call, worker, self.local_requests(requests))?;
                 Ok(())
             }),
             false => Ok(()),
         };
         // A call that one host has counted must be counted by all.
-        let everywhere = core.add_everywhere(call, core.changes_far(worker, requests)?, wait, local, || ());
+        let everywhere = core.add_on_all_hosts(call, core.remote_changes(worker, requests)?, wait, local, || ());
         changed.and(everywhere)
     }
 
     /// Those requests whose shards are on this host.
-    fn here<'a>(&'a self, requests: &'a Requests) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
-        let here = requests.iter().filter(|(server, _)| self.core.shards.is_here(*server));
-        here.map(|(server, request)| (*server, request.as_slice()))
+    fn local_requests<'a>(&'a self, requests: &'a Requests) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
+        let local = requests.iter().filter(|(server, _)| self.core.shards.is_local(*server));
+        local.map(|(server, request)| (*server, request.as_slice()))
     }
 
-    /// Says that this worker begins its next step: the bound of `ssp` counts these.
+    /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
     }
 
-    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
     pub fn clock(&self) -> Result<u64> {
         self.core.steps(&self.group)
     }
 
-    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
-    /// nobody saw.
+    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
+    /// caller.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush_everywhere(&self.group)
+        self.core.flush_all_hosts(&self.group)
     }
 
-    /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
+    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
     pub fn finish(&self) -> Result<()> {
         self.core.flush_and_finish(&self.group)
     }
 
-    /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
+    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
     }

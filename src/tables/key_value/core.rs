@@ -1,38 +1,39 @@
-//! A key-value table on this rank's host: what a call reads and changes there, part by part.
+//! The local part of a key-value table: the reads and updates of a call on this host, part by part.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::far::Parcels;
-use super::form::Form;
-use super::homes::{Homes, Target};
-use super::keys::{Key, Keys};
-use super::memory::Memory;
-use super::part::{Part, PartHeader};
+use super::remote_calls::KeyPackers;
+use super::layout::KeyValueLayout;
+use super::key_placement::{KeyPlacement, LocalKey};
+use super::keys::{KeyRef, Keys};
+use super::memory::KeyValueHeap;
+use super::part::{LockedPart, PartHeader};
 use crate::error::Result;
 use crate::tables::base::Base;
-use crate::tables::picks::in_groups;
-use crate::tables::rounds::Progress;
+use crate::tables::row_batch::sort_by_group;
+use crate::tables::rounds::RoundProgress;
 use crate::tables::updater::{Rule, UpdateContext};
 use crate::tables::{AddOptions, Init};
 use crate::transport::Call;
 
-/// Memory is fetched for the key that comes so many later, and so many later again: two waits overlap with work.
-const AHEAD: usize = 8;
+/// Prefetch distance in keys: index slots are prefetched two distances ahead and entries one, so that both memory latencies
+/// overlap with work.
+const PREFETCH_DISTANCE: usize = 8;
 
-/// What all handles of a key-value table share.
-pub(crate) struct Core {
+/// State shared by all handles of a key-value table.
+pub(crate) struct KeyValueCore {
     pub(in crate::tables) base: Base,
-    pub(super) form: Form,
-    pub(super) homes: Homes,
-    pub(super) memory: Memory,
+    pub(super) layout: KeyValueLayout,
+    pub(super) key_placement: KeyPlacement,
+    pub(super) memory: KeyValueHeap,
     pub(super) rule: Arc<dyn Rule>,
     pub(super) init: Init,
-    pub(super) parcels: Mutex<Parcels>,
+    pub(super) key_packers: Mutex<KeyPackers>,
 }
 
-impl Deref for Core {
+impl Deref for KeyValueCore {
     type Target = Base;
 
     fn deref(&self) -> &Base {
@@ -40,82 +41,83 @@ impl Deref for Core {
     }
 }
 
-impl Core {
+impl KeyValueCore {
     fn part_header(&self, part: usize) -> &PartHeader {
-        PartHeader::at(&self.base.extent, self.form.header(part))
+        PartHeader::at(&self.base.extent, self.layout.header(part))
     }
 
-    /// Holds a part.
-    pub(super) fn part(&self, call: &Call, part: usize) -> Result<Part<'_>> {
+    /// Locks a part.
+    pub(super) fn part(&self, call: &Call, part: usize) -> Result<LockedPart<'_>> {
         let header = self.part_header(part);
-        let guard = self.base.hold(call, &header.lock)?;
-        Ok(Part::new(&self.memory, &self.form, header, guard))
+        let guard = self.base.acquire(call, &header.lock)?;
+        Ok(LockedPart::new(&self.memory, &self.layout, header, guard))
     }
 
-    /// How many keys this host has.
+    /// Number of keys on this host.
     pub(super) fn len(&self) -> usize {
         let count = |part: usize| self.part_header(part).count.load(Ordering::Acquire) as usize;
-        (0..self.form.parts).map(count).sum()
+        (0..self.layout.parts).map(count).sum()
     }
 
-    /// Those of the keys that are here.
-    pub(super) fn targets(&self, keys: Keys) -> Vec<Target> {
-        let mut targets = Vec::with_capacity(keys.len());
-        let target = |position: usize| self.homes.target(keys.at(position), position, self.form.server_parts);
-        targets.extend((0..keys.len()).filter_map(target));
-        targets
+    /// Those of the keys that this host holds.
+    pub(super) fn local_keys(&self, keys: Keys) -> Vec<LocalKey> {
+        let mut local_keys = Vec::with_capacity(keys.len());
+        let local_key = |position: usize| self.key_placement.local_key(keys.at(position), position, self.layout.server_parts);
+        local_keys.extend((0..keys.len()).filter_map(local_key));
+        local_keys
     }
 
-    /// Hands out those of the keys that are here by part, holding each once; workers begin at different parts.
+    /// Passes the local keys to `each`, grouped by part, locking each part once; workers start at different parts to reduce
+    /// contention.
     fn by_part(
         &self,
         call: &Call,
         worker: usize,
         keys: Keys,
-        mut each: impl FnMut(&mut Part, Key, Target) -> Result<()>,
+        mut each: impl FnMut(&mut LockedPart, KeyRef, LocalKey) -> Result<()>,
     ) -> Result<()> {
-        let (parts, targets) = (self.form.parts, self.targets(keys));
-        let (part, mut room) = (|target: &Target| target.part as usize, Vec::new());
-        let sorted = in_groups(targets.iter().copied(), parts, part, &mut room);
-        let first = parts * (worker % self.form.shape.workers) / self.form.shape.workers;
-        let cut = sorted.partition_point(|target| (target.part as usize) < first);
+        let (parts, local_keys) = (self.layout.parts, self.local_keys(keys));
+        let (part, mut buffer) = (|local_key: &LocalKey| local_key.part as usize, Vec::new());
+        let sorted = sort_by_group(local_keys.iter().copied(), parts, part, &mut buffer);
+        let first = parts * (worker % self.layout.shape.workers) / self.layout.shape.workers;
+        let cut = sorted.partition_point(|local_key| (local_key.part as usize) < first);
         let (before, after) = sorted.split_at(cut);
-        for targets in [after, before] {
-            for group in targets.chunk_by(|one, other| one.part == other.part) {
+        for local_keys in [after, before] {
+            for group in local_keys.chunk_by(|one, other| one.part == other.part) {
                 let mut part = self.part(call, group[0].part as usize)?;
-                for (at, &target) in group.iter().enumerate() {
-                    group.get(at + 2 * AHEAD).iter().for_each(|later| part.prefetch_slot(later.mixed));
-                    group.get(at + AHEAD).iter().for_each(|later| part.prefetch_entry(later.mixed));
-                    each(&mut part, keys.at(target.position as usize), target)?;
+                for (at, &local_key) in group.iter().enumerate() {
+                    group.get(at + 2 * PREFETCH_DISTANCE).iter().for_each(|later| part.prefetch_slot(later.hash));
+                    group.get(at + PREFETCH_DISTANCE).iter().for_each(|later| part.prefetch_entry(later.hash));
+                    each(&mut part, keys.at(local_key.position as usize), local_key)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// The values of a key that nobody has added to. They depend on the key alone.
-    fn fill(&self, mixed: u64, values: &mut [u8]) {
+    /// The initial values of a key, which depend on the key alone.
+    fn fill(&self, hash: u64, values: &mut [u8]) {
         match self.init {
             Init::Zero => values.fill(0),
-            // Elements are numbered from here; two bits less leave room to count on.
-            _ => self.init.fill(self.base.description.dtype, (mixed >> 2) as usize, values),
+            // The hash serves as the index of the first element; dropping two bits keeps element indices from overflowing.
+            _ => self.init.fill(self.base.description.dtype, (hash >> 2) as usize, values),
         }
     }
 
-    /// Copies the values of each key that is here to its place in `out`.
+    /// Copies the values of each local key to its position in `out`.
     pub(super) fn read(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
-        let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
-        self.by_part(call, worker, keys, |part, key, target| {
-            let row = &mut out[target.position as usize * bytes..][..bytes];
-            match part.find(key, target.mixed) {
+        let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
+        self.by_part(call, worker, keys, |part, key, local_key| {
+            let row = &mut out[local_key.position as usize * bytes..][..bytes];
+            match part.find(key, local_key.hash) {
                 Some(entry) => row.copy_from_slice(&part.entry(entry)[start..start + bytes]),
-                None => self.fill(target.mixed, row),
+                None => self.fill(local_key.hash, row),
             }
             Ok(())
         })
     }
 
-    /// Applies the row of the delta of each key that is here; a key that stands there twice is changed twice, in the order of the list.
+    /// Applies the delta's row of each local key; a key that is listed twice is updated twice, in list order.
     pub(super) fn write(
         &self,
         call: &Call,
@@ -124,76 +126,76 @@ impl Core {
         delta: &[u8],
         options: &AddOptions,
     ) -> Result<()> {
-        let bytes = self.form.shape.row_bytes;
+        let bytes = self.layout.shape.row_bytes;
         let options = options.or(&self.base.add);
         let context = UpdateContext { worker, step: 0, options: &options };
-        self.by_part(call, worker, keys, |part, key, target| {
-            let entry = match part.find(key, target.mixed) {
+        self.by_part(call, worker, keys, |part, key, local_key| {
+            let entry = match part.find(key, local_key.hash) {
                 Some(entry) => entry,
-                None => part.insert(key, target.mixed, |values| self.fill(target.mixed, values))?,
+                None => part.insert(key, local_key.hash, |values| self.fill(local_key.hash, values))?,
             };
-            let delta = &delta[target.position as usize * bytes..][..bytes];
+            let delta = &delta[local_key.position as usize * bytes..][..bytes];
             self.update(part.entry_mut(entry), delta, &context);
             Ok(())
         })
     }
 
-    /// Steps each of these keys once, whose parts have not had the step yet. No key stands there twice.
+    /// Applies one step to each of these keys whose part has not had it yet. The keys are distinct.
     pub(super) fn step_keys(
         &self,
         call: &Call,
         keys: Keys,
         delta: &[u8],
         context: &UpdateContext,
-        progress: &Progress,
+        progress: &RoundProgress,
     ) -> Result<()> {
-        // What may fail comes first: then every step that is begun is made.
-        self.by_part(call, 0, keys, |part, key, target| {
-            if part.find(key, target.mixed).is_none() {
-                part.insert(key, target.mixed, |values| self.fill(target.mixed, values))?;
+        // Operations that can fail come first, so that every step that begins also completes.
+        self.by_part(call, 0, keys, |part, key, local_key| {
+            if part.find(key, local_key.hash).is_none() {
+                part.insert(key, local_key.hash, |values| self.fill(local_key.hash, values))?;
             }
             Ok(())
         })?;
-        let (bytes, from) = (self.form.shape.row_bytes, progress.next());
-        self.by_part(call, 0, keys, |part, key, target| {
-            if let Some(entry) = part.find(key, target.mixed).filter(|_| target.part as usize >= from) {
-                progress.begin(target.part as usize);
-                let delta = &delta[target.position as usize * bytes..][..bytes];
+        let (bytes, from) = (self.layout.shape.row_bytes, progress.next());
+        self.by_part(call, 0, keys, |part, key, local_key| {
+            if let Some(entry) = part.find(key, local_key.hash).filter(|_| local_key.part as usize >= from) {
+                progress.begin(local_key.part as usize);
+                let delta = &delta[local_key.position as usize * bytes..][..bytes];
                 self.update(part.entry_mut(entry), delta, context);
             }
             Ok(())
         })
     }
 
-    /// Whether each key has an entry here.
+    /// Whether each key has an entry on this host.
     pub(super) fn contains(&self, call: &Call, worker: usize, keys: Keys) -> Result<Vec<bool>> {
         let mut found = vec![false; keys.len()];
-        self.by_part(call, worker, keys, |part, key, target| {
-            found[target.position as usize] = part.find(key, target.mixed).is_some();
+        self.by_part(call, worker, keys, |part, key, local_key| {
+            found[local_key.position as usize] = part.find(key, local_key.hash).is_some();
             Ok(())
         })?;
         Ok(found)
     }
 
-    /// Changes an entry's values, with its state and its count of adds.
+    /// Updates an entry's values, with its state and its count of adds.
     fn update(&self, entry: &mut [u8], delta: &[u8], context: &UpdateContext) {
-        let (form, rule) = (&self.form, &self.rule);
-        if form.shape.planes == 0 {
-            return rule.update(&mut entry[form.values..][..delta.len()], &mut [], delta, context);
+        let (layout, rule) = (&self.layout, &self.rule);
+        if layout.shape.planes == 0 {
+            return rule.update(&mut entry[layout.values..][..delta.len()], &mut [], delta, context);
         }
-        let (head, state) = entry.split_at_mut(form.state);
-        let (head, values) = head.split_at_mut(form.values);
+        let (head, state) = entry.split_at_mut(layout.state);
+        let (head, values) = head.split_at_mut(layout.values);
         let count = head.last_chunk_mut().expect("an entry with state counts its adds");
         let step = u64::from_ne_bytes(*count) + 1;
         *count = step.to_ne_bytes();
-        let own = rule.worker_planes() * form.plane_bytes;
-        let (shared, others) = state.split_at_mut(rule.shared_planes() * form.plane_bytes);
+        let own = rule.worker_planes() * layout.plane_bytes;
+        let (shared, others) = state.split_at_mut(rule.shared_planes() * layout.plane_bytes);
         let own = &mut others[context.worker * own..][..own];
-        let planes = shared.chunks_exact_mut(form.plane_bytes).chain(own.chunks_exact_mut(form.plane_bytes));
-        let planes = planes.map(|plane| &mut plane[..form.shape.state_row_bytes]);
+        let planes = shared.chunks_exact_mut(layout.plane_bytes).chain(own.chunks_exact_mut(layout.plane_bytes));
+        let planes = planes.map(|plane| &mut plane[..layout.shape.state_row_bytes]);
         let context = UpdateContext { step, ..*context };
         let values = &mut values[..delta.len()];
-        // A row may be short: no allocation for the numbers of planes that the built-in rules have.
+        // Rows may be short: no allocation for the number of planes that the built-in rules have.
         let mut few: [&mut [u8]; 4] = Default::default();
         match rule.shared_planes() + rule.worker_planes() {
             count if count <= few.len() => {

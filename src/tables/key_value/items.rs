@@ -1,7 +1,7 @@
-//! All keys of a table with their values, in the order of the keys.
+//! A table's keys and values, sorted by key.
 
-use super::core::Core;
-use super::keys::{Key, KeyType, OwnedKeys};
+use super::core::KeyValueCore;
+use super::keys::{KeyRef, KeyType, OwnedKeys};
 use crate::error::Result;
 use crate::transport::Call;
 
@@ -14,24 +14,24 @@ pub struct Items {
     pub values: Vec<u8>,
 }
 
-impl Core {
-    /// All keys that are here, and of all entries these columns: where each begins, and its bytes.
-    pub(super) fn columns_here(
+impl KeyValueCore {
+    /// All local keys, and the given columns of their entries, each as offset and size in bytes.
+    pub(super) fn local_columns(
         &self,
         call: &Call,
         columns: &[(usize, usize)],
     ) -> Result<(OwnedKeys, Vec<Vec<u8>>)> {
-        let mut keys = match self.form.shape.keys {
+        let mut keys = match self.layout.shape.keys {
             KeyType::Int => OwnedKeys::Int(Vec::new()),
             KeyType::Bytes => OwnedKeys::Bytes(Vec::new()),
         };
         let mut contents = vec![Vec::new(); columns.len()];
-        for part in 0..self.form.parts {
+        for part in 0..self.layout.parts {
             let part = self.part(call, part)?;
             for entry in 0..part.len() {
                 match (part.key(entry), &mut keys) {
-                    (Key::Int(key), OwnedKeys::Int(keys)) => keys.push(key),
-                    (Key::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
+                    (KeyRef::Int(key), OwnedKeys::Int(keys)) => keys.push(key),
+                    (KeyRef::Bytes(key), OwnedKeys::Bytes(keys)) => keys.push(key.to_vec()),
                     _ => unreachable!("all keys of a table have one type"),
                 }
                 for (&(start, bytes), content) in columns.iter().zip(&mut contents) {
@@ -42,10 +42,10 @@ impl Core {
         Ok((keys, contents))
     }
 
-    /// Copies all that is here, in no order.
-    pub(super) fn items_here(&self, call: &Call) -> Result<Items> {
-        let (start, bytes) = (self.form.values, self.form.shape.row_bytes);
-        let (keys, mut columns) = self.columns_here(call, &[(start, bytes)])?;
+    /// Copies all local keys and values, unordered.
+    pub(super) fn local_items(&self, call: &Call) -> Result<Items> {
+        let (start, bytes) = (self.layout.values, self.layout.shape.row_bytes);
+        let (keys, mut columns) = self.local_columns(call, &[(start, bytes)])?;
         Ok(Items { keys, values: columns.pop().unwrap_or_default() })
     }
 }
@@ -60,7 +60,7 @@ impl Items {
         self.values.extend_from_slice(values);
     }
 
-    /// The same in the order of the keys, with so many bytes of values for each.
+    /// The same, sorted by key, with `bytes` bytes of values per key.
     pub(super) fn sorted(self, bytes: usize) -> Items {
         let Items { keys, values } = self;
         let mut order: Vec<usize> = (0..keys.len()).collect();

@@ -1,14 +1,14 @@
-//! Keys: whole numbers or bytes, where each belongs, and the numbers by which it is found there.
+//! Keys, which are integers or byte strings: the server of each, and its hash.
 
 use crate::error::{Error, Result};
 use crate::tables::init::mix;
 
-/// What the keys of a table are.
+/// The type of a table's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyType {
-    /// Whole numbers of 64 bits, negative ones too.
+    /// 64-bit signed integers.
     Int,
-    /// Any bytes, of any length.
+    /// Byte strings of any length.
     Bytes,
 }
 
@@ -21,7 +21,7 @@ impl KeyType {
         }
     }
 
-    /// The type of this name.
+    /// Parses a type's name.
     pub fn from_name(name: &str) -> Result<KeyType> {
         match name {
             "int" => Ok(KeyType::Int),
@@ -31,7 +31,7 @@ impl KeyType {
     }
 }
 
-/// The keys of a call; a key may stand there more than once.
+/// The keys of a call; a key may be listed more than once.
 #[derive(Debug, Clone, Copy)]
 pub enum Keys<'a> {
     /// For tables of [`KeyType::Int`].
@@ -51,13 +51,13 @@ pub enum OwnedKeys {
 
 /// One key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key<'a> {
+pub(super) enum KeyRef<'a> {
     Int(i64),
     Bytes(&'a [u8]),
 }
 
 impl Keys<'_> {
-    /// How many there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         match self {
             Keys::Int(keys) => keys.len(),
@@ -65,12 +65,12 @@ impl Keys<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What they are.
+    /// The keys' type.
     pub fn key_type(&self) -> KeyType {
         match self {
             Keys::Int(_) => KeyType::Int,
@@ -79,10 +79,10 @@ impl Keys<'_> {
     }
 
     #[inline]
-    pub(super) fn at(&self, position: usize) -> Key<'_> {
+    pub(super) fn at(&self, position: usize) -> KeyRef<'_> {
         match self {
-            Keys::Int(keys) => Key::Int(keys[position]),
-            Keys::Bytes(keys) => Key::Bytes(keys[position]),
+            Keys::Int(keys) => KeyRef::Int(keys[position]),
+            Keys::Bytes(keys) => KeyRef::Bytes(keys[position]),
         }
     }
 
@@ -95,7 +95,7 @@ impl Keys<'_> {
 }
 
 impl OwnedKeys {
-    /// How many there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         match self {
             OwnedKeys::Int(keys) => keys.len(),
@@ -103,12 +103,12 @@ impl OwnedKeys {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `body` with these keys as a call takes them.
+    /// Calls `body` with these keys, borrowed.
     pub fn with<R>(&self, body: impl FnOnce(Keys) -> R) -> R {
         match self {
             OwnedKeys::Int(keys) => body(Keys::Int(keys)),
@@ -117,14 +117,14 @@ impl OwnedKeys {
     }
 }
 
-impl Key<'_> {
-    /// The key's server and the key's number. The server of a number is its remainder, which is never negative; that of bytes
-    /// is their hash's remainder.
+impl KeyRef<'_> {
+    /// The key's server and its mixed hash. The server of an integer is its non-negative remainder by the number of servers; that
+    /// of a byte string is its hash's remainder.
     #[inline]
-    pub fn home(self, servers: usize) -> (usize, u64) {
+    pub fn server_and_hash(self, servers: usize) -> (usize, u64) {
         match self {
-            Key::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
-            Key::Bytes(key) => {
+            KeyRef::Int(key) => (key.rem_euclid(servers as i64) as usize, mix(key as u64)),
+            KeyRef::Bytes(key) => {
                 let hash = hash(key);
                 ((hash % servers as u64) as usize, mix(hash))
             }
@@ -132,7 +132,7 @@ impl Key<'_> {
     }
 }
 
-/// FNV-1a with 64 bits (Fowler, Noll and Vo): the same on every machine and in every version.
+/// 64-bit FNV-1a (Fowler, Noll and Vo): the same on every machine and in every version.
 fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -145,11 +145,11 @@ mod tests {
     #[test]
     fn the_server_of_a_key_is_its_remainder() {
         for (key, servers, server) in [(7, 3, 1), (0, 1, 0), (-1, 3, 2), (i64::MIN, 4, 0), (i64::MAX, 2, 1)] {
-            assert_eq!(Key::Int(key).home(servers).0, server, "{key} over {servers}");
+            assert_eq!(KeyRef::Int(key).server_and_hash(servers).0, server, "{key} over {servers}");
         }
     }
 
-    /// Published vectors of the hash.
+    /// Published test vectors of the hash.
     #[test]
     fn bytes_are_hashed_as_everywhere() {
         assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);

@@ -1,37 +1,37 @@
-//! Making a key-value table: checks, memory, empty parts.
+//! Creation of a key-value table: checks, memory, empty parts.
 
 use std::sync::{Arc, Mutex};
 
-use super::core::Core;
-use super::form::{Form, Shape};
-use super::homes::Homes;
+use super::core::KeyValueCore;
+use super::layout::{KeyValueLayout, KeyValueShape};
+use super::key_placement::KeyPlacement;
 use super::keys::KeyType;
-use super::memory::Memory;
+use super::memory::KeyValueHeap;
 use super::part::PartHeader;
 use super::table::KeyValueTable;
 use crate::error::{Error, Result};
 use crate::memory::DType;
-use crate::tables::base::{Base, pieces};
+use crate::tables::base::{Base, heap_key};
 use crate::tables::description::TableKind;
-use crate::tables::founding::Making;
-use crate::tables::listing::Open;
-use crate::tables::make::{Plan, Wish};
+use crate::tables::creation::TableCreation;
+use crate::tables::registry::OpenTable;
+use crate::tables::make::{TablePlan, TableDefinition};
 use crate::tables::rounds::accumulates;
 use crate::tables::{TableOptions, Tables};
 
-/// Bytes of values for one key, at most.
-const LARGEST_ROW: usize = 1 << 32;
+/// Maximum size of one key's values, in bytes.
+const MAX_ROW_BYTES: usize = 1 << 32;
 
 fn too_large(dim: usize, dtype: DType) -> Error {
-    let expected = format!("at most {LARGEST_ROW} bytes for each key");
+    let expected = format!("at most {MAX_ROW_BYTES} bytes for each key");
     Error::usage("table", expected, format!("{dim} values of {dtype}"), "use a matrix")
 }
 
 impl KeyValueTable {
-    /// A table of `dim` values for each key. Every rank calls it.
+    /// Creates a table of `dim` values per key. Collective.
     ///
-    /// A key that nobody has added to has the values that `options.init` gives it, which depend on the key alone, and takes no
-    /// memory. The server of a number is its remainder by the number of servers, that of bytes their FNV-1a hash's.
+    /// A key without adds has the values given by `options.init`, which depend on the key alone, and uses no memory. The server
+    /// of an integer key is its remainder by the number of servers; that of a byte string is its FNV-1a hash's remainder.
     pub fn create(
         tables: &Tables,
         keys: KeyType,
@@ -40,35 +40,35 @@ impl KeyValueTable {
         options: TableOptions,
     ) -> Result<KeyValueTable> {
         tables.group.check_open("table")?;
-        let wish = Wish { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
+        let definition = TableDefinition { kind: TableKind::KeyValue, rows: 1, cols: dim, dtype, pipelined: false };
         let more = format!(", {} keys, at first {:?}", keys.name(), options.init);
-        let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= LARGEST_ROW);
-        let making = Making::begin(tables, options.name.as_deref(), wish.kind);
-        making.together(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
-        let Plan { description, rule, add } = Plan::new(&making, &wish, &options, &more)?;
-        let homes = Homes::new(tables);
-        let form = Form::new(Shape {
+        let fits = dim.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= MAX_ROW_BYTES);
+        let creation = TableCreation::begin(tables, options.name.as_deref(), definition.kind);
+        creation.agree_on(if fits { Ok(()) } else { Err(too_large(dim, dtype)) })?;
+        let TablePlan { description, rule, add } = TablePlan::new(&creation, &definition, &options, &more)?;
+        let key_placement = KeyPlacement::new(tables);
+        let layout = KeyValueLayout::new(KeyValueShape {
             keys,
             row_bytes: description.row_bytes(),
             state_row_bytes: dim * rule.state_dtype().size(),
             planes: rule.shared_planes() + rule.worker_planes() * tables.workers(),
             workers: tables.workers(),
-            servers: homes.servers_here(),
+            servers: key_placement.local_servers(),
         });
-        let memory = Memory { seat: tables.inner.seat.clone(), name: pieces(tables, &description) };
-        let extent = making.found(&description, form.total, |extent| {
-            for part in 0..form.parts {
-                PartHeader::at(extent, form.header(part)).prepare(&memory, &form, part, extent.start);
+        let memory = KeyValueHeap { seat: tables.inner.seat.clone(), name: heap_key(tables, &description) };
+        let extent = creation.allocate(&description, layout.total, |extent| {
+            for part in 0..layout.parts {
+                PartHeader::at(extent, layout.header(part)).prepare(&memory, &layout, part, extent.start);
             }
         })?;
         let accumulates = accumulates(options.consistency, rule.is_linear());
-        let base = Base::new(&making, description, extent, form.clock, add, &options, accumulates);
-        let parcels = Mutex::default();
-        let core = Arc::new(Core { base, form, homes, memory, rule, init: options.init, parcels });
-        let used = tables.inner.enlist(Open::KeyValue(core.clone()));
-        making.all_have_it()?;
+        let base = Base::new(&creation, description, extent, layout.clock, add, &options, accumulates);
+        let key_packers = Mutex::default();
+        let core = Arc::new(KeyValueCore { base, layout, key_placement, memory, rule, init: options.init, key_packers });
+        let use_guard = tables.inner.register(OpenTable::KeyValue(core.clone()));
+        creation.barrier()?;
         core.complete();
-        Ok(KeyValueTable { core, group: tables.group.clone(), used, _end: Some(tables.end.clone()) })
+        Ok(KeyValueTable { core, group: tables.group.clone(), use_guard, _shutdown: Some(tables.shutdown.clone()) })
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
             for keys in [KeyType::Int, KeyType::Bytes] {
                 let options = TableOptions { name: Some("large".into()), ..TableOptions::default() };
                 let table = KeyValueTable::create(&tables, keys, 100, DType::F64, options).unwrap();
-                let (seat, name, pieces) = (&tables.inner.seat, tables.key("large"), table.core.pieces);
+                let (seat, name, heap_key) = (&tables.inner.seat, tables.key("large"), table.core.heap_key);
                 let numbers: Vec<i64> = (0..10_000).collect();
                 let texts: Vec<Vec<u8>> =
                     numbers.iter().map(|number| number.to_ne_bytes().repeat(5)).collect();
@@ -93,14 +93,14 @@ mod tests {
                 let keys = if keys == KeyType::Int { Keys::Int(&numbers) } else { Keys::Bytes(&texts) };
                 table.add(keys, &vec![0; 8 * 1_000_000], &AddOptions::default()).unwrap();
                 tables.barrier().unwrap();
-                // Old indexes are gone: each part has one, a few segments and, for bytes, a few pieces for keys.
-                let taken = seat.find_common(pieces).len();
+                // Old indexes are freed: each part has one index, a few segments and, for byte strings, a few key blocks.
+                let taken = seat.find_common(heap_key).len();
                 assert!((60..250).contains(&taken), "{taken}");
                 assert_eq!(seat.find_common(name).len(), 1);
                 tables.barrier().unwrap();
                 drop(table);
                 tables.barrier().unwrap();
-                assert!(seat.find_common(pieces).is_empty() && seat.find_common(name).is_empty());
+                assert!(seat.find_common(heap_key).is_empty() && seat.find_common(name).is_empty());
             }
         });
     }

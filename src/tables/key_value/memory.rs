@@ -1,4 +1,5 @@
-//! The job's memory as a key-value table sees it: a place is an offset in the arena, the same for all processes.
+//! A key-value table's view of the shared heap: memory is addressed by its offset in the arena, which is the same in all
+//! processes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -6,39 +7,39 @@ use std::sync::atomic::AtomicU64;
 use crate::error::Result;
 use crate::transport::arena::Seat;
 
-/// Takes and finds memory for one table.
-pub(super) struct Memory {
+/// Allocates and accesses the memory of one table.
+pub(super) struct KeyValueHeap {
     pub seat: Arc<Seat>,
-    /// The name of all that the table takes, by which it is freed in the end.
+    /// The shared-heap key of everything the table allocates, by which it is finally freed.
     pub name: u64,
 }
 
-impl Memory {
-    /// Takes memory, all zeroes.
-    pub fn take(&self, bytes: usize) -> Result<usize> {
+impl KeyValueHeap {
+    /// Allocates zeroed memory.
+    pub fn allocate(&self, bytes: usize) -> Result<usize> {
         Ok(self.seat.take_common(self.name, bytes)?.start)
     }
 
-    /// Gives memory back that was taken; what the table had from the beginning stays with it.
-    pub fn give_back(&self, place: usize) -> Result<()> {
+    /// Frees allocated memory; offsets in the table's first extent are ignored.
+    pub fn free(&self, offset: usize) -> Result<()> {
         let taken = self.seat.find_common(self.name);
-        taken.iter().filter(|piece| piece.start == place).try_for_each(|piece| self.seat.free_common(piece))
+        taken.iter().filter(|piece| piece.start == offset).try_for_each(|piece| self.seat.free_common(piece))
     }
 
-    /// Numbers that all processes see.
+    /// Words shared by all processes.
     #[inline]
-    pub fn words(&self, place: usize, count: usize) -> &[AtomicU64] {
-        let start = self.seat.common_range(place, 8 * count).cast();
-        // SAFETY: the range lies in the arena, places of words are multiples of 8, and they are atomic.
+    pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let start = self.seat.common_range(offset, 8 * count).cast();
+        // SAFETY: the range is within the arena, offsets of words are multiples of 8, and the words are atomic.
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
-    /// Asks the processor to fetch what will be looked at soon.
+    /// Prefetches memory that will be accessed soon.
     #[inline]
-    pub fn prefetch(&self, place: usize) {
-        let address = self.seat.common_range(place, 1);
+    pub fn prefetch(&self, offset: usize) {
+        let address = self.seat.common_range(offset, 1);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch changes nothing and cannot fail.
+        // SAFETY: a prefetch has no side effects and cannot fault.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
         }
@@ -46,24 +47,24 @@ impl Memory {
         let _ = address;
     }
 
-    /// Bytes under a lock.
+    /// Bytes guarded by a lock.
     ///
     /// # Safety
-    /// The lock of the part that they belong to is held, and nobody changes them while the result is in use.
+    /// The lock of the part that the bytes belong to is held, and they are not modified while the result is in use.
     #[inline]
-    pub unsafe fn bytes(&self, place: usize, length: usize) -> &[u8] {
-        // SAFETY: the range lies in the arena; the caller promises the rest.
-        unsafe { std::slice::from_raw_parts(self.seat.common_range(place, length), length) }
+    pub unsafe fn bytes(&self, offset: usize, length: usize) -> &[u8] {
+        // SAFETY: the range is within the arena; the caller guarantees the rest.
+        unsafe { std::slice::from_raw_parts(self.seat.common_range(offset, length), length) }
     }
 
-    /// Bytes under a lock, to be changed.
+    /// Bytes guarded by a lock, for modification.
     ///
     /// # Safety
-    /// The lock of the part that they belong to is held, and nothing else refers to them while the result is in use.
+    /// The lock of the part that the bytes belong to is held, and no other reference to them exists while the result is in use.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn bytes_mut(&self, place: usize, length: usize) -> &mut [u8] {
-        // SAFETY: the range lies in the arena; the caller promises the rest.
-        unsafe { std::slice::from_raw_parts_mut(self.seat.common_range(place, length), length) }
+    pub unsafe fn bytes_mut(&self, offset: usize, length: usize) -> &mut [u8] {
+        // SAFETY: the range is within the arena; the caller guarantees the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.seat.common_range(offset, length), length) }
     }
 }

@@ -1,13 +1,13 @@
-//! Key-value tables: a hash map that workers share and that grows.
+//! Key-value tables: a growing hash map shared by the workers.
 //!
-//! Every server has a shard, cut into parts; a part has a lock, an index and entries, all in the job's memory. `table.rs` is
-//! what a call does, `core.rs` what it does on this host, `far.rs` what other hosts do for it and `serve.rs` what this one does for
-//! them; `part.rs` is how a part is searched and grows.
+//! Every server has a shard, divided into parts; a part has a lock, an index and entries, all in the shared heap. `table.rs` is
+//! what a call does, `core.rs` its local part, `remote_calls.rs` its remote part and `serve.rs` the server side for other hosts;
+//! `part.rs` is how a part is searched and grows.
 
 mod core;
-mod far;
-mod form;
-mod homes;
+mod remote_calls;
+mod layout;
+mod key_placement;
 mod items;
 mod keys;
 mod make;
@@ -17,9 +17,9 @@ mod rounds;
 mod save;
 mod serve;
 mod table;
-mod text;
+mod key_storage;
 
-pub(super) use self::core::Core;
+pub(super) use self::core::KeyValueCore;
 pub use items::Items;
 pub use keys::{KeyType, Keys, OwnedKeys};
 pub use table::KeyValueTable;

@@ -2,67 +2,67 @@
 
 use std::collections::HashMap;
 
-use super::core::Core;
+use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
 use crate::error::Result;
 use crate::tables::AddOptions;
 use crate::tables::remote::{Request, RowList, Verb};
-use crate::tables::rounds::{Progress, RoundAdds, Sum};
+use crate::tables::rounds::{RoundProgress, RoundAdds, RoundSum};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
-impl Core {
-    /// Applies the rounds that are complete.
-    pub(super) fn settle(&self, call: &Call) -> Result<()> {
+impl KeyValueCore {
+    /// Applies the complete rounds.
+    pub(super) fn apply_complete_rounds(&self, call: &Call) -> Result<()> {
         match self.accumulates() {
             true => self.apply_rounds(call, &|adds, progress| self.step(call, adds, progress)),
             false => Ok(()),
         }
     }
 
-    /// As [`Base::get_here`](crate::tables::base::Base::get_here), on a table whose complete rounds are applied.
-    pub(super) fn get_here(
+    /// As [`Base::get_local`](crate::tables::base::Base::get_local), after applying the complete rounds.
+    pub(super) fn get_local(
         &self,
         call: &Call,
         worker: usize,
         read: impl FnOnce() -> Result<()>,
     ) -> Result<u64> {
-        self.base.get_here(call, worker, || {
-            self.settle(call)?;
+        self.base.get_local(call, worker, || {
+            self.apply_complete_rounds(call)?;
             read()
         })
     }
 
-    /// Puts an add of this host's keys into its round.
+    /// Puts an add to this host's keys into its round.
     pub(super) fn join_round(&self, call: &Call, worker: usize, request: Request) -> Result<()> {
         self.add_to_round(call, worker, request, &|adds, progress| self.step(call, adds, progress))
     }
 
-    /// The part of an add that this host holds.
-    pub(super) fn request_here(
+    /// This host's part of an add.
+    pub(super) fn local_request(
         &self,
         worker: usize,
         keys: Keys,
         delta: &[u8],
         options: &AddOptions,
     ) -> Request {
-        let bytes = self.form.shape.row_bytes;
-        let here: Vec<usize> = self.targets(keys).iter().map(|target| target.position as usize).collect();
+        let bytes = self.layout.shape.row_bytes;
+        let local: Vec<usize> = self.local_keys(keys).iter().map(|local_key| local_key.position as usize).collect();
         let mut request = Request::new(self.number, worker as u32, Verb::KeyAdd);
         request.rows = match keys {
-            Keys::Int(keys) => RowList::List(here.iter().map(|&at| keys[at]).collect()),
-            Keys::Bytes(keys) => RowList::Keys(here.iter().map(|&at| keys[at].to_vec()).collect()),
+            Keys::Int(keys) => RowList::List(local.iter().map(|&at| keys[at]).collect()),
+            Keys::Bytes(keys) => RowList::Keys(local.iter().map(|&at| keys[at].to_vec()).collect()),
         };
         request.options = options.to_bytes().to_vec();
-        request.payload = here.iter().flat_map(|&at| &delta[at * bytes..][..bytes]).copied().collect();
+        request.payload = local.iter().flat_map(|&at| &delta[at * bytes..][..bytes]).copied().collect();
         request
     }
 
-    fn step(&self, call: &Call, adds: &RoundAdds, progress: &Progress) -> Result<()> {
-        let bytes = self.form.shape.row_bytes;
-        let mut sum = Sum::new(&self.rule, self.description.cols, 0);
+    fn step(&self, call: &Call, adds: &RoundAdds, progress: &RoundProgress) -> Result<()> {
+        let bytes = self.layout.shape.row_bytes;
+        let mut sum = RoundSum::new(&self.rule, self.description.cols, 0);
         let (mut numbers, mut texts) = (HashMap::new(), HashMap::new());
-        let mut all = self.owned(match self.form.shape.keys {
+        let mut all = self.owned(match self.layout.shape.keys {
             super::KeyType::Int => RowList::List(Vec::new()),
             super::KeyType::Bytes => RowList::Keys(Vec::new()),
         })?;
@@ -71,11 +71,11 @@ impl Core {
             let keys = self.owned(std::mem::replace(&mut add.rows, RowList::All))?;
             let delta = add.delta(self.description.dtype, keys.len() * bytes)?;
             let mut rows = delta.chunks_exact(bytes);
-            let mut take = |place: usize| {
-                if place == sum.rows() {
+            let mut take = |slot: usize| {
+                if slot == sum.rows() {
                     sum.grow(1);
                 }
-                rows.next().into_iter().for_each(|row| sum.add(place, row));
+                rows.next().into_iter().for_each(|row| sum.add(slot, row));
             };
             match (keys, &mut all) {
                 (OwnedKeys::Int(keys), OwnedKeys::Int(all)) => keys.into_iter().for_each(|key| {
@@ -96,7 +96,7 @@ impl Core {
         let options = adds.options()?;
         let rows = sum.rows();
         let delta = sum.finish(adds.divisor(), 0..rows);
-        // A round is the add of one worker with a larger batch: of what an updater keeps for each worker, it has the first one's.
+        // A round acts like one worker's add with a larger batch: of an updater's per-worker state it uses worker 0's.
         let context = UpdateContext { worker: 0, step: 0, options: &options };
         all.with(|keys| self.step_keys(call, keys, &delta, &context, progress))
     }

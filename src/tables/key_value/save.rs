@@ -1,30 +1,30 @@
-//! How key-value tables are saved and loaded: their keys, and for each key its values, its state and its count of adds.
+//! Checkpoints of key-value tables: the keys, and for each key its values, its state and its count of adds.
 
-use super::core::Core;
-use super::homes::Target;
+use super::core::KeyValueCore;
+use super::key_placement::LocalKey;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::Tables;
 use crate::tables::base::Base;
 use crate::tables::checkpoint::{Checkpoint, Tensor};
-use crate::tables::save::{Item, Loading, Saved, stacked};
+use crate::tables::save::{Item, LoadStep, Checkpointable, stacked};
 use crate::transport::Call;
 
-/// Bytes that are read at once, about.
+/// Approximate number of bytes read at a time.
 const CHUNK: usize = 8 << 20;
 
-/// The columns of a table, one row for each key, by the name of their tensors.
+/// The columns of a table by tensor name, with one row per key.
 type Columns = Vec<(String, DType, usize, Vec<u8>)>;
 
-/// Where a column is in an entry.
+/// Location of a column in an entry.
 struct Column {
     name: String,
     dtype: DType,
-    /// Elements of a row.
+    /// Elements per row.
     width: usize,
     start: usize,
-    /// Whether a checkpoint must have it: a worker that is new has no state yet.
+    /// Whether a checkpoint must contain it: a new worker has no state yet.
     needed: bool,
 }
 
@@ -34,67 +34,67 @@ impl Column {
     }
 }
 
-impl Core {
-    /// Everything that an entry has besides its key.
+impl KeyValueCore {
+    /// All columns of an entry except its key.
     fn columns(&self) -> Vec<Column> {
-        let (form, rule) = (&self.form, &self.rule);
+        let (layout, rule) = (&self.layout, &self.rule);
         let column = |name: String, dtype, width, start, needed| Column { name, dtype, width, start, needed };
         let (dtype, width) = (self.base.description.dtype, self.base.description.cols);
-        let mut columns = vec![column("values".into(), dtype, width, form.values, true)];
-        if form.shape.planes > 0 {
-            columns.push(column("steps".into(), DType::I64, 1, form.values - 8, true));
+        let mut columns = vec![column("values".into(), dtype, width, layout.values, true)];
+        if layout.shape.planes > 0 {
+            columns.push(column("steps".into(), DType::I64, 1, layout.values - 8, true));
         }
         let (shared, own) = (rule.shared_planes(), rule.worker_planes());
-        for plane in 0..form.shape.planes {
+        for plane in 0..layout.shape.planes {
             let name = match plane.checked_sub(shared) {
                 None => format!("state-{plane}"),
                 Some(plane) => format!("worker-{}/state-{}", plane / own, plane % own),
             };
-            let start = form.state + plane * form.plane_bytes;
+            let start = layout.state + plane * layout.plane_bytes;
             columns.push(column(name, rule.state_dtype(), width, start, plane < shared));
         }
         columns
     }
 
-    /// All keys that are here, and all columns in the order of the keys.
-    fn everything(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
+    /// All local keys, and all columns in the order of the keys.
+    fn snapshot(&self, tables: &Tables) -> Result<(OwnedKeys, Columns)> {
         let call = self.base.call(&tables.group, "save");
-        self.settle(&call)?;
+        self.apply_complete_rounds(&call)?;
         let columns = self.columns();
         let places: Vec<_> = columns.iter().map(|column| (column.start, column.bytes())).collect();
-        let (keys, bytes) = self.columns_here(&call, &places)?;
+        let (keys, bytes) = self.local_columns(&call, &places)?;
         let named = columns.into_iter().zip(bytes);
         Ok((keys, named.map(|(column, bytes)| (column.name, column.dtype, column.width, bytes)).collect()))
     }
 
-    fn whole(&self, part: &str, dtype: DType, shape: Vec<usize>) -> Tensor {
+    fn tensor(&self, part: &str, dtype: DType, shape: Vec<usize>) -> Tensor {
         Tensor { name: self.base.tensor_name(part), dtype, shape }
     }
 
-    /// How many keys a checkpoint holds, if it has all that belongs to them.
+    /// Number of keys in a checkpoint, if it contains everything that belongs to them.
     fn count_saved(&self, checkpoint: &Checkpoint) -> Result<usize> {
         let flat = |part: &str, dtype: DType| -> Result<usize> {
             let name = self.base.tensor_name(part);
             let found =
                 checkpoint.tensor(&name).filter(|tensor| tensor.dtype == dtype && tensor.shape.len() == 1);
-            Ok(found.ok_or_else(|| self.base.misfit(format!("no {name} of {dtype}")))?.rows())
+            Ok(found.ok_or_else(|| self.base.checkpoint_mismatch(format!("no {name} of {dtype}")))?.rows())
         };
-        let count = match self.form.shape.keys {
+        let count = match self.layout.shape.keys {
             KeyType::Int => flat("keys", DType::I64)?,
             KeyType::Bytes => flat("keys", DType::U8).and_then(|_| flat("lengths", DType::I64))?,
         };
         for column in self.columns() {
-            let wanted = self.whole(&column.name, column.dtype, vec![count, column.width]);
+            let wanted = self.tensor(&column.name, column.dtype, vec![count, column.width]);
             match checkpoint.tensor(&wanted.name) {
                 Some(found) if *found == wanted => {}
                 None if !column.needed => {}
-                found => return Err(self.base.misfit(format!("{found:?} instead of {wanted:?}"))),
+                found => return Err(self.base.checkpoint_mismatch(format!("{found:?} instead of {wanted:?}"))),
             }
         }
         Ok(count)
     }
 
-    /// The keys that a checkpoint holds.
+    /// The keys in a checkpoint.
     fn saved_keys(&self, checkpoint: &Checkpoint) -> Result<OwnedKeys> {
         let read = |part: &str| -> Result<Vec<u8>> {
             let name = self.base.tensor_name(part);
@@ -107,7 +107,7 @@ impl Core {
         let numbers = |bytes: Vec<u8>| -> Vec<i64> {
             bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect()
         };
-        if self.form.shape.keys == KeyType::Int {
+        if self.layout.shape.keys == KeyType::Int {
             return Ok(OwnedKeys::Int(numbers(read("keys")?)));
         }
         let (text, lengths) = (read("keys")?, numbers(read("lengths")?));
@@ -115,52 +115,52 @@ impl Core {
         let mut keys = Vec::with_capacity(lengths.len());
         for length in lengths {
             let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
-            let (key, behind) = split.ok_or_else(|| self.base.misfit("lengths that do not fit its keys"))?;
+            let (key, behind) = split.ok_or_else(|| self.base.checkpoint_mismatch("lengths that do not fit its keys"))?;
             keys.push(key.to_vec());
             rest = behind;
         }
         match rest.is_empty() {
             true => Ok(OwnedKeys::Bytes(keys)),
-            false => Err(self.base.misfit("lengths that do not fit its keys")),
+            false => Err(self.base.checkpoint_mismatch("lengths that do not fit its keys")),
         }
     }
 
-    /// Of one column, the rows of these keys.
-    fn saved_rows(&self, checkpoint: &Checkpoint, column: &Column, targets: &[Target]) -> Result<Vec<u8>> {
+    /// One column's rows of these keys.
+    fn saved_rows(&self, checkpoint: &Checkpoint, column: &Column, local_keys: &[LocalKey]) -> Result<Vec<u8>> {
         let (name, bytes) = (self.base.tensor_name(&column.name), column.bytes());
         let step = (CHUNK / bytes).max(1);
-        let mut rows = Vec::with_capacity(targets.len() * bytes);
+        let mut rows = Vec::with_capacity(local_keys.len() * bytes);
         let mut buffer = Vec::new();
         for group in
-            targets.chunk_by(|one, other| one.position as usize / step == other.position as usize / step)
+            local_keys.chunk_by(|one, other| one.position as usize / step == other.position as usize / step)
         {
             let (first, last) = (group[0].position as usize, group[group.len() - 1].position as usize);
             buffer.resize((last + 1 - first) * bytes, 0);
             checkpoint.read_rows(&name, first, last + 1 - first, &mut buffer)?;
-            for target in group {
-                rows.extend_from_slice(&buffer[(target.position as usize - first) * bytes..][..bytes]);
+            for local_key in group {
+                rows.extend_from_slice(&buffer[(local_key.position as usize - first) * bytes..][..bytes]);
             }
         }
         Ok(rows)
     }
 
-    /// Holds these keys and no others, with these rows of each column.
+    /// Replaces the content by these keys, with these rows of each column.
     fn replace(
         &self,
         call: &Call,
         keys: Keys,
-        targets: &[Target],
+        local_keys: &[LocalKey],
         columns: &[(Column, Vec<u8>)],
     ) -> Result<()> {
-        for part in 0..self.form.parts {
+        for part in 0..self.layout.parts {
             self.part(call, part)?.clear();
         }
-        for (number, target) in targets.iter().enumerate() {
-            let key = keys.at(target.position as usize);
-            let mut part = self.part(call, target.part as usize)?;
-            let entry = match part.find(key, target.mixed) {
+        for (number, local_key) in local_keys.iter().enumerate() {
+            let key = keys.at(local_key.position as usize);
+            let mut part = self.part(call, local_key.part as usize)?;
+            let entry = match part.find(key, local_key.hash) {
                 Some(entry) => entry,
-                None => part.insert(key, target.mixed, |values| values.fill(0))?,
+                None => part.insert(key, local_key.hash, |values| values.fill(0))?,
             };
             let entry = part.entry_mut(entry);
             for (column, bytes) in columns {
@@ -172,62 +172,62 @@ impl Core {
     }
 }
 
-impl Saved for Core {
+impl Checkpointable for KeyValueCore {
     fn base(&self) -> &Base {
         &self.base
     }
 
     fn items<'a>(&'a self, tables: &'a Tables) -> Result<Vec<Item<'a>>> {
-        if !tables.leads_host() {
+        if !tables.is_host_leader() {
             return Ok(Vec::new());
         }
-        let (keys, columns) = self.everything(tables)?;
+        let (keys, columns) = self.snapshot(tables)?;
         let count = keys.len();
         let numbers = |numbers: &[i64]| bytemuck::cast_slice(numbers).to_vec();
         let mut items = match keys {
             OwnedKeys::Int(keys) => {
-                vec![stacked(self.whole("keys", DType::I64, vec![count]), numbers(&keys))]
+                vec![stacked(self.tensor("keys", DType::I64, vec![count]), numbers(&keys))]
             }
             OwnedKeys::Bytes(keys) => {
                 let lengths: Vec<i64> = keys.iter().map(|key| key.len() as i64).collect();
                 let text = keys.concat();
                 vec![
-                    stacked(self.whole("keys", DType::U8, vec![text.len()]), text),
-                    stacked(self.whole("lengths", DType::I64, vec![count]), numbers(&lengths)),
+                    stacked(self.tensor("keys", DType::U8, vec![text.len()]), text),
+                    stacked(self.tensor("lengths", DType::I64, vec![count]), numbers(&lengths)),
                 ]
             }
         };
         for (name, dtype, width, bytes) in columns {
-            items.push(stacked(self.whole(&name, dtype, vec![count, width]), bytes));
+            items.push(stacked(self.tensor(&name, dtype, vec![count, width]), bytes));
         }
         Ok(items)
     }
 
-    fn loading<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<Loading<'a>> {
+    fn prepare_load<'a>(&'a self, tables: &'a Tables, checkpoint: &'a Checkpoint) -> Result<LoadStep<'a>> {
         let count = self.count_saved(checkpoint)?;
         if u32::try_from(count).is_err() {
-            return Err(self.base.misfit(format!("{count} keys")));
+            return Err(self.base.checkpoint_mismatch(format!("{count} keys")));
         }
-        if !tables.leads_host() {
+        if !tables.is_host_leader() {
             return Ok(Box::new(|| {
-                self.forget_losses();
+                self.clear_residuals();
                 Ok(())
             }));
         }
         let keys = self.saved_keys(checkpoint)?;
-        let targets = keys.with(|keys| self.targets(keys));
+        let local_keys = keys.with(|keys| self.local_keys(keys));
         let mut columns = Vec::new();
         for column in self.columns() {
             if checkpoint.tensor(&self.base.tensor_name(&column.name)).is_some() {
-                let rows = self.saved_rows(checkpoint, &column, &targets)?;
+                let rows = self.saved_rows(checkpoint, &column, &local_keys)?;
                 columns.push((column, rows));
             }
         }
         Ok(Box::new(move || {
-            self.forget_losses();
+            self.clear_residuals();
             let call = self.base.call(&tables.group, "load");
-            self.settle(&call)?;
-            keys.with(|keys| self.replace(&call, keys, &targets, &columns))
+            self.apply_complete_rounds(&call)?;
+            keys.with(|keys| self.replace(&call, keys, &local_keys, &columns))
         }))
     }
 }

@@ -1,21 +1,21 @@
-//! What this host does for ranks of other hosts: their requests, run on the keys that are here.
+//! Serving requests of other hosts' ranks on this host's keys.
 
-use super::core::Core;
+use super::core::KeyValueCore;
 use super::keys::{Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::tables::AddOptions;
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
-impl Core {
+impl KeyValueCore {
     pub(in crate::tables) fn serve(&self, call: &Call, worker: usize, request: &Request) -> Result<Vec<u8>> {
         if !matches!(request.verb, Verb::KeyGet | Verb::KeyAdd) {
-            self.settle(call)?;
+            self.apply_complete_rounds(call)?;
         }
         match request.verb {
             Verb::KeyLength => Ok((self.len() as u64).to_le_bytes().to_vec()),
             Verb::KeyItems => {
-                let items = self.items_here(call)?;
+                let items = self.local_items(call)?;
                 let keys = match items.keys {
                     OwnedKeys::Int(keys) => RowList::List(keys),
                     OwnedKeys::Bytes(keys) => RowList::Keys(keys),
@@ -28,20 +28,20 @@ impl Core {
                     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                     self.serve_keys(call, worker, request, Keys::Bytes(&keys))
                 }
-                RowList::All => Err(self.strange(request)),
+                RowList::All => Err(self.unexpected_request(request)),
             },
         }
     }
 
     fn serve_keys(&self, call: &Call, worker: usize, request: &Request, keys: Keys) -> Result<Vec<u8>> {
-        if keys.key_type() != self.form.shape.keys || !self.homes.elsewhere(keys).is_empty() {
+        if keys.key_type() != self.layout.shape.keys || !self.key_placement.remote_positions(keys).is_empty() {
             return Err(Error::internal("table", "a request for keys that cannot be here"));
         }
-        let bytes = keys.len() * self.form.shape.row_bytes;
+        let bytes = keys.len() * self.layout.shape.row_bytes;
         match request.verb {
             Verb::KeyGet => {
                 let mut out = vec![0; bytes];
-                self.get_here(call, worker, || self.read(call, worker, keys, &mut out))?;
+                self.get_local(call, worker, || self.read(call, worker, keys, &mut out))?;
                 Ok(out)
             }
             Verb::KeyAdd => {
@@ -50,16 +50,16 @@ impl Core {
                 if self.accumulates() {
                     return self.join_round(call, worker, request.clone()).map(|()| Vec::new());
                 }
-                // The worker's own host has counted this add, so it counts here too, whatever becomes of it.
+                // The worker's own host has counted this add, so it counts here too, even if it fails.
                 let mut outcome = Ok(());
-                self.add_here(call, worker, || {
+                self.add_local(call, worker, || {
                     outcome = self.write(call, worker, keys, &delta, &options);
                     Ok(())
                 })?;
                 outcome.map(|()| Vec::new())
             }
             Verb::KeyContains => Ok(self.contains(call, worker, keys)?.into_iter().map(u8::from).collect()),
-            _ => Err(self.strange(request)),
+            _ => Err(self.unexpected_request(request)),
         }
     }
 }

@@ -1,21 +1,22 @@
-//! A key-value table as programs and bindings hold it: its element type is known only at run time.
+//! The key-value table handle, as programs and bindings use it: the element type is known only at run time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::KeyValueCore;
 use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
 use crate::memory::{DType, contains_nan};
-use crate::tables::listing::InUse;
-use crate::tables::tables::End;
+use crate::tables::registry::UseGuard;
+use crate::tables::tables::ShutdownGuard;
 use crate::tables::{AddOptions, Consistency};
 use crate::transport::{Call, Interrupt};
 use crate::world::{Group, Pending, pending};
 
-/// A map from keys to rows of values that workers share. It grows as keys are added to. Values are bytes of the table's type.
+/// A map from keys to rows of values, shared by the workers. It grows as adds bring new keys. Values are passed as bytes of the
+/// table's element type.
 ///
 /// ```
 /// use unisono::DType;
@@ -33,11 +34,11 @@ use crate::world::{Group, Pending, pending};
 /// ```
 #[derive(Clone)]
 pub struct KeyValueTable {
-    pub(in crate::tables) core: Arc<Core>,
+    pub(in crate::tables) core: Arc<KeyValueCore>,
     pub(super) group: Group,
-    pub(super) used: Arc<InUse>,
-    /// The world's tables end with the last of these; work in the background does not count.
-    pub(super) _end: Option<Arc<End>>,
+    pub(super) use_guard: Arc<UseGuard>,
+    /// When the last of these is dropped, the world's tables shut down; background work holds none.
+    pub(super) _shutdown: Option<Arc<ShutdownGuard>>,
 }
 
 impl KeyValueTable {
@@ -46,12 +47,12 @@ impl KeyValueTable {
         &self.core.description.name
     }
 
-    /// What its keys are.
+    /// The type of its keys.
     pub fn key_type(&self) -> KeyType {
-        self.core.form.shape.keys
+        self.core.layout.shape.keys
     }
 
-    /// How many values each key has.
+    /// Number of values per key.
     pub fn dim(&self) -> usize {
         self.core.description.cols
     }
@@ -61,39 +62,39 @@ impl KeyValueTable {
         self.core.description.dtype
     }
 
-    /// What an add does.
+    /// The update rule of adds.
     pub fn updater(&self) -> &str {
         &self.core.description.updater
     }
 
-    /// Refuses the name of an option that this table's updater does not look at.
+    /// Rejects an option name that this table's updater does not use.
     pub fn check_option(&self, option: &str) -> Result<()> {
         self.core.rule.check_name(self.name(), option)
     }
 
-    /// How far workers may drift apart.
+    /// The consistency model: how far workers may drift apart.
     pub fn consistency(&self) -> Consistency {
         self.core.description.consistency
     }
 
-    /// How often a lock was taken over from a process that had died with it, on this host.
+    /// Number of times a lock was recovered from a process that died holding it, on this host.
     pub fn recovered(&self) -> u64 {
         self.core.header().recovered.load(Ordering::Relaxed)
     }
 
-    /// A handle whose calls have another deadline.
+    /// A handle whose calls have a different timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> KeyValueTable {
         KeyValueTable { group: self.group.with_timeout(timeout), ..self.clone() }
     }
 
-    /// A handle whose waits ask this hook now and then whether to stop.
+    /// A handle whose waits periodically call this hook, which can interrupt them.
     #[must_use]
     pub fn with_interrupt(&self, interrupt: Arc<Interrupt>) -> KeyValueTable {
         KeyValueTable { group: self.group.with_interrupt(interrupt), ..self.clone() }
     }
 
-    /// Copies the values of these keys into `out`, a row for each. An absent key has its initial values and stays absent.
+    /// Copies the values of these keys into `out`, one row per key. An absent key has its initial values and stays absent.
     pub fn get(&self, keys: Keys, out: &mut [u8]) -> Result<()> {
         let worker = self.check("get", keys, out.len())?;
         let call = self.core.call(&self.group, "get");
@@ -103,15 +104,15 @@ impl KeyValueTable {
 
     fn get_now(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         if self.core.has_servers() {
-            let staleness = self.core.get_here(call, worker, || self.core.read(call, worker, keys, out))?;
+            let staleness = self.core.get_local(call, worker, || self.core.read(call, worker, keys, out))?;
             self.core.staleness.count(staleness);
         }
-        self.core.get_far(call, worker, keys, out)?;
+        self.core.get_remote(call, worker, keys, out)?;
         self.core.count_get(call, worker, || self.core.has_servers(), self.core.other_server_hosts())
     }
 
-    /// Adds a row of `delta` to each of these keys, by the table's updater; returns when it is applied everywhere. A key that
-    /// stands there twice is added to twice.
+    /// Adds a row of `delta` to each of these keys, by the table's updater; returns once it is applied on all hosts. A key that
+    /// is listed twice is updated twice.
     pub fn add(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
         let call = self.core.call(&self.group, "add");
@@ -119,17 +120,17 @@ impl KeyValueTable {
         self.add_now(&call, worker, keys, delta, options, true)
     }
 
-    /// As [`KeyValueTable::add`], but what must wait does so in the background: `keys` and `delta` may be used again at once,
-    /// and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports what went wrong.
+    /// As [`KeyValueTable::add`], but an add that must wait does so in the background: `keys` and `delta` may be reused
+    /// immediately, and [`Tables::flush`](crate::tables::Tables::flush) or the next call on this table reports errors.
     pub fn add_soon(&self, keys: Keys, delta: &[u8], options: &AddOptions) -> Result<()> {
         let worker = self.check_add(keys, delta, options)?;
-        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_rounds() {
+        if self.core.queue.is_empty() && self.core.may_add(worker) && !self.core.clock.has_backup_workers() {
             let call = self.core.call(&self.group, "add");
             return self.add_now(&call, worker, keys, delta, options, false);
         }
         let (table, delta, options) = (self.in_background(), delta.to_vec(), *options);
         let keys = keys.to_owned();
-        self.core.queue.run_unwatched(move || {
+        self.core.queue.run_detached(move || {
             let call = table.core.call(&table.group, "add");
             keys.with(|keys| table.add_now(&call, worker, keys, &delta, &options, true))
         });
@@ -148,7 +149,7 @@ impl KeyValueTable {
         self.core.add(call, worker, keys, delta, options, wait)
     }
 
-    /// A get in the background.
+    /// Starts a get in the background.
     pub fn start_get<B: AsMut<[u8]> + Send + 'static>(&self, keys: OwnedKeys, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let (table, mut out) = (self.in_background(), out);
@@ -164,7 +165,7 @@ impl KeyValueTable {
         result
     }
 
-    /// An add in the background.
+    /// Starts an add in the background.
     pub fn start_add<B: AsRef<[u8]> + Send + 'static>(
         &self,
         keys: OwnedKeys,
@@ -185,25 +186,25 @@ impl KeyValueTable {
         result
     }
 
-    /// Whether anybody has added to each of these keys. It waits for no other worker, and any rank may ask.
+    /// Whether each of these keys has been added to by any worker. Does not wait for other workers; any rank may call it.
     pub fn contains(&self, keys: Keys) -> Result<Vec<bool>> {
         self.core.check_open(&self.group, "contains")?;
         self.check_keys("contains", keys)?;
         let call = self.core.call(&self.group, "contains");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        let mut found = self.core.contains(&call, self.core.asker(), keys)?;
-        self.core.contains_far(&call, keys, &mut found)?;
+        self.core.apply_complete_rounds(&call)?;
+        let mut found = self.core.contains(&call, self.core.requester_id(), keys)?;
+        self.core.contains_remote(&call, keys, &mut found)?;
         Ok(found)
     }
 
-    /// How many keys there are. It waits for no other worker, and any rank may ask.
+    /// Number of keys. Does not wait for other workers; any rank may call it.
     pub fn len(&self) -> Result<usize> {
         self.core.check_open(&self.group, "len")?;
         let call = self.core.call(&self.group, "len");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        Ok(self.core.len() + self.core.len_far(&call)?)
+        self.core.apply_complete_rounds(&call)?;
+        Ok(self.core.len() + self.core.remote_len(&call)?)
     }
 
     /// Whether there are no keys.
@@ -211,50 +212,50 @@ impl KeyValueTable {
         Ok(self.len()? == 0)
     }
 
-    /// All keys and their values, sorted by key. Any rank may ask; what others add meanwhile may be there or not.
+    /// All keys and their values, sorted by key. Any rank may call it; concurrent adds may or may not be included.
     pub fn items(&self) -> Result<Items> {
         self.core.check_open(&self.group, "items")?;
         let call = self.core.call(&self.group, "items");
         self.core.queue.drain(&call)?;
-        self.core.settle(&call)?;
-        let mut items = self.core.items_here(&call)?;
-        self.core.items_far(&call, &mut items)?;
-        Ok(items.sorted(self.core.form.shape.row_bytes))
+        self.core.apply_complete_rounds(&call)?;
+        let mut items = self.core.local_items(&call)?;
+        self.core.append_remote_items(&call, &mut items)?;
+        Ok(items.sorted(self.core.layout.shape.row_bytes))
     }
 
-    /// Says that this worker begins its next step: the bound of `ssp` counts these.
+    /// Begins this worker's next step, which the bound of `ssp` counts.
     pub fn tick(&self) -> Result<()> {
         self.core.tick(&self.group)
     }
 
-    /// How many steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
+    /// Number of steps this worker has made; see [`Table::clock`](crate::tables::Table::clock).
     pub fn clock(&self) -> Result<u64> {
         self.core.steps(&self.group)
     }
 
-    /// Waits until all adds that this rank began on this table are applied; returns the first error of those whose result
-    /// nobody saw.
+    /// Waits until all adds that this rank started on this table are applied; returns the first error that was not reported to a
+    /// caller.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush_everywhere(&self.group)
+        self.core.flush_all_hosts(&self.group)
     }
 
-    /// Says that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
+    /// Declares that this worker makes no more calls on this table; see [`Table::finish`](crate::tables::Table::finish).
     pub fn finish(&self) -> Result<()> {
         self.core.flush_and_finish(&self.group)
     }
 
-    /// How old the values were that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
+    /// Staleness of the values that this rank's gets returned; see [`Table::staleness`](crate::tables::Table::staleness).
     pub fn staleness(&self) -> Vec<u64> {
         self.core.staleness.histogram()
     }
 
-    /// Work in the background is not interrupted by the caller's hook.
+    /// A handle for background work, which the caller's interrupt hook does not interrupt.
     fn in_background(&self) -> KeyValueTable {
-        let (core, group, used) = (self.core.clone(), self.group.without_interrupt(), self.used.clone());
-        KeyValueTable { core, group, used, _end: None }
+        let (core, group, use_guard) = (self.core.clone(), self.group.without_interrupt(), self.use_guard.clone());
+        KeyValueTable { core, group, use_guard, _shutdown: None }
     }
 
-    fn refuse(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
+    fn reject(&self, operation: &str, expected: String, received: String, advice: &str) -> Result<()> {
         Err(Error::usage(operation, expected, received, advice).at_rank(self.core.inner.rank))
     }
 
@@ -263,16 +264,16 @@ impl KeyValueTable {
         if wanted != given {
             let expected = format!("{} keys in {}", wanted.name(), self.core.description);
             let advice = "a table has one type of keys, chosen when it is made";
-            return self.refuse(operation, expected, format!("{} keys", given.name()), advice);
+            return self.reject(operation, expected, format!("{} keys", given.name()), advice);
         }
         if u32::try_from(keys.len()).is_err() {
             let expected = format!("at most {} keys at a time", u32::MAX);
-            return self.refuse(operation, expected, keys.len().to_string(), "make several calls");
+            return self.reject(operation, expected, keys.len().to_string(), "make several calls");
         }
         Ok(())
     }
 
-    /// Checks a call before anything happens; returns the caller's worker id.
+    /// Validates a call before it has any effect; returns the caller's worker id.
     fn check(&self, operation: &str, keys: Keys, bytes: usize) -> Result<usize> {
         let worker = self.core.worker(&self.group, operation)?;
         self.check_keys(operation, keys)?;
@@ -282,7 +283,7 @@ impl KeyValueTable {
             let elements = count.saturating_mul(dim);
             let expected = format!("{elements} elements ({count} x {dim}) of {dtype} for {description}");
             let received = format!("{} ({bytes} bytes)", bytes / dtype.size());
-            self.refuse(operation, expected, received, "pass one row of values for each key")?;
+            self.reject(operation, expected, received, "pass one row of values for each key")?;
         }
         Ok(worker)
     }
@@ -301,7 +302,7 @@ impl KeyValueTable {
             let (row, column) = (index / self.dim(), index % self.dim());
             let received = format!("NaN at key {row} of the call, column {column}");
             let advice = "look for the cause in your gradients; nothing was added";
-            self.refuse("add", "numbers (reject_nan is set)".into(), received, advice)?;
+            self.reject("add", "numbers (reject_nan is set)".into(), received, advice)?;
         }
         Ok(worker)
     }

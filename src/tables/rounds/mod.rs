@@ -1,18 +1,18 @@
-//! Rounds as one step of the updater: the adds of a `bsp` round are kept until the round is complete, summed in the order of the
-//! workers, and applied as one add.
+//! Rounds as one step of the updater: the adds of a `bsp` round are held back until the round is complete, summed in worker
+//! order, and applied as one add.
 //!
 //! Updaters whose adds can be applied one by one (`is_linear`: `add`, `sgd`) need none of this, unless the round's mean is
-//! asked for.
+//! requested.
 //!
 //! | state | written by | guarded by |
 //! |---|---|---|
-//! | `Counters::pending[r % AHEAD]`: where the add of round r is | the worker's add, or the rank that serves it | `Round::lock` |
-//! | `Counters::adds`: counts the add, after it was kept | the same | `Round::lock` |
-//! | `Round::applied`: the rounds that are applied | the rank that applies | `Round::applying` |
+//! | `Counters::pending[r % MAX_ROUNDS_AHEAD]`: offset of round r's add | the worker or its server | `Round::lock` |
+//! | `Counters::adds`: counts the add, after it was published | the same | `Round::lock` |
+//! | `Round::applied`: number of rounds applied | the rank that applies | `Round::applying` |
 //! | `Round::progress`: which stripes or parts have had the round's step | the same, under each one's lock | `Round::applying` |
 //!
-//! A round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that died or gave up
-//! in between leaves it to that one, which continues at the stripe after the last one begun. An add that was kept and not
+//! A complete round is applied by the rank that completes it, or by the next rank that gets, adds or saves: a rank that dies or
+//! gives up in between leaves it to that one, which continues at the stripe after the last one begun. A pending add that was not
 //! counted belongs to a worker that died; it is never applied.
 
 mod pending;
@@ -21,58 +21,58 @@ mod sum;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use sum::Sum;
+pub(super) use sum::RoundSum;
 
 use super::base::{Base, not_applied};
-use super::clock::Verdict;
+use super::clock::AddDecision;
 use super::remote::Request;
 use super::{AddOptions, Consistency};
 use crate::error::Result;
 use crate::transport::{Call, Verb};
-use pending::Kept;
+use pending::PendingAdd;
 
-/// How many rounds the adds of a worker may be ahead of the slowest worker's.
-pub(super) const AHEAD: usize = 16;
+/// How many rounds a worker's adds may be ahead of the slowest worker's.
+pub(super) const MAX_ROUNDS_AHEAD: usize = 16;
 
 /// Whether the adds of a round are summed before they are applied.
 pub(super) fn accumulates(consistency: Consistency, is_linear: bool) -> bool {
     matches!(consistency, Consistency::Bsp { mean, .. } if mean || !is_linear)
 }
 
-/// How far a round is applied: the stripes or parts that have had its step.
-pub(super) struct Progress<'a> {
+/// How far a round has been applied: which stripes or parts have had its step.
+pub(super) struct RoundProgress<'a> {
     word: &'a AtomicU64,
     round: u64,
 }
 
-impl Progress<'_> {
+impl RoundProgress<'_> {
     /// The first unit that has not had the step.
     pub fn next(&self) -> usize {
         let word = self.word.load(Ordering::Acquire);
         if (word >> 32) as u32 == self.round as u32 { word as u32 as usize } else { 0 }
     }
 
-    /// A unit, whose lock is held, gets the step now.
+    /// Records that a unit, whose lock is held, gets the step now, so that the step is not repeated after a crash.
     pub fn begin(&self, unit: usize) {
         self.word.store(u64::from(self.round as u32) << 32 | (unit as u64 + 1), Ordering::Release);
     }
 }
 
-/// The adds of a round, in the order of the workers; there is at least one.
+/// The adds of a round, in worker order; there is at least one.
 pub(super) struct RoundAdds<'a> {
     base: &'a Base,
-    places: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
 impl RoundAdds<'_> {
     pub fn iter(&self) -> impl Iterator<Item = Result<Request>> + '_ {
-        self.places.iter().map(|&place| pending::read(&self.base.inner.seat, place))
+        self.offsets.iter().map(|&offset| pending::read(&self.base.inner.seat, offset))
     }
 
-    /// By what the sum is divided.
+    /// The divisor of the sum.
     pub fn divisor(&self) -> usize {
         match self.base.description.consistency {
-            Consistency::Bsp { mean: true, .. } => self.places.len(),
+            Consistency::Bsp { mean: true, .. } => self.offsets.len(),
             _ => 1,
         }
     }
@@ -88,10 +88,10 @@ impl RoundAdds<'_> {
 }
 
 /// Applies a round's adds as one step.
-pub(super) type Step<'a> = dyn Fn(&RoundAdds, &Progress) -> Result<()> + 'a;
+pub(super) type Step<'a> = dyn Fn(&RoundAdds, &RoundProgress) -> Result<()> + 'a;
 
 impl Base {
-    /// Puts an add into its round; the round is applied when this was the last one that it needs.
+    /// Puts an add into its round; applies the round if the add completes it.
     pub(super) fn add_to_round(
         &self,
         call: &Call,
@@ -99,60 +99,60 @@ impl Base {
         request: Request,
         step: &Step,
     ) -> Result<()> {
-        self.clock.is_back(worker);
-        let kept = Kept::new(self, request, self.clock.adds(worker))?;
+        self.clock.reactivate(worker);
+        let pending_add = PendingAdd::new(self, request, self.clock.adds(worker))?;
         let turn = self.wait(call, Verb::TableAdd, || self.clock.add_waits_for(worker));
-        // The place in the list that this add takes may still hold one of a complete round.
+        // The slot for this add may still hold an add of a complete round.
         let entered =
             turn.and_then(|()| self.apply_rounds(call, step)).and_then(|()| self.enter_round(call, worker));
-        let (verdict, guard) = entered.map_err(not_applied)?;
-        if verdict == Verdict::Apply {
-            kept.hand_over(self.clock.pending(worker, self.clock.adds(worker)));
+        let (decision, guard) = entered.map_err(not_applied)?;
+        if decision == AddDecision::Apply {
+            pending_add.publish(self.clock.pending(worker, self.clock.adds(worker)));
         }
-        self.clock.added(worker);
+        self.clock.record_add(worker);
         drop(guard);
-        // The add is counted. What keeps the round from being applied now is reported to the next get, which applies it.
+        // The add is counted. If the round cannot be applied now, the next get applies it or reports the error.
         if let Err(error) = self.apply_rounds(call, step) {
             tracing::warn!(%error, "a complete round could not be applied yet");
         }
         Ok(())
     }
 
-    /// Applies the rounds that are complete and not applied.
+    /// Applies the rounds that are complete but not yet applied.
     pub(super) fn apply_rounds(&self, call: &Call, step: &Step) -> Result<()> {
         let round = self.clock.round();
         if self.clock.is_complete() {
-            let _guard = self.hold(call, &round.lock)?;
-            self.clock.settle();
+            let _guard = self.acquire(call, &round.lock)?;
+            self.clock.close_round_and_notify();
         }
         if round.applied.load(Ordering::Acquire) >= self.clock.complete_rounds() {
             return Ok(());
         }
-        let _guard = self.hold(call, &round.applying)?;
+        let _guard = self.acquire(call, &round.applying)?;
         loop {
             let number = round.applied.load(Ordering::Acquire);
             if number >= self.clock.complete_rounds() {
                 return Ok(());
             }
-            let adds = RoundAdds { base: self, places: self.kept_for(number) };
-            if !adds.places.is_empty() {
-                step(&adds, &Progress { word: &round.progress, round: number })?;
+            let adds = RoundAdds { base: self, offsets: self.pending_adds(number) };
+            if !adds.offsets.is_empty() {
+                step(&adds, &RoundProgress { word: &round.progress, round: number })?;
             }
             round.applied.store(number + 1, Ordering::Release);
             for worker in 0..self.clock.workers() {
-                let place = self.clock.pending(worker, number);
-                if adds.places.contains(&(place.load(Ordering::Acquire) as usize)) {
-                    pending::free(self, place.swap(0, Ordering::AcqRel) as usize);
+                let slot = self.clock.pending(worker, number);
+                if adds.offsets.contains(&(slot.load(Ordering::Acquire) as usize)) {
+                    pending::free(self, slot.swap(0, Ordering::AcqRel) as usize);
                 }
             }
         }
     }
 
-    /// Where the adds of a round are, in the order of the workers.
-    fn kept_for(&self, round: u64) -> Vec<usize> {
+    /// The heap offsets of a round's adds, in worker order.
+    fn pending_adds(&self, round: u64) -> Vec<usize> {
         let counted = (0..self.clock.workers()).filter(|&worker| self.clock.adds(worker) > round);
-        let places = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
-        places.filter(|&place| place != 0 && pending::round(&self.inner.seat, place) == round).collect()
+        let offsets = counted.map(|worker| self.clock.pending(worker, round).load(Ordering::Acquire) as usize);
+        offsets.filter(|&offset| offset != 0 && pending::round(&self.inner.seat, offset) == round).collect()
     }
 }
 
@@ -160,7 +160,7 @@ impl Base {
 mod tests {
     use std::time::Duration;
 
-    use super::{Kept, Verdict};
+    use super::{PendingAdd, AddDecision};
     use crate::error::Kind;
     use crate::tables::{
         AddOptions, Consistency, MatrixTable, Role, Rows, TableOptions, Tables, UpdaterChoice,
@@ -168,7 +168,7 @@ mod tests {
     use crate::testing::spawn_worlds;
 
     const ROWS: usize = 4;
-    const COLS: usize = 40_000; // a stripe has one row
+    const COLS: usize = 40_000; // one row per stripe
 
     fn options(backup: usize) -> TableOptions {
         TableOptions {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What a process leaves that is killed between keeping an add and counting it, and one that is killed after that.
+    /// What remains of a process killed between publishing an add and counting it, and of one killed after counting it.
     #[test]
     fn the_adds_of_the_dead_count_if_they_had_counted_them() {
         for counted in [false, true] {
@@ -191,14 +191,14 @@ mod tests {
                 } else if world.rank() == 2 {
                     let delta = [10f32; 2];
                     let delta = bytemuck::cast_slice(&delta);
-                    let request = core.request_here(2, Rows::All, delta, &AddOptions::default());
-                    Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(2, 0));
+                    let request = core.local_request(2, Rows::All, delta, &AddOptions::default());
+                    PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(2, 0));
                 }
                 if world.rank() == 2 {
-                    core.clock.bury(2);
+                    core.clock.mark_dead(2);
                 }
                 world.group().barrier().unwrap();
-                // With the dead worker's, one more add completes the round.
+                // Together with the dead worker's add, one more completes the round.
                 if world.rank() == 0 || (world.rank() == 1 && !counted) {
                     let mut values = [0.0; 2];
                     table.add(&[1.0; 2]).unwrap();
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// The last add of a round is counted, and the round is not closed yet: a get does not miss the round.
+    /// The last add of a round is counted, but the round is not closed yet: a get does not miss the round.
     #[test]
     fn a_get_between_counting_and_closing_sees_the_round() {
         spawn_worlds(3, |world| {
@@ -219,13 +219,13 @@ mod tests {
             let table = MatrixTable::<f32>::create(&tables, (2, 1), None, options(1)).unwrap();
             let core = &table.table().core;
             if world.rank() == 0 {
-                core.clock.bury(2);
+                core.clock.mark_dead(2);
                 table.add(&[1.0; 2]).unwrap();
                 let delta = [10f32; 2];
                 let delta = bytemuck::cast_slice(&delta);
-                let request = core.request_here(1, Rows::All, delta, &AddOptions::default());
-                assert_eq!(core.clock.enter(1), Verdict::Apply);
-                Kept::new(&core.base, request, 0).unwrap().hand_over(core.clock.pending(1, 0));
+                let request = core.local_request(1, Rows::All, delta, &AddOptions::default());
+                assert_eq!(core.clock.admit_add(1), AddDecision::Apply);
+                PendingAdd::new(&core.base, request, 0).unwrap().publish(core.clock.pending(1, 0));
                 core.clock.count_without_closing(1);
                 let mut values = [0f32; 2];
                 table.get(&mut values).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         });
     }
 
-    /// A rank that cannot apply a round to its end leaves the rest to the next one; nothing is applied twice, and the add counts.
+    /// A rank that cannot apply a round completely leaves the rest to the next one; nothing is applied twice, and the add counts.
     #[test]
     fn a_round_is_continued_where_it_stopped() {
         spawn_worlds(1, |world| {
@@ -253,7 +253,7 @@ mod tests {
             drop(held);
             table.get(&mut values).unwrap();
             assert!(values.iter().all(|value| *value == -1.9), "one step everywhere");
-            assert!(core.inner.seat.find_common(core.pieces).is_empty(), "no add is left");
+            assert!(core.inner.seat.find_common(core.heap_key).is_empty(), "no add is left");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The sum of a round's adds: one row for each row that an add names, in the precision that updaters compute in.
+//! The sum of a round's adds: one row per row touched, in the precision in which updaters compute.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use crate::memory::DType;
 use crate::tables::updater::Rule;
 
 /// Rows of sums.
-pub(in crate::tables) struct Sum {
+pub(in crate::tables) struct RoundSum {
     rule: Arc<dyn Rule>,
-    /// Elements of a row.
+    /// Elements per row.
     cols: usize,
-    /// Bytes of sums, in words so that they are aligned for every type.
+    /// The sums' bytes, in words so that they are aligned for every type.
     words: Vec<u64>,
     rows: usize,
 }
 
-impl Sum {
-    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> Sum {
-        let mut sum = Sum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
+impl RoundSum {
+    pub fn new(rule: &Arc<dyn Rule>, cols: usize, rows: usize) -> RoundSum {
+        let mut sum = RoundSum { rule: rule.clone(), cols, words: Vec::new(), rows: 0 };
         sum.grow(rows);
         sum
     }
@@ -36,7 +36,7 @@ impl Sum {
         self.cols * self.rule.state_dtype().size()
     }
 
-    /// Adds rows of a delta, from this row on.
+    /// Adds rows of a delta, starting at row `first`.
     pub fn add(&mut self, first: usize, delta: &[u8]) {
         let bytes = self.row_bytes();
         let rows = delta.len() / (self.cols * self.rule.dtype().size());
@@ -44,16 +44,16 @@ impl Sum {
         self.rule.accumulate(&mut sums[first * bytes..(first + rows) * bytes], delta);
     }
 
-    /// Adds a row of other sums.
-    pub fn add_row(&mut self, row: usize, other: &Sum, from: usize) {
+    /// Adds a row of another sum.
+    pub fn add_row(&mut self, row: usize, other: &RoundSum, from: usize) {
         let bytes = self.row_bytes();
         let sums: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
         let others: &[u8] = bytemuck::cast_slice(&other.words);
-        // Nothing was added to this row before.
+        // A plain copy: this row is still zero.
         sums[row * bytes..][..bytes].copy_from_slice(&others[from * bytes..][..bytes]);
     }
 
-    /// The sums of these rows, divided and rounded to the table's type.
+    /// The sums of these rows, divided, and rounded to the table's element type.
     pub fn finish(mut self, divisor: usize, order: impl Iterator<Item = usize>) -> Vec<u8> {
         let bytes = self.row_bytes();
         if divisor > 1 {
@@ -66,7 +66,7 @@ impl Sum {
                     let sums: &mut [f64] = bytemuck::cast_slice_mut(&mut self.words);
                     sums.iter_mut().for_each(|sum| *sum /= divisor as f64);
                 }
-                // Tables of integers have no mean: they are not made.
+                // Means of integer tables are rejected at creation.
                 _ => {}
             }
         }

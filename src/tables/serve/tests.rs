@@ -1,4 +1,4 @@
-//! Requests from other hosts that are forged: an error reply, never a panic, and tables as they were.
+//! Forged requests from other hosts: the server replies with an error, never panics, and leaves the tables unchanged.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,7 @@ impl ServerHalf for Counter {
     }
 }
 
-/// Its requests are bytes.
+/// Passes bytes through as requests.
 struct Bytes;
 
 impl WorkerHalf for Bytes {
@@ -61,16 +61,16 @@ impl WorkerHalf for Bytes {
 const ROWS: usize = 6;
 const COLS: usize = 4;
 
-/// What a rank sends to the test.
+/// What a rank hands to the test.
 struct Rank {
     rank: usize,
-    list: Arc<List>,
+    registry: Arc<Registry>,
     transport: Arc<dyn Transport>,
     context: u32,
     honest: ArrayTable<f32>,
 }
 
-/// Three ranks on three hosts, all of them workers and servers, which live until the second part is dropped.
+/// Three ranks on three hosts, all of them workers and servers, which live until `_end` is dropped.
 struct Scene {
     ranks: Vec<Rank>,
     threads: JoinHandle<()>,
@@ -109,13 +109,13 @@ fn start() -> Scene {
             let common = &world.group().core.common;
             let rank = Rank {
                 rank: world.rank(),
-                list: tables.inner.list.clone(),
+                registry: tables.inner.registry.clone(),
                 transport: common.transport.clone(),
                 context: world.group().core.context,
                 honest,
             };
             out.send(rank).unwrap();
-            // Ends when the test has.
+            // Returns when the test has ended.
             let _ = ended.lock().map(|ended| ended.recv());
             drop(made);
         });
@@ -134,10 +134,10 @@ impl Scene {
 }
 
 /// Requests that rank 1 may send to rank 0, one of each kind for each table.
-fn requests(list: &List) -> Vec<Vec<u8>> {
+fn requests(registry: &Registry) -> Vec<Vec<u8>> {
     let delta = |count: usize| vec![1_u8; 4 * count];
     let mut all = Vec::new();
-    for table in list.open() {
+    for table in registry.live_tables() {
         let mut push = |verb, rows: RowList, payload: Vec<u8>, packed: bool| {
             let mut request = Request::new(table.number, 1, verb);
             (request.rows, request.payload, request.packed) = (rows, payload, packed);
@@ -148,20 +148,20 @@ fn requests(list: &List) -> Vec<Vec<u8>> {
         let packed =
             |count| Packer::new(DType::F32, COLS, Compression::F16).pack(Units::From(0), &delta(count)).0;
         match &table {
-            Open::Table(core) => {
-                let here = core.placement.rows_on(0) * core.description.row_bytes() / 4;
+            OpenTable::Table(core) => {
+                let local = core.placement.rows_on(0) * core.description.row_bytes() / 4;
                 push(Verb::Get, RowList::All, Vec::new(), false);
                 push(Verb::Get, rows(), Vec::new(), false);
-                push(Verb::Add, RowList::All, delta(here), false);
+                push(Verb::Add, RowList::All, delta(local), false);
                 push(Verb::Add, rows(), delta(2 * COLS), false);
                 push(Verb::Add, rows(), packed(2 * COLS), true);
                 push(Verb::GetChanged { buffer: 1 }, rows(), vec![0; 16], false);
             }
-            Open::KeyValue(_) => {
+            OpenTable::KeyValue(_) => {
                 let one_key = |keys: RowList| {
                     let mut request = Request::new(table.number, 1, Verb::KeyContains);
                     request.rows = keys;
-                    list.run(&request).is_ok()
+                    registry.run(&request).is_ok()
                 };
                 let texts = (b'a'..=b'z').map(|letter| vec![letter]);
                 let texts: Vec<Vec<u8>> =
@@ -174,7 +174,7 @@ fn requests(list: &List) -> Vec<Vec<u8>> {
                 push(Verb::KeyLength, RowList::All, Vec::new(), false);
                 push(Verb::KeyItems, RowList::All, Vec::new(), false);
             }
-            Open::Custom(_) => {
+            OpenTable::Custom(_) => {
                 push(custom::GET, RowList::List(vec![0, 4]), vec![1; 4], false);
                 push(custom::ADD, RowList::List(vec![0, 4]), vec![1; 4], false);
             }
@@ -189,43 +189,43 @@ fn requests(list: &List) -> Vec<Vec<u8>> {
     all
 }
 
-/// What the tables hold that any worker may read at any time.
-fn contents(list: &List) -> Vec<Vec<u8>> {
-    let free = |table: &Open| table.description.consistency == Consistency::Async;
-    let read = |table: Open| {
+/// The contents that any worker may read at any time.
+fn contents(registry: &Registry) -> Vec<Vec<u8>> {
+    let free = |table: &OpenTable| table.description.consistency == Consistency::Async;
+    let read = |table: OpenTable| {
         let verb = match table {
-            Open::Table(_) => Verb::Get,
-            Open::KeyValue(_) => Verb::KeyItems,
-            Open::Custom(_) => Verb::Steps,
+            OpenTable::Table(_) => Verb::Get,
+            OpenTable::KeyValue(_) => Verb::KeyItems,
+            OpenTable::Custom(_) => Verb::Steps,
         };
-        list.run(&Request::new(table.number, 0, verb)).unwrap()
+        registry.run(&Request::new(table.number, 0, verb)).unwrap()
     };
-    list.open().into_iter().filter(free).map(read).collect()
+    registry.live_tables().into_iter().filter(free).map(read).collect()
 }
 
-/// Requests that are well-formed and wrong: an error, after which the tables hold what they held.
+/// Well-formed but invalid requests: an error, after which the tables are unchanged.
 #[test]
 fn forged_requests() {
     let scene = start();
-    let list = &scene.ranks[0].list;
-    let good = requests(list);
+    let registry = &scene.ranks[0].registry;
+    let good = requests(registry);
     let open_to_all = |verb| matches!(verb, Verb::KeyContains | Verb::KeyLength | Verb::KeyItems);
     for bytes in &good {
         let (_, request) = Request::decode(bytes.clone()).unwrap();
-        list.admit(1, &request).unwrap();
-        assert_eq!(list.admit(2, &request).is_ok(), open_to_all(request.verb), "{request:?}");
-        assert!(list.ready(&request).unwrap(), "{request:?}");
+        registry.admit(1, &request).unwrap();
+        assert_eq!(registry.admit(2, &request).is_ok(), open_to_all(request.verb), "{request:?}");
+        assert!(registry.ready(&request).unwrap(), "{request:?}");
     }
-    let tables = Mutex::new((list.clone(), contents(list)));
+    let tables = Mutex::new((registry.clone(), contents(registry)));
     fuzz!(|script: &[u8]| {
         let Ok((_, request)) = Request::decode(mutate(&good, script)) else { return };
         let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let (list, held) = &mut *tables;
-        let outcome = list.admit(1, &request).and_then(|()| match list.ready(&request)? {
-            true => list.run(&request),
-            false => list.check(&request).map(|()| Vec::new()),
+        let (registry, held) = &mut *tables;
+        let outcome = registry.admit(1, &request).and_then(|()| match registry.ready(&request)? {
+            true => registry.run(&request),
+            false => registry.check(&request).map(|()| Vec::new()),
         });
-        let now = contents(list);
+        let now = contents(registry);
         if let Err(error) = outcome {
             assert!(*held == now, "{error}\n{request:?}");
         }
@@ -235,12 +235,12 @@ fn forged_requests() {
     scene.end();
 }
 
-/// Bytes that a rank sends to a server, whose thread must survive them and serve the others.
+/// Bytes sent to a server, whose thread must survive them and continue to serve other ranks.
 #[test]
 fn forged_messages_to_a_server() {
     let scene = start();
-    let mut good = requests(&scene.ranks[0].list);
-    // A farewell, a withdrawal and a confirmation.
+    let mut good = requests(&scene.ranks[0].registry);
+    // A shutdown message, a withdrawal and a confirmation.
     good.extend([vec![1], [vec![2], vec![0; 8]].concat(), [vec![3], vec![0; 16]].concat()]);
     let scene = Mutex::new(scene);
     fuzz!(|script: &[u8]| {
@@ -250,7 +250,7 @@ fn forged_messages_to_a_server() {
         let slot = Slot { context: forger.context, tag: Slot::REQUEST, signature };
         let call = call(1, "forge");
         forger.transport.post(&call, 0, &slot, mutate(&good, script)).unwrap();
-        // It gives up what the server keeps for it.
+        // Releases what the server holds for this rank.
         forger.transport.post(&call, 0, &slot, vec![1]).unwrap();
         honest.honest.get(&mut [0.0; 30]).unwrap();
     });

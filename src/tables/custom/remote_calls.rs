@@ -1,28 +1,29 @@
-//! The part of a call that other hosts must do, and what this one does for calls of theirs.
+//! The remote part of a call, and the server side of other hosts' calls.
 //!
-//! All requests of a call that concern one host travel as one: servers and lengths in a list, their bytes one after the other.
+//! All requests of a call to one host are sent as one message: a list of servers and lengths, then the requests' bytes,
+//! concatenated.
 
-use super::core::{Core, Outcome};
+use super::core::{CustomCore, HalfOutcome};
 use super::halves::Requests;
 use crate::error::{Error, Result};
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
-/// Asks a host's shards.
+/// Get from a host's shards.
 pub(in crate::tables) const GET: Verb = Verb::Custom(0);
-/// Changes a host's shards.
+/// Add to a host's shards.
 pub(in crate::tables) const ADD: Verb = Verb::Custom(1);
 
-/// What is asked of another host: its server's rank, the request, and where its parts stand in the call's list.
-type Asked = (usize, Request, Vec<usize>);
+/// A message to another host: its server's rank, the request, and the positions of its parts in the call's list.
+type HostRequest = (usize, Request, Vec<usize>);
 
-impl Core {
-    fn ask(&self, worker: usize, verb: Verb, requests: &Requests) -> Result<Vec<Asked>> {
+impl CustomCore {
+    fn ask(&self, worker: usize, verb: Verb, requests: &Requests) -> Result<Vec<HostRequest>> {
         let mut asked = Vec::new();
         for host in self.other_server_hosts() {
             let is_there = |position: &usize| self.shards.host(requests[*position].0) == host;
             let positions: Vec<usize> = (0..requests.len()).filter(is_there).collect();
-            if positions.is_empty() && !self.tells_everybody() {
+            if positions.is_empty() && !self.involves_all_hosts() {
                 continue;
             }
             let parts = || positions.iter().map(|&position| &requests[position]);
@@ -35,8 +36,8 @@ impl Core {
         Ok(asked)
     }
 
-    /// Brings the replies of other hosts' shards to their places.
-    pub(super) fn ask_far(
+    /// Gets from other hosts' shards, and puts the replies at their positions.
+    pub(super) fn ask_remote(
         &self,
         call: &Call,
         worker: usize,
@@ -66,8 +67,8 @@ impl Core {
         outcome
     }
 
-    /// What is sent to other hosts' shards for an add.
-    pub(super) fn changes_far(&self, worker: usize, requests: &Requests) -> Result<Vec<(usize, Request)>> {
+    /// The messages of an add to other hosts' shards.
+    pub(super) fn remote_changes(&self, worker: usize, requests: &Requests) -> Result<Vec<(usize, Request)>> {
         match self.inner.remote() {
             Some(_) => {
                 let asked = self.ask(worker, ADD, requests)?;
@@ -82,15 +83,15 @@ impl Core {
         let parts = split(&request.rows, &request.payload, |[server, length]| {
             Some((usize::try_from(*server).ok()?, usize::try_from(*length).ok()?))
         })?;
-        if parts.iter().any(|(server, _)| !self.shards.is_here(*server)) {
+        if parts.iter().any(|(server, _)| !self.shards.is_local(*server)) {
             return Err(Error::internal("table", "a request to a shard that is elsewhere"));
         }
         let parts = parts.into_iter();
         match request.verb {
             GET => {
-                let mut replies: Outcome<Vec<Vec<u8>>> = Ok(Vec::new());
-                self.get_here(call, worker, || {
-                    replies = self.ask_here(call, worker, parts)?;
+                let mut replies: HalfOutcome<Vec<Vec<u8>>> = Ok(Vec::new());
+                self.get_local(call, worker, || {
+                    replies = self.ask_local(call, worker, parts)?;
                     Ok(())
                 })?;
                 let replies = replies?;
@@ -99,36 +100,36 @@ impl Core {
             }
             ADD => {
                 let mut outcome = Ok(());
-                self.add_here(call, worker, || {
-                    outcome = self.change_here(call, worker, parts)?;
+                self.add_local(call, worker, || {
+                    outcome = self.change_local(call, worker, parts)?;
                     Ok(())
                 })?;
                 outcome.map(|()| Vec::new())
             }
-            _ => Err(self.strange(request)),
+            _ => Err(self.unexpected_request(request)),
         }
     }
 }
 
-/// Cuts bytes into parts. Each part is described by `N` numbers, from which `read` makes its server and its length.
+/// Splits bytes into parts. Each part is described by `N` numbers, which `read` converts to its server and its length.
 fn split<'a, const N: usize>(
     list: &RowList,
     bytes: &'a [u8],
     read: impl Fn(&[i64; N]) -> Option<(usize, usize)>,
 ) -> Result<Vec<(usize, &'a [u8])>> {
-    let strange = || Error::internal("table", "lengths that do not fit what came with them");
-    let RowList::List(numbers) = list else { return Err(strange()) };
+    let malformed = || Error::internal("table", "lengths that do not fit what came with them");
+    let RowList::List(numbers) = list else { return Err(malformed()) };
     let (descriptions, left) = numbers.as_chunks::<N>();
     let mut rest = bytes;
     let mut parts = Vec::with_capacity(descriptions.len());
     for description in descriptions {
-        let (server, length) = read(description).ok_or_else(strange)?;
-        let (part, behind) = rest.split_at_checked(length).ok_or_else(strange)?;
+        let (server, length) = read(description).ok_or_else(malformed)?;
+        let (part, behind) = rest.split_at_checked(length).ok_or_else(malformed)?;
         parts.push((server, part));
         rest = behind;
     }
     match left.is_empty() && rest.is_empty() {
         true => Ok(parts),
-        false => Err(strange()),
+        false => Err(malformed()),
     }
 }

@@ -1,9 +1,9 @@
-//! The part of a call that other hosts must do: which keys are asked of each, and where their values go.
+//! The remote part of a call: which keys are requested from each other host, and where their values go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
-use super::core::Core;
+use super::core::KeyValueCore;
 use super::items::Items;
 use super::keys::{KeyType, Keys, OwnedKeys};
 use crate::error::{Error, Result};
@@ -12,54 +12,55 @@ use crate::tables::remote::compress::{Packer, Remembered, Units};
 use crate::tables::remote::{Request, RowList, Verb};
 use crate::transport::Call;
 
-/// What this worker's adds lost on their way to each other host, kept for the next ones of the same keys.
+/// Per remote host, the packer with the compression residuals of this worker's adds, carried over to later adds to the same keys
+/// (error feedback).
 #[derive(Default)]
-pub(super) struct Parcels {
+pub(super) struct KeyPackers {
     packers: BTreeMap<usize, Packer>,
-    /// Keys that are bytes are told apart by numbers.
+    /// Numbers that stand for byte-string keys in the packers.
     numbers: HashMap<Vec<u8>, i64>,
 }
 
-/// What is asked of another host.
-struct Asked {
+/// A request to another host.
+struct HostRequest {
     host: usize,
     request: Request,
-    /// Where its keys stand in the caller's list.
+    /// The positions of its keys in the caller's list.
     positions: Vec<u32>,
 }
 
-impl Core {
-    /// The requests for those of these keys that other hosts hold; all other hosts get one if `everybody`.
-    fn ask(&self, worker: usize, verb: Verb, keys: Keys, everybody: bool) -> Vec<Asked> {
-        let mut elsewhere = self.homes.elsewhere(keys);
-        if everybody {
+impl KeyValueCore {
+    /// The requests for those of these keys that other hosts hold; every other host gets one if `all_hosts`.
+    fn ask(&self, worker: usize, verb: Verb, keys: Keys, all_hosts: bool) -> Vec<HostRequest> {
+        let mut remote_positions = self.key_placement.remote_positions(keys);
+        if all_hosts {
             for host in self.other_server_hosts() {
-                elsewhere.entry(host).or_default();
+                remote_positions.entry(host).or_default();
             }
         }
-        let asked = elsewhere.into_iter().map(|(host, positions)| {
+        let asked = remote_positions.into_iter().map(|(host, positions)| {
             let picked = positions.iter().map(|&position| position as usize);
             let mut request = Request::new(self.number, worker as u32, verb);
             request.rows = match keys {
                 Keys::Int(keys) => RowList::List(picked.map(|position| keys[position]).collect()),
                 Keys::Bytes(keys) => RowList::Keys(picked.map(|position| keys[position].to_vec()).collect()),
             };
-            Asked { host, request, positions }
+            HostRequest { host, request, positions }
         });
         asked.collect()
     }
 
-    /// Asks all of them, and hands out what each key's answer is, so many bytes for each.
+    /// Sends all requests, and passes each key's reply of `bytes` bytes to `take`.
     fn fetch(
         &self,
         call: &Call,
-        asked: Vec<Asked>,
+        asked: Vec<HostRequest>,
         bytes: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let Some(remote) = self.inner.remote() else { return Ok(()) };
         let (mut places, mut requests) = (Vec::new(), Vec::new());
-        for Asked { host, request, positions } in asked {
+        for HostRequest { host, request, positions } in asked {
             requests.push((self.server_of(host)?, request));
             places.push(positions);
         }
@@ -74,23 +75,23 @@ impl Core {
         Ok(())
     }
 
-    /// Brings the values of keys that other hosts hold to their places in `out`.
-    pub(super) fn get_far(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
+    /// Copies the values of keys that other hosts hold to their positions in `out`.
+    pub(super) fn get_remote(&self, call: &Call, worker: usize, keys: Keys, out: &mut [u8]) -> Result<()> {
         if self.inner.remote().is_none() {
             return Ok(());
         }
-        let bytes = self.form.shape.row_bytes;
-        let mut asked = self.ask(worker, Verb::KeyGet, keys, self.tells_everybody());
-        asked.iter_mut().for_each(|asked| asked.request.reply = self.reply_form());
+        let bytes = self.layout.shape.row_bytes;
+        let mut asked = self.ask(worker, Verb::KeyGet, keys, self.involves_all_hosts());
+        asked.iter_mut().for_each(|asked| asked.request.reply = self.reply_encoding());
         self.fetch(call, asked, bytes, |position, row| out[position * bytes..][..bytes].copy_from_slice(row))
     }
 
-    /// Finds out which of the keys that other hosts hold have entries.
-    pub(super) fn contains_far(&self, call: &Call, keys: Keys, found: &mut [bool]) -> Result<()> {
+    /// Determines which of the keys that other hosts hold have entries.
+    pub(super) fn contains_remote(&self, call: &Call, keys: Keys, found: &mut [bool]) -> Result<()> {
         if self.inner.remote().is_none() {
             return Ok(());
         }
-        let asked = self.ask(self.asker(), Verb::KeyContains, keys, false);
+        let asked = self.ask(self.requester_id(), Verb::KeyContains, keys, false);
         self.fetch(call, asked, 1, |position, answer| found[position] = answer[0] != 0)
     }
 
@@ -106,7 +107,7 @@ impl Core {
     ) -> Result<()> {
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         if self.inner.remote().is_some() {
-            for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.tells_everybody()) {
+            for mut asked in self.ask(worker, Verb::KeyAdd, keys, self.involves_all_hosts()) {
                 let server = self.server_of(asked.host)?;
                 asked.request.options = options.to_bytes().to_vec();
                 taken.push((asked.host, self.pack(&mut asked, delta)));
@@ -115,26 +116,27 @@ impl Core {
         }
         let local = || match (self.has_servers(), self.accumulates()) {
             (false, _) => Ok(()),
-            (true, true) => self.join_round(call, worker, self.request_here(worker, keys, delta, options)),
-            (true, false) => self.add_here(call, worker, || self.write(call, worker, keys, delta, options)),
+            (true, true) => self.join_round(call, worker, self.local_request(worker, keys, delta, options)),
+            (true, false) => self.add_local(call, worker, || self.write(call, worker, keys, delta, options)),
         };
-        self.add_everywhere(call, requests, wait, local, || {
-            let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        self.add_on_all_hosts(call, requests, wait, local, || {
+            let mut key_packers = self.key_packers.lock().unwrap_or_else(PoisonError::into_inner);
             for (host, before) in taken {
-                parcels.packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
+                key_packers.packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
             }
         })
     }
 
-    /// Gives a request its part of a delta, as it travels. Returns what earlier adds had lost of its keys.
-    fn pack(&self, asked: &mut Asked, delta: &[u8]) -> Remembered {
-        let bytes = self.form.shape.row_bytes;
+    /// Sets a request's payload to its compressed part of a delta. Returns the previous residuals of its keys, to restore them if
+    /// the add is not made.
+    fn pack(&self, asked: &mut HostRequest, delta: &[u8]) -> Remembered {
+        let bytes = self.layout.shape.row_bytes;
         let mut part = Vec::with_capacity(asked.positions.len() * bytes);
         for &position in &asked.positions {
             part.extend_from_slice(&delta[position as usize * bytes..][..bytes]);
         }
-        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
-        let Parcels { packers, numbers } = &mut *parcels;
+        let mut key_packers = self.key_packers.lock().unwrap_or_else(PoisonError::into_inner);
+        let KeyPackers { packers, numbers } = &mut *key_packers;
         let description = &self.description;
         let packer = packers
             .entry(asked.host)
@@ -158,13 +160,13 @@ impl Core {
         before
     }
 
-    /// Forgets what adds have lost: the table becomes another one.
-    pub(super) fn forget_losses(&self) {
-        *self.parcels.lock().unwrap_or_else(PoisonError::into_inner) = Parcels::default();
+    /// Discards the compression residuals: the table's content is replaced.
+    pub(super) fn clear_residuals(&self) {
+        *self.key_packers.lock().unwrap_or_else(PoisonError::into_inner) = KeyPackers::default();
     }
 
-    /// How many keys the other hosts have.
-    pub(super) fn len_far(&self, call: &Call) -> Result<usize> {
+    /// Number of keys on the other hosts.
+    pub(super) fn remote_len(&self, call: &Call) -> Result<usize> {
         let replies = self.ask_all(call, Verb::KeyLength)?;
         replies.into_iter().try_fold(0, |sum: usize, reply| {
             let count =
@@ -174,12 +176,12 @@ impl Core {
         })
     }
 
-    /// All keys and values of the other hosts, added to these.
-    pub(super) fn items_far(&self, call: &Call, items: &mut Items) -> Result<()> {
+    /// Appends all keys and values of the other hosts.
+    pub(super) fn append_remote_items(&self, call: &Call, items: &mut Items) -> Result<()> {
         for reply in self.ask_all(call, Verb::KeyItems)? {
             let (keys, values) = RowList::open(reply)?;
             let keys = self.owned(keys)?;
-            if values.len() != keys.len() * self.form.shape.row_bytes {
+            if values.len() != keys.len() * self.layout.shape.row_bytes {
                 return Err(Error::internal("items", "keys and values of different number"));
             }
             items.append(keys, &values);
@@ -187,23 +189,23 @@ impl Core {
         Ok(())
     }
 
-    /// The answers of all other hosts.
+    /// The replies of all other hosts.
     fn ask_all(&self, call: &Call, verb: Verb) -> Result<Vec<Vec<u8>>> {
         let Some(remote) = self.inner.remote() else { return Ok(Vec::new()) };
-        let request = || Request::new(self.number, self.asker() as u32, verb);
+        let request = || Request::new(self.number, self.requester_id() as u32, verb);
         let requests: Result<Vec<(usize, Request)>> =
             self.other_server_hosts().map(|host| Ok((self.server_of(host)?, request()))).collect();
         remote.call_all(call, requests?)
     }
 
-    /// Under what number this rank asks what any rank may ask.
-    pub(super) fn asker(&self) -> usize {
+    /// The worker id under which this rank sends requests that any rank may send.
+    pub(super) fn requester_id(&self) -> usize {
         self.inner.worker.unwrap_or(0)
     }
 
-    /// Keys that came from another host.
+    /// Keys received from another host.
     pub(super) fn owned(&self, rows: RowList) -> Result<OwnedKeys> {
-        match (self.form.shape.keys, rows) {
+        match (self.layout.shape.keys, rows) {
             (KeyType::Int, RowList::List(keys)) => Ok(OwnedKeys::Int(keys)),
             (KeyType::Bytes, RowList::Keys(keys)) => Ok(OwnedKeys::Bytes(keys)),
             _ => Err(Error::internal("table", "keys of another type than the table's")),

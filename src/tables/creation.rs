@@ -1,8 +1,9 @@
-//! Making a table together, and finding one that exists: the first rank of each host makes its memory, the others look.
+//! Collective creation of a table, and reopening after a restart: the first rank of each host allocates the memory, the others
+//! attach.
 
 use super::Tables;
 use super::description::{Description, TableKind};
-use super::header::{Header, LONGEST};
+use super::header::{TableHeader, MAX_DESCRIPTION};
 use super::remote::{Reply, name_the_rank};
 use crate::error::{Error, Lost, Result};
 use crate::memory::DType;
@@ -10,13 +11,14 @@ use crate::transport::Verb;
 use crate::transport::arena::{Extent, Underway};
 use crate::world::Group;
 
-/// Longest description of a call, as ranks exchange it.
-const EXCHANGED: usize = 1024;
+/// Maximum length of a call's description in the exchange, in bytes.
+const EXCHANGE_BYTES: usize = 1024;
 
-/// Instead of a description's first byte, which no text can have: the rank will not. The length of its error follows.
-const REFUSED: u8 = 0xff;
+/// Replaces the first byte of a description, where no text has this value: the rank rejects the call. The length of its error
+/// follows.
+const REJECTED: u8 = 0xff;
 
-/// What ranks do together when they agree on something: errors say it, of those who did not come too.
+/// The collective operation that ranks agree on; errors name it, including errors about ranks that did not arrive.
 pub(super) struct Purpose {
     verb: Verb,
     words: String,
@@ -39,30 +41,30 @@ impl Purpose {
         Purpose { verb: Verb::LoadTables, words: format!("loading from {target:?}") }
     }
 
-    /// Makes calls of the group as parts of this.
+    /// Runs calls of the group as part of this operation.
     pub fn during<R>(&self, calls: impl FnOnce() -> Result<R>) -> Result<R> {
         calls().map_err(|error| error.during(&self.words))
     }
 }
 
-/// Tells all ranks what this one is about to do, or why it will not; fails on all ranks unless all say the same. Where one
-/// will not, all hear the same kind of error, which names that rank.
+/// Announces to all ranks what this rank is about to do, or why it cannot; fails on all ranks unless all announce the same. If
+/// one rank cannot, every rank fails with the same kind of error, which names that rank.
 pub(super) fn agree(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<()> {
-    verdict(group, purpose, mine)?
+    agreement(group, purpose, mine)?
 }
 
-/// The outer result is that of the exchange: whether the others have heard of an outer error is not known.
-fn verdict(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
-    let mut bytes = [0u8; EXCHANGED];
+/// The outer result is that of the exchange itself: on an outer error, it is unknown what the other ranks received.
+fn agreement(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Result<()>> {
+    let mut bytes = [0u8; EXCHANGE_BYTES];
     let error = match &mine {
         Ok(text) => {
-            let text = &text.as_bytes()[..text.len().min(EXCHANGED)];
+            let text = &text.as_bytes()[..text.len().min(EXCHANGE_BYTES)];
             bytes[..text.len()].copy_from_slice(text);
             Vec::new()
         }
         Err(error) => {
             let error = Reply { number: 0, outcome: Err(error.clone()), packed: false }.encode();
-            bytes[0] = REFUSED;
+            bytes[0] = REJECTED;
             bytes[1..9].copy_from_slice(&(error.len() as u64).to_ne_bytes());
             error
         }
@@ -74,9 +76,9 @@ fn verdict(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Res
         Ok::<_, Error>(all)
     };
     let all = gather(&bytes)?;
-    let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGED).collect();
+    let calls: Vec<&[u8]> = all.chunks_exact(EXCHANGE_BYTES).collect();
     let lengths = calls.iter().map(|call| match call[0] {
-        REFUSED => bytemuck::pod_read_unaligned::<u64>(&call[1..9]) as usize,
+        REJECTED => bytemuck::pod_read_unaligned::<u64>(&call[1..9]) as usize,
         _ => 0,
     });
     let lengths: Vec<usize> = lengths.collect();
@@ -84,8 +86,8 @@ fn verdict(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Res
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut padded = error;
         padded.resize(longest, 0);
-        let heard = gather(&padded).map(|all| all[first * longest..][..lengths[first]].to_vec());
-        return Ok(mine.map(drop).and_then(|()| Err(as_heard(Reply::decode(heard?)?, first, group.rank()))));
+        let reported = gather(&padded).map(|all| all[first * longest..][..lengths[first]].to_vec());
+        return Ok(mine.map(drop).and_then(|()| Err(as_reported(Reply::decode(reported?)?, first, group.rank()))));
     }
     if calls.iter().all(|call| **call == bytes) {
         return Ok(Ok(()));
@@ -95,13 +97,13 @@ fn verdict(group: &Group, purpose: &Purpose, mine: Result<String>) -> Result<Res
     Ok(Err(Error::Mismatch { rank: group.rank(), group: "tables".into(), number: 0, calls }))
 }
 
-/// What kept one rank from what all wanted to do, as another one says it.
-fn as_heard(reply: Reply, at: usize, rank: usize) -> Error {
+/// The error that stopped one rank, as reported on another rank.
+fn as_reported(reply: Reply, at: usize, rank: usize) -> Error {
     match reply.outcome.err().map(|error| name_the_rank(error, at)) {
         Some(Error::Usage { operation, expected, received, advice, .. }) => {
             Error::usage(operation, expected, received, advice).at_rank(rank)
         }
-        // Nobody has interrupted this one.
+        // The interrupt hit another rank, not this one.
         Some(Error::Interrupted { operation, number, group, .. }) => {
             let lost = vec![Lost { rank: at, pid: None, how: "it was interrupted".into() }];
             Error::PeerLost { rank, operation, number, group, lost }
@@ -115,41 +117,42 @@ fn as_heard(reply: Reply, at: usize, rank: usize) -> Error {
 fn find(tables: &Tables, name: &str) -> Option<(Extent, String)> {
     let prefix = format!("table {name:?}:");
     tables.inner.seat.find_common(tables.key(name)).into_iter().find_map(|extent| {
-        let text = Header::of(&extent).read()?;
+        let text = TableHeader::of(&extent).read()?;
         text.starts_with(&prefix).then_some((extent, text))
     })
 }
 
-/// A table that is being made by all ranks together, or opened again by a process that took the place of a dead one.
-pub(super) struct Making<'a> {
+/// A table being created collectively by all ranks, or reopened by a process that replaces a dead one.
+pub(super) struct TableCreation<'a> {
     pub tables: &'a Tables,
     pub name: String,
-    /// What the dead process had: whoever takes its place opens it alone.
+    /// The table of the dead process, which its replacement reopens without the other ranks.
     existing: Option<(Extent, String)>,
-    /// Others cannot tell how far a rank got that dies while a table is made: it cannot come back.
+    /// Keeps this rank from being restarted: if it dies during creation, the others cannot tell how far it got.
     _series: Option<Underway<'a>>,
 }
 
-impl<'a> Making<'a> {
-    /// Begins; without a name the table gets one from its kind and number.
-    pub fn begin(tables: &'a Tables, name: Option<&str>, kind: TableKind) -> Making<'a> {
+impl<'a> TableCreation<'a> {
+    /// Begins creation; a table without a name is named after its kind and number.
+    pub fn begin(tables: &'a Tables, name: Option<&str>, kind: TableKind) -> TableCreation<'a> {
         let name = name.map_or_else(|| tables.next_name(kind.name()), str::to_owned);
         let existing = if tables.inner.restarted { find(tables, &name) } else { None };
         let series = existing.is_none().then(|| tables.inner.seat.place().stay.series());
-        Making { tables, name, existing, _series: series }
+        TableCreation { tables, name, existing, _series: series }
     }
 
     fn purpose(&self) -> Purpose {
         Purpose::new_table(&self.name)
     }
 
-    /// Whether all ranks make it together.
+    /// Whether all ranks create the table collectively.
     pub fn is_new(&self) -> bool {
         self.existing.is_none()
     }
 
-    /// Passes a check on, if all ranks passed theirs: whatever one finds wrong, the others must hear of it instead of waiting.
-    pub fn together<R>(&self, checked: Result<R>) -> Result<R> {
+    /// Passes the result of a check on if all ranks passed theirs: a rank that fails a check reports it, so that the others do
+    /// not wait.
+    pub fn agree_on<R>(&self, checked: Result<R>) -> Result<R> {
         match checked {
             Err(error) if self.is_new() => {
                 let mine = Err(error.clone().at_rank(self.tables.inner.rank));
@@ -160,14 +163,15 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Waits until all ranks have the table: whoever drops its handle first must not be the last one.
-    pub fn all_have_it(&self) -> Result<()> {
+    /// Waits until all ranks have the table. Otherwise the first rank to drop its handle could be the last user and free the
+    /// memory.
+    pub fn barrier(&self) -> Result<()> {
         if self.is_new() { self.purpose().during(|| self.tables.group.barrier()) } else { Ok(()) }
     }
 
-    /// The memory of the table on this host: made by its first rank, found by the others. `prepare` is called on fresh memory
-    /// before anybody else sees it.
-    pub fn found(
+    /// The table's memory on this host: allocated by the host's first rank, looked up by the others. `prepare` runs on the fresh
+    /// memory before any other rank sees it.
+    pub fn allocate(
         &self,
         description: &Description,
         bytes: usize,
@@ -178,45 +182,45 @@ impl<'a> Making<'a> {
         if let Some(existing) = &self.existing {
             return self.reopen(existing, &text);
         }
-        let refuse = |expected: &str, received: String, advice: &str| {
+        let reject = |expected: &str, received: String, advice: &str| {
             Error::usage("table", expected, received, advice).at_rank(tables.inner.rank)
         };
-        let mine = match text.len() > LONGEST {
-            true => Err(refuse("a short name", format!("{} bytes", description.name.len()), "shorten it")),
+        let mine = match text.len() > MAX_DESCRIPTION {
+            true => Err(reject("a short name", format!("{} bytes", description.name.len()), "shorten it")),
             false => Ok(text.clone()),
         };
-        // Also the barrier behind which all ranks have dropped what they wanted to drop before.
+        // Also the barrier that ensures all ranks have dropped the tables they meant to drop before.
         agree(&tables.group, &self.purpose(), mine)?;
-        if tables.inner.has_far_ranks() {
-            self.purpose().during(|| tables.inner.list.let_dropped_go(&tables.group))?;
+        if tables.inner.has_remote_ranks() {
+            self.purpose().during(|| tables.inner.registry.release_dropped(&tables.group))?;
         }
-        let joining = &tables.inner.joining;
+        let membership = &tables.inner.membership;
         let make = || match find(tables, &description.name) {
             Some((_, other)) => {
-                Err(refuse("a new name", format!("a second one beside {other}"), "name it differently"))
+                Err(reject("a new name", format!("a second one beside {other}"), "name it differently"))
             }
             None => {
                 let extent = seat.take_common(tables.key(&description.name), bytes)?;
                 prepare(&extent);
-                Header::of(&extent).write(&text, joining.next_number());
+                TableHeader::of(&extent).write(&text, membership.next_number());
                 Ok(Some(extent))
             }
         };
-        let made = if tables.leads_host() { make() } else { Ok(None) };
-        let (made, error) = match made {
-            Ok(made) => (made, None),
+        let created = if tables.is_host_leader() { make() } else { Ok(None) };
+        let (created, error) = match created {
+            Ok(created) => (created, None),
             Err(error) => (None, Some(error)),
         };
-        // Also the barrier that the others wait at before they look.
-        let verdict = verdict(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
-        // Another host could not make its part. After a failed exchange some ranks may have found this one.
-        if let (Some(extent), Ok(Err(_))) = (&made, &verdict) {
+        // Also the barrier that the other ranks pass before they look the table up.
+        let agreement = agreement(&tables.group, &self.purpose(), error.map_or(Ok("made".into()), Err));
+        // Another host failed to allocate. After a failed exchange the memory stays: some ranks may have found it already.
+        if let (Some(extent), Ok(Err(_))) = (&created, &agreement) {
             seat.free_common(extent)?;
         }
-        verdict??;
-        let extent = match made {
+        agreement??;
+        let extent = match created {
             Some(extent) => {
-                joining.made(Header::of(&extent).number());
+                membership.mark_created(TableHeader::of(&extent).number());
                 extent
             }
             None => {
@@ -224,21 +228,21 @@ impl<'a> Making<'a> {
                 found.ok_or_else(|| Error::internal("table", "its memory was not found"))?.0
             }
         };
-        Header::of(&extent).attach(seat.index, true);
+        TableHeader::of(&extent).attach(seat.index, true);
         Ok(extent)
     }
 
     fn reopen(&self, (extent, other): &(Extent, String), text: &str) -> Result<Extent> {
-        let refuse = |received: &str, advice: &str| {
+        let reject = |received: &str, advice: &str| {
             Err(Error::usage("table", format!("{text}, as this restarted rank makes it"), received, advice)
                 .at_rank(self.tables.inner.rank))
         };
         if other != text {
-            return refuse(other, "make the same tables as before the restart");
+            return reject(other, "make the same tables as before the restart");
         }
-        match Header::of(extent).attach(self.tables.inner.seat.index, false) {
+        match TableHeader::of(extent).attach(self.tables.inner.seat.index, false) {
             true => Ok(extent.clone()),
-            false => refuse("one that all have dropped", "keep tables until all workers are done"),
+            false => reject("one that all have dropped", "keep tables until all workers are done"),
         }
     }
 }

@@ -1,29 +1,29 @@
-//! Holding a lock of a table during a call: the call's deadline and interrupt end the wait, and the dead are succeeded.
+//! Guards for a table's robust locks: a call's deadline or interrupt ends the wait, and locks of dead processes are recovered.
 
 use std::sync::atomic::Ordering;
 
-use super::header::Header;
+use super::header::TableHeader;
 use crate::error::Result;
 use crate::transport::Call;
 use crate::transport::arena::Seat;
 use crate::transport::arena::lock::{Lock, Taken};
 
-/// Gives a lock back.
-pub(super) struct Guard<'a> {
+/// Releases a lock on drop.
+pub(super) struct LockGuard<'a> {
     lock: &'a Lock,
-    /// Whether the holder before died with it: what it guards may be half changed.
-    pub inherited: bool,
+    /// Whether the previous owner died holding the lock: the guarded data may be partially updated.
+    pub owner_died: bool,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         self.lock.release();
     }
 }
 
-/// Takes a lock for this call; a lock whose holder died is taken over, counted and reported.
+/// Acquires a lock for this call. A lock whose owner died is recovered; this is counted and logged.
 #[inline]
-pub(super) fn hold<'a>(seat: &Seat, header: &Header, call: &Call, lock: &'a Lock) -> Result<Guard<'a>> {
+pub(super) fn acquire<'a>(seat: &Seat, header: &TableHeader, call: &Call, lock: &'a Lock) -> Result<LockGuard<'a>> {
     let taken = lock.acquire(seat.token(), Some(call), |token| seat.is_dead(token))?;
     if let Taken::FromTheDead(token) = taken {
         header.recovered.fetch_add(1, Ordering::Relaxed);
@@ -33,5 +33,5 @@ pub(super) fn hold<'a>(seat: &Seat, header: &Header, call: &Call, lock: &'a Lock
             call.group
         );
     }
-    Ok(Guard { lock, inherited: taken != Taken::Free })
+    Ok(LockGuard { lock, owner_died: taken != Taken::Free })
 }

@@ -1,11 +1,11 @@
-//! The part of a call that other hosts must do: what is asked of each, and where its answer goes.
+//! The remote part of a call: the requests to each other host, and where their replies go.
 
 use std::sync::PoisonError;
 
 use super::base::{Base, not_applied};
-use super::core::Core;
+use super::core::TableCore;
 use super::description::TableKind;
-use super::picks::Pick;
+use super::row_batch::RowRef;
 use super::remote::compress::{Packer, Remembered, Units};
 use super::remote::{Request, RowList, Verb};
 use super::{AddOptions, Compression, Consistency, Rows};
@@ -14,14 +14,14 @@ use crate::memory::DType;
 use crate::transport::{self, Call};
 
 impl Base {
-    /// Tells the other hosts' clocks what this worker does, without waiting for them.
-    pub(super) fn tell_others(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
-        self.tell(call, worker, verb, &[])
+    /// Notifies the other hosts' clocks of this worker's action, without waiting for them.
+    pub(super) fn notify_remote(&self, call: &Call, worker: usize, verb: Verb) -> Result<()> {
+        self.notify_remote_with(call, worker, verb, &[])
     }
 
-    /// As [`Base::tell_others`], with what else there is to say.
-    pub(super) fn tell(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
-        // After the goodbye nobody listens, or tables of a later joining do.
+    /// As [`Base::notify_remote`], with a payload.
+    pub(super) fn notify_remote_with(&self, call: &Call, worker: usize, verb: Verb, payload: &[u8]) -> Result<()> {
+        // After shutdown no server listens, or only one of a later membership.
         let Some(remote) = self.inner.remote().filter(|_| !self.inner.is_closed()) else { return Ok(()) };
         self.other_server_hosts().try_for_each(|host| {
             let mut request = Request::new(self.number, worker as u32, verb);
@@ -35,7 +35,7 @@ impl Base {
         self.inner.server_hosts().filter(|&host| host != self.host())
     }
 
-    /// The rank that answers for another host.
+    /// The rank that serves another host.
     pub(super) fn server_of(&self, host: usize) -> Result<usize> {
         let server = self.inner.host_server(host);
         server.ok_or_else(|| Error::internal("table", "a host with shards and without a server"))
@@ -46,49 +46,50 @@ impl Base {
         self.inner.host_server(self.host()).is_some()
     }
 
-    /// Whether every host must hear of every call: those that count rounds would fall out of step.
-    pub(super) fn tells_everybody(&self) -> bool {
+    /// Whether every host must see every call: otherwise those that count rounds would get out of step.
+    pub(super) fn involves_all_hosts(&self) -> bool {
         matches!(self.description.consistency, Consistency::Bsp { .. })
     }
 
-    /// How another host may pack what it answers to a get.
-    pub(super) fn reply_form(&self) -> Option<(DType, Compression)> {
+    /// How another host may compress its reply to a get.
+    pub(super) fn reply_encoding(&self) -> Option<(DType, Compression)> {
         let packs = self.compression != Compression::None && self.description.dtype.is_float();
         packs.then_some((self.description.dtype, self.compression))
     }
 }
 
 impl Base {
-    /// Makes an add on this host and on others: on all of them, or on none. `local` is what this host does, `requests` what
-    /// others do; `give_up` is called if it is not made. Returns when all hosts have made it if `wait`, else when it is under way.
-    pub(super) fn add_everywhere(
+    /// Makes an add on this host and on others: on all of them, or on none (with `wait`, by two-phase commit). `local` is this
+    /// host's part, `requests` that of the others; `roll_back` runs if the add is not made. Returns once all hosts have made it
+    /// if `wait`, otherwise once it is under way.
+    pub(super) fn add_on_all_hosts(
         &self,
         call: &Call,
         requests: Vec<(usize, Request)>,
         wait: bool,
         local: impl FnOnce() -> Result<()>,
-        give_up: impl FnOnce(),
+        roll_back: impl FnOnce(),
     ) -> Result<()> {
         let Some(remote) = self.inner.remote().filter(|_| !requests.is_empty()) else {
-            return local().inspect_err(|_| give_up());
+            return local().inspect_err(|_| roll_back());
         };
         if !wait {
             let servers = requests.iter().map(|(server, _)| *server);
             let room = remote.wait_for_room(call, servers).map_err(not_applied);
-            room.and_then(|()| local()).inspect_err(|_| give_up())?;
+            room.and_then(|()| local()).inspect_err(|_| roll_back())?;
             return requests.into_iter().try_for_each(|(to, request)| remote.post_now(call, to, request));
         }
         let prepared = remote.prepare(call, requests).map_err(not_applied);
-        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| give_up())?;
+        let prepared = prepared.and_then(|prepared| local().map(|()| prepared)).inspect_err(|_| roll_back())?;
         let words = "add (applied, but not confirmed in time: do not repeat it)";
         prepared.confirm().map_err(|error| error.during(words))?
     }
 }
 
-impl Core {
-    /// Whether this rank's host takes part in every call. With rounds it does if it holds rows of the table: others are
-    /// told of no call. Otherwise its clock counts where it has servers, which shows how old values are.
-    pub(super) fn takes_part(&self) -> bool {
+impl TableCore {
+    /// Whether this rank's host takes part in every call. Under BSP it does if it holds rows of the table, because other hosts
+    /// are not notified of calls. Otherwise it does if it has servers, so that its clock counts and shows the values' staleness.
+    pub(super) fn participates(&self) -> bool {
         match self.description.consistency {
             Consistency::Bsp { .. } => {
                 self.placement.on_host(self.host()).any(|segment| segment.end > segment.first)
@@ -103,46 +104,46 @@ impl Core {
         hosts.into_iter().filter(|&host| host != self.host())
     }
 
-    /// As [`Core::request_for`]; `None` where there is nothing to ask. With rounds every host must hear of every call.
-    fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<Pick>)> {
-        let (request, picks) = self.request_for(host, worker, verb, rows);
-        let is_empty = matches!(rows, Rows::List(_)) && picks.is_empty();
-        (!is_empty || self.tells_everybody()).then_some((request, picks))
+    /// As [`TableCore::request_for`]; `None` if there is nothing to request. Under BSP every host must see every call.
+    fn ask(&self, host: usize, worker: usize, verb: Verb, rows: Rows) -> Option<(Request, Vec<RowRef>)> {
+        let (request, row_refs) = self.request_for(host, worker, verb, rows);
+        let is_empty = matches!(rows, Rows::List(_)) && row_refs.is_empty();
+        (!is_empty || self.involves_all_hosts()).then_some((request, row_refs))
     }
 
-    /// A request for the part of these rows that a host holds, and where they stand in the caller's list.
+    /// A request for those of the rows that a host holds, and their positions in the caller's list.
     pub(super) fn request_for(
         &self,
         host: usize,
         worker: usize,
         verb: Verb,
         rows: Rows,
-    ) -> (Request, Vec<Pick>) {
+    ) -> (Request, Vec<RowRef>) {
         let mut request = Request::new(self.number, worker as u32, verb);
         let Rows::List(list) = rows else { return (request, Vec::new()) };
-        let picks: Vec<Pick> = self.placement.picks(list, host).collect();
-        request.rows = RowList::List(picks.iter().map(|pick| list[pick.position as usize]).collect());
-        (request, picks)
+        let row_refs: Vec<RowRef> = self.placement.row_refs(list, host).collect();
+        request.rows = RowList::List(row_refs.iter().map(|row_ref| list[row_ref.position as usize]).collect());
+        (request, row_refs)
     }
 
-    /// Brings what other hosts hold to its places in `out`.
-    pub(super) fn get_far(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
+    /// Copies the rows that other hosts hold to their positions in `out`.
+    pub(super) fn get_remote(&self, call: &Call, worker: usize, rows: Rows, out: &mut [u8]) -> Result<()> {
         let Some(remote) = self.inner.remote() else { return Ok(()) };
         let mut asked = Vec::new();
         let mut requests = Vec::new();
         for host in self.other_hosts() {
-            if let Some((mut request, picks)) = self.ask(host, worker, Verb::Get, rows) {
-                request.reply = self.reply_form();
+            if let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Get, rows) {
+                request.reply = self.reply_encoding();
                 requests.push((self.server_of(host)?, request));
-                asked.push((host, picks));
+                asked.push((host, row_refs));
             }
         }
         let _waiting = self.inner.seat.note_wait(transport::Verb::TableGet, call.number);
         let bytes = self.description.row_bytes();
-        for ((host, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((host, row_refs), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             let count = match rows {
                 Rows::All => self.placement.rows_on(*host),
-                Rows::List(_) => picks.len(),
+                Rows::List(_) => row_refs.len(),
             };
             if reply.len() != count * bytes {
                 return Err(Error::internal(
@@ -161,8 +162,8 @@ impl Core {
                     }
                 }
                 Rows::List(_) => {
-                    for (pick, row) in picks.iter().zip(reply.chunks_exact(bytes)) {
-                        out[pick.position as usize * bytes..][..bytes].copy_from_slice(row);
+                    for (row_ref, row) in row_refs.iter().zip(reply.chunks_exact(bytes)) {
+                        out[row_ref.position as usize * bytes..][..bytes].copy_from_slice(row);
                     }
                 }
             }
@@ -180,23 +181,23 @@ impl Core {
         options: &AddOptions,
         wait: bool,
     ) -> Result<()> {
-        let local = || match (self.takes_part(), self.accumulates()) {
+        let local = || match (self.participates(), self.accumulates()) {
             (false, _) => Ok(()),
-            (true, true) => self.join_round(call, worker, self.request_here(worker, rows, delta, options)),
-            (true, false) => self.add_here(call, worker, || self.write(call, worker, rows, delta, options)),
+            (true, true) => self.join_round(call, worker, self.local_request(worker, rows, delta, options)),
+            (true, false) => self.add_local(call, worker, || self.write(call, worker, rows, delta, options)),
         };
         if self.inner.remote().is_none() {
             return local();
         }
         let (mut requests, mut taken) = (Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            let Some((mut request, picks)) = self.ask(host, worker, Verb::Add, rows) else { continue };
+            let Some((mut request, row_refs)) = self.ask(host, worker, Verb::Add, rows) else { continue };
             let server = self.server_of(host)?;
             request.options = options.to_bytes().to_vec();
-            taken.push((host, self.pack(host, rows, &picks, delta, &mut request)));
+            taken.push((host, self.pack(host, rows, &row_refs, delta, &mut request)));
             requests.push((server, request));
         }
-        self.add_everywhere(call, requests, wait, local, || {
+        self.add_on_all_hosts(call, requests, wait, local, || {
             let mut packers = self.packers.lock().unwrap_or_else(PoisonError::into_inner);
             for (host, before) in taken {
                 packers.get_mut(&host).into_iter().for_each(|packer| packer.restore(&before));
@@ -204,31 +205,32 @@ impl Core {
         })
     }
 
-    /// This worker has all that its get asked for: with rounds, the get counts now.
+    /// This worker has received everything its get requested: under BSP the get counts now.
     pub(super) fn count_get(&self, call: &Call, worker: usize) -> Result<()> {
-        self.base.count_get(call, worker, || self.takes_part(), self.other_hosts())
+        self.base.count_get(call, worker, || self.participates(), self.other_hosts())
     }
 
-    /// Forgets what adds have lost: the table becomes another one.
-    pub(super) fn forget_losses(&self) {
+    /// Discards the compression residuals: the table's content is replaced.
+    pub(super) fn clear_residuals(&self) {
         self.packers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Gives a request the part of a delta that is for one host, as it travels. Returns what earlier adds had lost of its rows.
+    /// Sets a request's payload to the compressed part of a delta for one host. Returns the previous residuals of its rows, to
+    /// restore them if the add is not made.
     fn pack(
         &self,
         host: usize,
         rows: Rows,
-        picks: &[Pick],
+        row_refs: &[RowRef],
         delta: &[u8],
         request: &mut Request,
     ) -> Remembered {
         let bytes = self.description.row_bytes();
         let part: Vec<u8> = match rows {
             Rows::All => self.part_of(host, delta).into_owned(),
-            Rows::List(_) => picks
+            Rows::List(_) => row_refs
                 .iter()
-                .flat_map(|pick| &delta[pick.position as usize * bytes..][..bytes])
+                .flat_map(|row_ref| &delta[row_ref.position as usize * bytes..][..bytes])
                 .copied()
                 .collect(),
         };
@@ -240,7 +242,7 @@ impl Core {
             };
             Packer::new(self.description.dtype, row, self.compression)
         });
-        let local: Vec<i64> = picks.iter().map(|pick| i64::from(pick.row)).collect();
+        let local: Vec<i64> = row_refs.iter().map(|row_ref| i64::from(row_ref.row)).collect();
         let units = match rows {
             Rows::All => Units::From(0),
             Rows::List(_) => Units::List(&local),
@@ -250,8 +252,8 @@ impl Core {
         before
     }
 
-    /// Brings those rows of other hosts that this reader has not seen; returns their numbers.
-    pub(super) fn get_changed_far(
+    /// Fetches those rows of other hosts that this reader has not seen; returns their numbers.
+    pub(super) fn get_changed_remote(
         &self,
         call: &Call,
         worker: usize,
@@ -263,29 +265,29 @@ impl Core {
         let verb = Verb::GetChanged { buffer: buffer as u8 };
         let (mut asked, mut requests, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for host in self.other_hosts() {
-            if let Some((mut request, picks)) = self.ask(host, worker, verb, Rows::List(list)) {
+            if let Some((mut request, row_refs)) = self.ask(host, worker, verb, Rows::List(list)) {
                 let numbers = self.views.ask(host, buffer);
                 request.payload = numbers.to_bytes();
                 requests.push((self.server_of(host)?, request));
-                asked.push((host, numbers, picks));
+                asked.push((host, numbers, row_refs));
             }
         }
         let bytes = self.description.row_bytes();
-        for ((_, _, picks), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
+        for ((_, _, row_refs), reply) in asked.iter().zip(remote.call_all(call, requests)?) {
             if !reply.len().is_multiple_of(4 + bytes) {
                 return Err(Error::internal("get_changed", format!("{} bytes of rows", reply.len())));
             }
             for entry in reply.chunks_exact(4 + bytes) {
                 let (index, row) = entry.split_at(4);
                 let index = u32::from_ne_bytes(index.try_into().unwrap_or_default()) as usize;
-                let pick = picks
+                let row_ref = row_refs
                     .get(index)
                     .ok_or_else(|| Error::internal("get_changed", "a row nobody asked for"))?;
-                out[pick.position as usize * bytes..][..bytes].copy_from_slice(row);
-                changed.push(list[pick.position as usize]);
+                out[row_ref.position as usize * bytes..][..bytes].copy_from_slice(row);
+                changed.push(list[row_ref.position as usize]);
             }
         }
-        asked.iter().for_each(|(host, numbers, _)| self.views.arrived(*host, buffer, *numbers));
+        asked.iter().for_each(|(host, numbers, _)| self.views.acknowledge(*host, buffer, *numbers));
         Ok(changed)
     }
 }
@@ -311,8 +313,8 @@ mod tests {
         Ok(values)
     }
 
-    /// While the server of host 0 is busy, the calls of others time out. They say whether the add was made, and one that was not
-    /// may be repeated: each counts once, and rounds stay in step.
+    /// While the server of host 0 is busy, other ranks' calls time out. The error states whether the add was made; an add that
+    /// was not made may be repeated. Each add counts once, and rounds stay in step.
     #[test]
     fn an_add_that_times_out_is_made_on_all_hosts_or_on_none() {
         for consistency in [Consistency::Async, Consistency::Bsp { backup: 0, mean: false }] {

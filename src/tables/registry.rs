@@ -1,72 +1,72 @@
-//! The tables of a world, whatever their kind, as far as this rank has handles of them.
+//! The registry of a world's tables, of every kind, to which this rank has handles.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::base::Base;
-use super::core::Core;
-use super::save::Saved;
+use super::core::TableCore;
+use super::save::Checkpointable;
 use super::{Consistency, custom, key_value};
 use crate::error::{Error, Result};
 use crate::world::Group;
 
-/// A table that is in use.
+/// A table in use.
 #[derive(Clone)]
-pub(super) enum Open {
-    Table(Arc<Core>),
-    KeyValue(Arc<key_value::Core>),
-    Custom(Arc<custom::Core>),
+pub(super) enum OpenTable {
+    Table(Arc<TableCore>),
+    KeyValue(Arc<key_value::KeyValueCore>),
+    Custom(Arc<custom::CustomCore>),
 }
 
-impl Open {
-    /// The table as checkpoints see it.
-    pub fn saved(&self) -> &dyn Saved {
+impl OpenTable {
+    /// The table's checkpoint interface.
+    pub fn saved(&self) -> &dyn Checkpointable {
         match self {
-            Open::Table(table) => &**table,
-            Open::KeyValue(table) => &**table,
-            Open::Custom(table) => &**table,
+            OpenTable::Table(table) => &**table,
+            OpenTable::KeyValue(table) => &**table,
+            OpenTable::Custom(table) => &**table,
         }
     }
 }
 
-impl Deref for Open {
+impl Deref for OpenTable {
     type Target = Base;
 
     fn deref(&self) -> &Base {
         match self {
-            Open::Table(table) => table,
-            Open::KeyValue(table) => table,
-            Open::Custom(table) => table,
+            OpenTable::Table(table) => table,
+            OpenTable::KeyValue(table) => table,
+            OpenTable::Custom(table) => table,
         }
     }
 }
 
-/// What all handles of a table share on this rank, those of calls in the background too. With the last of them the rank is
-/// done with the table, though it may keep it for other hosts.
-pub(super) struct InUse(Open);
+/// Shared by all handles of a table on this rank, including those of background calls. When the last one is dropped, this rank is
+/// done with the table, though it may keep it pinned for other hosts.
+pub(super) struct UseGuard(OpenTable);
 
-impl Drop for InUse {
+impl Drop for UseGuard {
     fn drop(&mut self) {
-        let InUse(table) = self;
-        let list = &table.inner.list;
-        if table.inner.has_far_ranks() && table.inner.is_here() && list.group.check_open("tables").is_ok() {
-            // Nobody is left who could be told of an error.
-            let _ = table.finish(&list.group);
-            list.dropped().push(table.number);
+        let UseGuard(table) = self;
+        let registry = &table.inner.registry;
+        if table.inner.has_remote_ranks() && table.inner.is_owner_process() && registry.group.check_open("tables").is_ok() {
+            // There is no caller left to report an error to.
+            let _ = table.finish(&registry.group);
+            registry.dropped().push(table.number);
         }
     }
 }
 
-/// The list itself. Where there are other hosts, the rank that answers for this one keeps every table until all ranks have
-/// dropped theirs.
-pub(super) struct List {
-    /// Being here does not keep a table in use.
-    all: Mutex<Vec<Weak<InUse>>>,
-    kept: Mutex<Vec<Open>>,
-    /// The numbers of tables that this rank has dropped, and some other one perhaps not.
+/// The registry itself. If there are other hosts, the rank that serves this host pins every table until all ranks have dropped
+/// theirs.
+pub(super) struct Registry {
+    /// Weak references: being registered does not keep a table in use.
+    all: Mutex<Vec<Weak<UseGuard>>>,
+    pinned: Mutex<Vec<OpenTable>>,
+    /// The numbers of tables that this rank has dropped but that another rank may still have.
     dropped: Mutex<Vec<u32>>,
-    /// Whether any table ever had a bound on how far workers may drift apart.
+    /// Whether any table ever had a staleness bound.
     pub has_bounds: AtomicBool,
     pub group: Group,
 }
@@ -75,43 +75,43 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl List {
-    pub fn new(group: &Group) -> List {
-        let (all, kept, dropped) = (Mutex::default(), Mutex::default(), Mutex::default());
-        List { all, kept, dropped, has_bounds: AtomicBool::new(false), group: group.without_interrupt() }
+impl Registry {
+    pub fn new(group: &Group) -> Registry {
+        let (all, pinned, dropped) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Registry { all, pinned, dropped, has_bounds: AtomicBool::new(false), group: group.without_interrupt() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Open>> {
-        locked(&self.kept)
+    fn pinned(&self) -> MutexGuard<'_, Vec<OpenTable>> {
+        locked(&self.pinned)
     }
 
     fn dropped(&self) -> MutexGuard<'_, Vec<u32>> {
         locked(&self.dropped)
     }
 
-    /// The tables that are in use, in the order in which they were made.
-    pub fn open(&self) -> Vec<Open> {
-        let used: Vec<Arc<InUse>> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
+    /// The tables in use, in order of creation.
+    pub fn live_tables(&self) -> Vec<OpenTable> {
+        let used: Vec<Arc<UseGuard>> = locked(&self.all).iter().filter_map(Weak::upgrade).collect();
         used.iter().map(|used| used.0.clone()).collect()
     }
 
-    /// Lists a table; keeps it too if ranks on other hosts may ask this one for it.
-    pub fn add(&self, table: Open, keep: bool) -> Arc<InUse> {
+    /// Registers a table; also pins it if ranks on other hosts may send requests for it to this rank.
+    pub fn add(&self, table: OpenTable, pin: bool) -> Arc<UseGuard> {
         if matches!(table.description.consistency, Consistency::Ssp { .. }) {
             self.has_bounds.store(true, Ordering::Release);
         }
-        if keep {
-            self.kept().push(table.clone());
+        if pin {
+            self.pinned().push(table.clone());
         }
-        let used = Arc::new(InUse(table));
+        let used = Arc::new(UseGuard(table));
         let mut all = locked(&self.all);
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&used));
         used
     }
 
-    /// Lets go of the tables that all ranks have dropped. All ranks call it.
-    pub fn let_dropped_go(&self, group: &Group) -> Result<()> {
+    /// Releases the tables that all ranks have dropped. Collective.
+    pub fn release_dropped(&self, group: &Group) -> Result<()> {
         let own: Vec<i64> = self.dropped().iter().map(|number| i64::from(*number)).collect();
         let mut counts = vec![0_i64; group.size()];
         group.all_gather(&[own.len() as i64], &mut counts)?;
@@ -125,21 +125,21 @@ impl List {
             all.iter().filter(|dropped| **dropped == i64::from(*number)).count() == group.size()
         };
         self.dropped().retain(|number| !by_all(number));
-        let gone: Vec<Open> = self.kept().extract_if(.., |table| by_all(&table.number)).collect();
-        drop(gone);
-        // Whoever makes a table of the same name looks for this one.
+        let released: Vec<OpenTable> = self.pinned().extract_if(.., |table| by_all(&table.number)).collect();
+        drop(released);
+        // A rank that creates a table of the same name must not find this one.
         group.barrier()
     }
 
-    /// Keeps nothing any more.
-    pub fn let_go(&self) {
-        let kept = std::mem::take(&mut *self.kept());
-        drop(kept);
+    /// Releases all pinned tables.
+    pub fn release_all(&self) {
+        let pinned = std::mem::take(&mut *self.pinned());
+        drop(pinned);
     }
 
     /// A table by its number, for a request from another host.
-    pub fn find(&self, number: u32) -> Result<Open> {
-        let found = self.kept().iter().find(|table| table.number == number).cloned();
+    pub fn find(&self, number: u32) -> Result<OpenTable> {
+        let found = self.pinned().iter().find(|table| table.number == number).cloned();
         found.ok_or_else(|| {
             let expected = "a table that this rank still has";
             Error::usage(
@@ -156,7 +156,7 @@ impl List {
 mod tests {
     use std::time::Duration;
 
-    use super::Open;
+    use super::OpenTable;
     use crate::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
     use crate::testing::spawn_placed;
 
@@ -172,7 +172,7 @@ mod tests {
             let mut held = Some(make(&tables, "held", Consistency::Async));
             for turn in 0..5 {
                 let table = make(&tables, "again", Consistency::Async);
-                // Under way when the table is dropped.
+                // In flight when the table is dropped.
                 table.add(&[1.0; 10]).unwrap();
                 let mut values = [0.0; 10];
                 table.get(&mut values).unwrap();
@@ -185,15 +185,15 @@ mod tests {
                     held.add(&[1.0; 10]).unwrap();
                     held.get(&mut values).unwrap();
                 }
-                let name = |table: &Open| table.description.name.clone();
-                let kept: Vec<String> = tables.inner.list.kept().iter().map(name).collect();
-                // Rank 3 is the last that has it; ranks know of it when the next table is made.
+                let name = |table: &OpenTable| table.description.name.clone();
+                let pinned: Vec<String> = tables.inner.registry.pinned().iter().map(name).collect();
+                // Rank 3 is the last to have the table; the ranks learn of its drop when the next table is created.
                 let expected: &[&str] = match (world.rank(), turn) {
                     (1, _) => &[],
                     (_, 4) => &["again"],
                     _ => &["held", "again"],
                 };
-                assert_eq!(kept, expected, "turn {turn}");
+                assert_eq!(pinned, expected, "turn {turn}");
             }
             tables.close().unwrap();
         });
