@@ -16,7 +16,7 @@ use crate::on_all_paths;
 use crate::sums::{Dealer, sums_with};
 
 /// The sorts of tables.
-const SORTS: [&str; 3] = ["array", "key-value", "user-defined"];
+const KINDS: [&str; 3] = ["array", "key-value", "user-defined"];
 
 /// A number for each worker, in a table of some sort.
 enum Counts {
@@ -26,10 +26,10 @@ enum Counts {
 }
 
 impl Counts {
-    fn create(tables: &Tables, sort: &str, consistency: Consistency) -> Counts {
+    fn create(tables: &Tables, kind: &str, consistency: Consistency) -> Counts {
         let workers = tables.workers();
         let options = TableOptions { consistency, ..TableOptions::default() };
-        match sort {
+        match kind {
             "array" => Counts::Array(ArrayTable::create(tables, workers, None, options).unwrap()),
             "key-value" => {
                 Counts::Keys(KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap())
@@ -120,9 +120,9 @@ impl Random {
 }
 
 /// Random adds, ticks, gets and pauses; a barrier now and then, at the same steps on all workers.
-fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> History {
+fn record_history(tables: &Tables, kind: &str, consistency: Consistency, seed: u64) -> History {
     let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
-    let table = Counts::create(tables, sort, consistency);
+    let table = Counts::create(tables, kind, consistency);
     let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
     let mut history = History::default();
     let (mut adds, mut ticks) = (0, 0);
@@ -155,10 +155,10 @@ fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> His
     history
 }
 
-/// As [`live`] with a bound, but every worker makes as many steps between two barriers as it likes.
-fn live_unevenly(world: &World, tables: &Tables, sort: &str, bound: u64, seed: u64) -> History {
+/// As [`record_history`] with a bound, but every worker makes as many steps between two barriers as it likes.
+fn record_uneven_history(world: &World, tables: &Tables, kind: &str, bound: u64, seed: u64) -> History {
     let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
-    let table = Counts::create(tables, sort, Consistency::Ssp { bound });
+    let table = Counts::create(tables, kind, Consistency::Ssp { bound });
     let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
     let (mut history, mut adds) = (History::default(), 0);
     for epoch in 0..6 {
@@ -205,10 +205,10 @@ fn check_bound(histories: &[History], bound: u64) {
 
 #[test]
 fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
-    for (ranks, sort) in [2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
+    for (ranks, kind) in [2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for (seed, bound) in [(0, 0), (1, 1), (2, 3)] {
-            let live = |world: &World, tables: &Tables| live_unevenly(world, tables, sort, bound, seed);
-            for histories in on_all_paths(ranks, live) {
+            let record_history = |world: &World, tables: &Tables| record_uneven_history(world, tables, kind, bound, seed);
+            for histories in on_all_paths(ranks, record_history) {
                 check_common(&histories);
                 check_bound(&histories, bound);
             }
@@ -236,26 +236,26 @@ fn check_common(histories: &[History]) {
 
 #[test]
 fn recorded_histories_keep_every_promise() {
-    for (ranks, sort) in [1, 2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
+    for (ranks, kind) in [1, 2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for seed in 0..3 {
-            for histories in on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Async, seed)) {
+            for histories in on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Async, seed)) {
                 check_common(&histories);
             }
             for histories in on_all_paths(ranks, |_, tables| {
-                live(tables, sort, Consistency::Bsp { backup: 0, mean: false }, seed)
+                record_history(tables, kind, Consistency::Bsp { backup: 0, mean: false }, seed)
             }) {
                 check_common(&histories);
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     assert!(
                         get.values.iter().all(|&seen| seen == get.adds),
-                        "{sort}: a get of round {} holds exactly that many adds of everybody: {get:?}",
+                        "{kind}: a get of round {} holds exactly that many adds of everybody: {get:?}",
                         get.adds
                     );
                 }
             }
             let bound = seed;
             for histories in
-                on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Ssp { bound }, seed))
+                on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Ssp { bound }, seed))
             {
                 check_common(&histories);
                 check_bound(&histories, bound);

@@ -49,7 +49,7 @@ fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_host_serves_as_long_as_it_is_asked() {
@@ -59,19 +59,19 @@ fn a_host_serves_as_long_as_it_is_asked() {
         match world.rank() {
             // It has less patience than the other one has work, and far more than that one rests.
             0 => {
-                tables.with_timeout(PATIENCE).close().unwrap();
+                tables.with_timeout(CLOSE_TIMEOUT).close().unwrap();
                 let error = table.get(&mut [0; 10]).unwrap_err();
                 assert!(error.to_string().contains("a call before close()"), "{error}");
             }
             _ => {
                 let began = Instant::now();
                 for step in 1.. {
-                    std::thread::sleep(PATIENCE / 50);
+                    std::thread::sleep(CLOSE_TIMEOUT / 50);
                     table.add(&[1; 10]).unwrap();
                     let mut values = [0; 10];
                     table.get(&mut values).unwrap();
                     assert_eq!(values, [step; 10]);
-                    if began.elapsed() > PATIENCE * 3 / 2 {
+                    if began.elapsed() > CLOSE_TIMEOUT * 3 / 2 {
                         break;
                     }
                 }

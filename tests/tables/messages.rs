@@ -22,20 +22,20 @@ fn create(tables: &Tables, options: TableOptions) -> Result<ArrayTable<f32>> {
 }
 
 /// What rank 0 is told when it does something alone, while rank 1 does nothing.
-fn told(alone: impl Fn(&Tables) -> Result<()> + Sync) -> String {
-    told_within(SOON, alone, |_| ())
+fn error_alone(alone: impl Fn(&Tables) -> Result<()> + Sync) -> String {
+    error_within(SOON, alone, |_| ())
 }
 
 /// What rank 0 is told when it does something alone, while rank 1 does something else.
-fn told_within(
-    patience: Duration,
+fn error_within(
+    timeout: Duration,
     alone: impl Fn(&Tables) -> Result<()> + Sync,
     other: impl Fn(&World) + Sync,
 ) -> String {
     let end = Barrier::new(2);
     let mut texts = with_tables(2, |world, tables| {
         let text = match world.rank() {
-            0 => alone(&tables.with_timeout(patience)).unwrap_err().to_string(),
+            0 => alone(&tables.with_timeout(timeout)).unwrap_err().to_string(),
             _ => {
                 other(world);
                 String::new()
@@ -49,16 +49,16 @@ fn told_within(
 
 #[test]
 fn whoever_makes_a_table_alone_hears_which_and_who_did_not_come() {
-    let text = told(|tables| create(tables, named("weights")).map(drop));
+    let text = error_alone(|tables| create(tables, named("weights")).map(drop));
     assert!(text.contains("making table \"weights\" #") && text.contains("waiting for rank 1"), "{text}");
     assert!(!text.contains("all_gather"), "{text}");
 }
 
 #[test]
 fn whoever_saves_or_loads_alone_hears_where_to_and_who_did_not_come() {
-    let text = told(|tables| tables.save("memory://alone"));
+    let text = error_alone(|tables| tables.save("memory://alone"));
     assert!(text.contains("saving to \"memory://alone\" #") && text.contains("waiting for rank 1"), "{text}");
-    let text = told(|tables| tables.load("memory://alone"));
+    let text = error_alone(|tables| tables.load("memory://alone"));
     assert!(text.contains("loading from \"memory://alone\" #"), "{text}");
 }
 
@@ -68,7 +68,7 @@ fn whoever_does_something_else_meanwhile_hears_of_the_table() {
         let text = world.group().barrier().unwrap_err().to_string();
         assert!(text.contains("rank 0 called new table #") && !text.contains("uint8"), "{text}");
     };
-    let text = told_within(LATE, |tables| create(tables, named("weights")).map(drop), other);
+    let text = error_within(LATE, |tables| create(tables, named("weights")).map(drop), other);
     assert!(text.contains("rank 0 called making table \"weights\""), "{text}");
     assert!(text.contains("rank 1 called barrier"), "{text}");
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Tensor, checksum, damaged, names};
+use super::{TensorSpec, checksum, damaged, names};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
@@ -16,14 +16,14 @@ const VERSION: u64 = 1;
 
 /// What a reader looks at first, also in the manifests of other programs and of later versions.
 #[derive(Deserialize)]
-struct Opening {
+struct VersionHeader {
     format: String,
     version: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope<'a> {
+struct ManifestFile<'a> {
     #[serde(rename = "format")]
     _format: String,
     #[serde(rename = "version")]
@@ -36,21 +36,21 @@ struct Envelope<'a> {
 /// The whole checkpoint: its data files, its tensors, and what the caller wants to remember.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Content {
+pub(super) struct Manifest {
     pub id: String,
     pub tables: Value,
     pub files: Vec<DataFile>,
-    pub tensors: Vec<Stored>,
+    pub tensors: Vec<StoredTensor>,
 }
 
 /// What one writer wrote. The committing rank needs every writer's: send it as bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
+pub(crate) struct PartManifest {
     pub(super) id: String,
     /// None where all pieces were empty.
     pub(super) file: Option<DataFile>,
-    pub(super) tensors: Vec<Stored>,
+    pub(super) tensors: Vec<StoredTensor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,48 +64,48 @@ pub(super) struct DataFile {
 /// A tensor and where its rows are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Stored {
+pub(super) struct StoredTensor {
     pub name: String,
     pub dtype: String,
     pub shape: Vec<usize>,
-    pub pieces: Vec<Location>,
+    pub pieces: Vec<PieceLocation>,
 }
 
 /// Some rows of a tensor: under `key` in the file with this index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Location {
+pub(super) struct PieceLocation {
     pub file: usize,
     pub key: String,
     pub first_row: usize,
     pub rows: usize,
 }
 
-impl Part {
+impl PartManifest {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Part> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<PartManifest> {
         serde_json::from_slice(bytes).map_err(|error| {
             Error::usage("save", "what another rank wrote", error.to_string(), "run one version on all ranks")
         })
     }
 }
 
-impl Stored {
-    pub(super) fn tensor(&self) -> Option<Tensor> {
+impl StoredTensor {
+    pub(super) fn tensor(&self) -> Option<TensorSpec> {
         let dtype = DType::from_name(&self.dtype)?;
-        Some(Tensor { name: self.name.clone(), dtype, shape: self.shape.clone() })
+        Some(TensorSpec { name: self.name.clone(), dtype, shape: self.shape.clone() })
     }
 }
 
 /// Whether this is a manifest of ours, of whatever version, damaged further on or not.
-pub(super) fn is_ours(text: &[u8]) -> bool {
-    serde_json::from_slice::<Opening>(text).is_ok_and(|opening| opening.format == FORMAT)
+pub(super) fn is_unisono_manifest(text: &[u8]) -> bool {
+    serde_json::from_slice::<VersionHeader>(text).is_ok_and(|header| header.format == FORMAT)
 }
 
-pub(super) fn encode(content: &Content) -> Result<Vec<u8>> {
+pub(super) fn encode(content: &Manifest) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(content)
         .map_err(|error| Error::internal("save", format!("the manifest cannot be written: {error}")))?;
     let checksum = checksum::of(text.as_bytes());
@@ -116,34 +116,34 @@ pub(super) fn encode(content: &Content) -> Result<Vec<u8>> {
 }
 
 /// Reads a manifest and checks all that can be checked without the data files.
-pub(super) fn decode(operation: &str, place: &str, text: &[u8]) -> Result<Content> {
-    let foreign = |error: serde_json::Error| damaged(operation, place, "a manifest", error.to_string());
-    let opening: Opening = serde_json::from_slice(text).map_err(foreign)?;
-    if opening.format != FORMAT {
+pub(super) fn decode(operation: &str, location: &str, text: &[u8]) -> Result<Manifest> {
+    let foreign = |error: serde_json::Error| damaged(operation, location, "a manifest", error.to_string());
+    let header: VersionHeader = serde_json::from_slice(text).map_err(foreign)?;
+    if header.format != FORMAT {
         return Err(damaged(
             operation,
-            place,
+            location,
             format!("the format `{FORMAT}`"),
-            format!("`{}`", opening.format),
+            format!("`{}`", header.format),
         ));
     }
-    if opening.version != VERSION {
+    if header.version != VERSION {
         return Err(Error::usage(
             operation,
-            format!("version {VERSION} in {place}"),
-            format!("version {}", opening.version),
+            format!("version {VERSION} in {location}"),
+            format!("version {}", header.version),
             "read it with the version of unisono that wrote it",
         ));
     }
-    let envelope: Envelope = serde_json::from_slice(text).map_err(foreign)?;
+    let envelope: ManifestFile = serde_json::from_slice(text).map_err(foreign)?;
     let found = checksum::of(envelope.content.get().as_bytes());
     if found != envelope.checksum {
-        return Err(damaged(operation, place, format!("the checksum {}", envelope.checksum), found));
+        return Err(damaged(operation, location, format!("the checksum {}", envelope.checksum), found));
     }
-    let content: Content = serde_json::from_str(envelope.content.get()).map_err(foreign)?;
+    let content: Manifest = serde_json::from_str(envelope.content.get()).map_err(foreign)?;
     match check(&content) {
         Ok(()) => Ok(content),
-        Err((expected, received)) => Err(damaged(operation, place, expected, received)),
+        Err((expected, received)) => Err(damaged(operation, location, expected, received)),
     }
 }
 
@@ -151,7 +151,7 @@ pub(super) fn decode(operation: &str, place: &str, text: &[u8]) -> Result<Conten
 type Fault = (String, String);
 
 /// Whether files, tensors and pieces fit together: every row of every tensor lies in exactly one place.
-pub(super) fn check(content: &Content) -> Result<(), Fault> {
+pub(super) fn check(content: &Manifest) -> Result<(), Fault> {
     if !names::is_id(&content.id) {
         return Err(("an id of 32 hexadecimal digits".into(), format!("`{}`", content.id)));
     }
@@ -182,13 +182,13 @@ pub(super) fn check(content: &Content) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_rows(stored: &Stored) -> Result<(), Fault> {
-    let Stored { name, dtype, shape, pieces } = stored;
+fn check_rows(stored: &StoredTensor) -> Result<(), Fault> {
+    let StoredTensor { name, dtype, shape, pieces } = stored;
     let tensor = stored.tensor().filter(|tensor| tensor.checked_row_bytes().is_some()).ok_or_else(|| {
         ("a known type and a size within memory".to_string(), format!("`{name}` of {dtype} {shape:?}"))
     })?;
     let mut ranges: Vec<Range<usize>> = Vec::with_capacity(pieces.len());
-    for Location { first_row, rows, .. } in pieces {
+    for PieceLocation { first_row, rows, .. } in pieces {
         let end = first_row.checked_add(*rows).filter(|end| *rows > 0 && *end <= tensor.rows());
         let end = end.ok_or_else(|| {
             let expected = format!("pieces within the {} rows of `{name}`", tensor.rows());

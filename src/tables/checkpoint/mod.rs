@@ -26,9 +26,9 @@ mod store;
 mod tests;
 
 pub(crate) use commit::{commit, discard};
-pub(crate) use manifest::Part;
+pub(crate) use manifest::PartManifest;
 pub(crate) use names::new_id;
-pub(crate) use open::{Checkpoint, Share, open_share};
+pub(crate) use open::{Checkpoint, ChecksumShare, open_share};
 pub(crate) use part::write_part;
 
 use crate::error::{Error, Result};
@@ -38,14 +38,14 @@ const _: () = assert!(cfg!(target_endian = "little"), "safetensors files hold li
 
 /// A tensor as the caller sees it: which pieces it lies in is the checkpoint's business.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tensor {
+pub(crate) struct TensorSpec {
     pub name: String,
     pub dtype: DType,
     /// Row-major; rows run along the first axis. A tensor without axes has one row.
     pub shape: Vec<usize>,
 }
 
-impl Tensor {
+impl TensorSpec {
     pub(crate) fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
@@ -73,14 +73,14 @@ impl Tensor {
 
 /// Some rows of a tensor, which one writer writes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub tensor: &'a Tensor,
+pub(crate) struct TensorPiece<'a> {
+    pub tensor: &'a TensorSpec,
     pub first_row: usize,
     pub rows: usize,
 }
 
 /// Where a writer takes the bytes of its pieces from.
-pub(crate) trait Source {
+pub(crate) trait PieceSource {
     /// Fills `out` with the bytes of the piece with this index, from `offset` on. It is asked in order, each byte once;
     /// an error ends the save and leaves nothing of this part behind.
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()>;
@@ -89,13 +89,13 @@ pub(crate) trait Source {
 /// Something in the checkpoint's own files is not as it must be.
 fn damaged(
     operation: &str,
-    place: &str,
+    location: &str,
     expected: impl std::fmt::Display,
     received: impl Into<String>,
 ) -> Error {
     Error::usage(
         operation,
-        format!("{expected} in {place}"),
+        format!("{expected} in {location}"),
         received,
         "take another checkpoint: this one is damaged, or was not written by unisono",
     )

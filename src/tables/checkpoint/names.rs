@@ -15,8 +15,8 @@ pub(crate) fn new_id() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanoseconds = since.map_or(0, |since| since.as_nanos() as u64);
     // The standard library seeds each of these from the operating system.
-    let chance = RandomState::new().build_hasher().finish();
-    format!("{nanoseconds:016x}{chance:016x}")
+    let random = RandomState::new().build_hasher().finish();
+    format!("{nanoseconds:016x}{random:016x}")
 }
 
 pub(super) fn is_id(text: &str) -> bool {

@@ -13,20 +13,20 @@ pub(super) const NUMBERS: usize = 8;
 pub(super) struct Formula {
     /// Its name in `rules.cu`.
     rule: &'static str,
-    numbers: fn(&Settings) -> [f64; NUMBERS],
+    numbers: fn(&OptionValues) -> [f64; NUMBERS],
 }
 
 /// An add's options by their names; all that the updater uses are set.
-struct Settings<'a>(&'a AddOptions);
+struct OptionValues<'a>(&'a AddOptions);
 
-impl Settings<'_> {
+impl OptionValues<'_> {
     fn of(&self, name: &str) -> f64 {
         self.0.get(name).unwrap_or(0.0)
     }
 }
 
 /// Some numbers, then zeroes.
-fn some<const COUNT: usize>(given: [f64; COUNT]) -> [f64; NUMBERS] {
+fn padded<const COUNT: usize>(given: [f64; COUNT]) -> [f64; NUMBERS] {
     let mut all = [0.0; NUMBERS];
     all[..COUNT].copy_from_slice(&given);
     all
@@ -38,41 +38,41 @@ impl Formula {
     pub fn of(updater: &str) -> Option<Formula> {
         let formula = |rule, numbers| Some(Formula { rule, numbers });
         match updater {
-            "add" => formula("Add", |_| some([])),
-            "sgd" => formula("Sgd", |_| some([])),
-            "momentum" => formula("Momentum", |set| some([set.of("momentum")])),
-            "nesterov" => formula("Nesterov", |set| some([set.of("momentum")])),
+            "add" => formula("Add", |_| padded([])),
+            "sgd" => formula("Sgd", |_| padded([])),
+            "momentum" => formula("Momentum", |set| padded([set.of("momentum")])),
+            "nesterov" => formula("Nesterov", |set| padded([set.of("momentum")])),
             "adagrad" => formula("Adagrad", |set| {
                 let names = ["learning_rate", "epsilon", "lr_decay", "initial_accumulator_value"];
-                some(names.map(|name| set.of(name)))
+                padded(names.map(|name| set.of(name)))
             }),
             "multiverso_adagrad" => formula("MultiversoAdagrad", |set| {
-                some(["learning_rate", "rho", "epsilon"].map(|name| set.of(name)))
+                padded(["learning_rate", "rho", "epsilon"].map(|name| set.of(name)))
             }),
             "multiverso_momentum" => {
-                formula("MultiversoMomentum", |set| some([set.of("momentum"), 1.0 - set.of("momentum")]))
+                formula("MultiversoMomentum", |set| padded([set.of("momentum"), 1.0 - set.of("momentum")]))
             }
             "rmsprop" => formula("Rmsprop", |set| {
                 let rho = set.of("rho");
-                some([set.of("learning_rate"), rho, 1.0 - rho, set.of("epsilon")])
+                padded([set.of("learning_rate"), rho, 1.0 - rho, set.of("epsilon")])
             }),
             "adam" => formula("Adam", |set| {
                 let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
                 let (epsilon, rate) = (set.of("epsilon"), set.of("learning_rate"));
-                some([beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon, rate, beta1.ln(), beta2.ln()])
+                padded([beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon, rate, beta1.ln(), beta2.ln()])
             }),
             "lion" => formula("Lion", |set| {
                 let (beta1, beta2) = (set.of("beta1"), set.of("beta2"));
-                some([set.of("learning_rate"), set.of("lambda"), beta1, beta2, 1.0 - beta1, 1.0 - beta2])
+                padded([set.of("learning_rate"), set.of("lambda"), beta1, beta2, 1.0 - beta1, 1.0 - beta2])
             }),
             "ftrl" => {
-                formula("Ftrl", |set| some(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name))))
+                formula("Ftrl", |set| padded(["alpha", "beta", "lambda1", "lambda2"].map(|name| set.of(name))))
             }
-            "dcasgd" => formula("Dcasgd", |set| some([set.of("lambda") / set.of("learning_rate")])),
+            "dcasgd" => formula("Dcasgd", |set| padded([set.of("lambda") / set.of("learning_rate")])),
             "dcasgda" => formula("Dcasgda", |set| {
                 let momentum = set.of("momentum");
                 let (rate, lambda) = (set.of("learning_rate"), set.of("lambda"));
-                some([rate, lambda, momentum, 1.0 - momentum, set.of("epsilon")])
+                padded([rate, lambda, momentum, 1.0 - momentum, set.of("epsilon")])
             }),
             _ => None,
         }
@@ -80,7 +80,7 @@ impl Formula {
 
     /// The numbers for one add, as kernels take them.
     pub fn numbers(&self, options: &AddOptions) -> [f64; NUMBERS] {
-        (self.numbers)(&Settings(options))
+        (self.numbers)(&OptionValues(options))
     }
 
     /// Whether the formula depends on how often a row was changed.
@@ -117,18 +117,18 @@ pub(in crate::tables) fn check(kind: TableKind, options: &TableOptions) -> Resul
     if options.device.is_none() {
         return Ok(());
     }
-    let refuse = |what: String, advice: &str| Err(Error::unsupported("table", what, advice));
+    let reject = |what: String, advice: &str| Err(Error::unsupported("table", what, advice));
     if !matches!(kind, TableKind::Array | TableKind::Matrix | TableKind::SparseMatrix) {
         let what = format!("a {} table in device memory", kind.name());
-        return refuse(what, "leave `device` out: its calls take arrays on a device all the same");
+        return reject(what, "leave `device` out: its calls take arrays on a device all the same");
     }
     if options.consistency == Consistency::Average {
         let what = "consistency average in device memory".into();
-        return refuse(what, "leave `device` out, or use another consistency");
+        return reject(what, "leave `device` out, or use another consistency");
     }
     if !options.updater.is_built_in() || Formula::of(options.updater.name()).is_none() {
         let what = format!("the updater {:?} in device memory", options.updater.name());
-        return refuse(what, "use a built-in updater, or leave `device` out");
+        return reject(what, "use a built-in updater, or leave `device` out");
     }
     Ok(())
 }

@@ -58,12 +58,12 @@ impl RowKernels {
 }
 
 /// A kernel for elements one by one, and one for packs of sixteen bytes.
-pub(super) struct Pair {
+pub(super) struct KernelPair {
     narrow: Kernel,
     wide: Kernel,
 }
 
-impl Pair {
+impl KernelPair {
     pub fn of(&self, wide: bool) -> &Kernel {
         if wide { &self.wide } else { &self.narrow }
     }
@@ -73,10 +73,10 @@ impl Pair {
 pub(super) struct UpdateKernels {
     pub check_nan: Kernel,
     pub count_all: Kernel,
-    pub all: Pair,
-    pub rows: Pair,
+    pub all: KernelPair,
+    pub rows: KernelPair,
     /// Adds to rows in any order, for updaters that have none.
-    pub scatter: Option<Pair>,
+    pub scatter: Option<KernelPair>,
 }
 
 impl UpdateKernels {
@@ -84,7 +84,7 @@ impl UpdateKernels {
         let macros = formula.macros(dtype);
         let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
         let find = |name: &str| device.kernel_with(&UPDATE, &macros, name);
-        let pair = |narrow, wide| Ok(Pair { narrow: find(narrow)?, wide: find(wide)? });
+        let pair = |narrow, wide| Ok(KernelPair { narrow: find(narrow)?, wide: find(wide)? });
         let scatter = formula.any_order(dtype).then(|| pair("scatter_narrow", "scatter_wide"));
         Ok(UpdateKernels {
             check_nan: find("check_nan")?,

@@ -4,19 +4,19 @@
 //! table's lock, and waits for the device before it lets go. `shard.rs` is the memory, `work.rs` what kernels do with it,
 //! `host.rs` the same for arrays in host memory, `door.rs` the calls with arrays on a device.
 
-mod door;
+mod device_calls;
 mod formula;
 mod host;
 mod kernels;
-mod lanes;
+mod transfer;
 mod scratch;
 mod shard;
 mod staged;
 #[cfg(test)]
 mod tests;
-mod work;
+mod launch;
 
-pub use door::{Cuda, CudaRows};
+pub use device_calls::{Cuda, CudaRows};
 pub(super) use formula::check;
 pub(super) use scratch::ScratchByDevice;
-pub(super) use shard::{Parked, Published, Shard};
+pub(super) use shard::{RetainedMemory, PublishedShard, DeviceShard};

@@ -1,7 +1,7 @@
 //! Tables that live in the host, for callers whose arrays are on a device: while the device copies one chunk, the host gets or adds
 //! another.
 
-use super::lanes::CHUNK;
+use super::transfer::CHUNK_BYTES;
 use crate::cuda::Span;
 use crate::error::Result;
 use crate::tables::core::Core;
@@ -17,13 +17,13 @@ impl Core {
             Rows::All => self.storage.layout.stripe_rows * bytes,
             Rows::List(_) => bytes,
         };
-        (CHUNK / unit).max(1) * unit
+        (CHUNK_BYTES / unit).max(1) * unit
     }
 
     /// Copies rows, all of which this host holds, to a device.
     pub(super) fn staged_get(&self, call: &Call, worker: usize, rows: Rows, out: Span) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.scratch.take(out.device())?;
+        let mut guard = self.storage.scratch.take(out.device())?;
         let fill = |start: usize, chunk: &mut [u8]| match rows {
             Rows::All => self.storage.get(call, worker, start / bytes, chunk),
             Rows::List(list) => {
@@ -32,9 +32,9 @@ impl Core {
             }
         };
         let step = self.chunk(rows);
-        taken.scratch().lanes.inward(out.bytes(), step, fill, |_, lane, start, length| {
+        guard.scratch().transfer.upload_chunks(out.bytes(), step, fill, |_, staging, start, length| {
             // SAFETY: a part of the span, which is lent for the call; the lanes are waited for.
-            unsafe { lane.send(out.address() + start as u64, length) }
+            unsafe { staging.copy_to(out.address() + start as u64, length) }
         })
     }
 
@@ -48,13 +48,13 @@ impl Core {
         options: &AddOptions,
     ) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.scratch.take(delta.device())?;
+        let mut guard = self.storage.scratch.take(delta.device())?;
         let all = options.or(&self.add);
         let context = UpdateContext { worker, step: 0, options: &all };
         let step = self.chunk(rows);
         // SAFETY: the span is lent for the call.
         unsafe {
-            taken.scratch().lanes.outward(delta.address(), delta.bytes(), step, |start, chunk| match rows {
+            guard.scratch().transfer.download_chunks(delta.address(), delta.bytes(), step, |start, chunk| match rows {
                 Rows::All => self.storage.add(call, start / bytes, chunk, &context, &|_| false),
                 Rows::List(list) => {
                     let part = &list[start / bytes..][..chunk.len() / bytes];

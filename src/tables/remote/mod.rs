@@ -23,37 +23,37 @@ mod wire;
 
 use std::sync::Arc;
 
-pub(crate) use reply::{Reply, name_the_rank};
-pub(crate) use request::{Request, RowList, Verb};
+pub(crate) use reply::{TableReply, with_server_rank};
+pub(crate) use request::{TableRequest, RowList, RequestVerb};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
 use client::Client;
-use server::Server;
+use server::ServerThread;
 
 /// The server's side of tables: runs requests on this host's shards.
-pub(crate) trait Store: Send + Sync {
+pub(crate) trait RequestHandler: Send + Sync {
     /// Whether this rank may send this request. An error is the answer.
-    fn admit(&self, from: usize, request: &Request) -> Result<()> {
+    fn admit(&self, from: usize, request: &TableRequest) -> Result<()> {
         let _ = (from, request);
         Ok(())
     }
 
     /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
-    fn ready(&self, request: &Request) -> Result<bool>;
+    fn ready(&self, request: &TableRequest) -> Result<bool>;
 
     /// Asked now and then of a request that is not ready: an error is the answer, because there is no sense in waiting.
-    fn check(&self, request: &Request) -> Result<()> {
+    fn check(&self, request: &TableRequest) -> Result<()> {
         let _ = request;
         Ok(())
     }
 
     /// Runs a request that is ready; never waits for other workers.
-    fn run(&self, request: &Request) -> Result<Vec<u8>>;
+    fn run(&self, request: &TableRequest) -> Result<Vec<u8>>;
 }
 
 /// Who talks to whom.
-pub(crate) struct Terms {
+pub(crate) struct RemotePeers {
     /// Keeps these messages apart from those of other tables and groups: the number of a group that is theirs alone, or of
     /// the world's for the world's only tables.
     pub context: u32,
@@ -66,40 +66,40 @@ pub(crate) struct Terms {
 /// This rank's end of the path between hosts. Dropping it ends its thread without farewell; see [`Remote::close`].
 pub(crate) struct Remote {
     client: Arc<Client>,
-    server: Server,
+    server: ServerThread,
 }
 
 impl Remote {
     /// Starts the thread.
-    pub fn start(transport: Arc<dyn Transport>, terms: Terms, store: Arc<dyn Store>) -> Result<Remote> {
-        let client = Arc::new(Client::new(transport.clone(), terms.context, terms.servers));
-        let server = Server::start(transport, terms.context, terms.callers, store, client.clone())?;
+    pub fn start(transport: Arc<dyn Transport>, peers: RemotePeers, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
+        let client = Arc::new(Client::new(transport.clone(), peers.context, peers.servers));
+        let server = ServerThread::start(transport, peers.context, peers.callers, handler, client.clone())?;
         Ok(Remote { client, server })
     }
 
     /// [`Remote::call_all`] with one request.
     #[cfg(test)]
-    pub fn call(&self, call: &Call, server: usize, request: Request) -> Result<Vec<u8>> {
+    pub fn call(&self, call: &Call, server: usize, request: TableRequest) -> Result<Vec<u8>> {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
     /// Asks several servers at once and waits for all answers, which come in the order of the requests. An error of a server's
     /// comes back as the same kind of error. After Timeout and Interrupted the requests may have been run; those that were
     /// not ready are withdrawn. What must not be run in part is prepared: see [`Remote::prepare`].
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Vec<u8>>> {
         self.client.call_all(call, requests)
     }
 
     /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
         self.client.call_each(call, requests)
     }
 
     /// Sends requests that servers keep until they are confirmed, and waits until all of them could be run at once. What is
     /// returned confirms them, or takes them back when it is dropped. After an error none of them is ever run.
-    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, Request)>) -> Result<Prepared<'a>> {
+    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, TableRequest)>) -> Result<PreparedRequests<'a>> {
         let sent = self.client.prepare(call, requests)?;
-        Ok(Prepared { client: &self.client, call, sent })
+        Ok(PreparedRequests { client: &self.client, call, sent })
     }
 
     /// Waits while very much is under way to these servers already.
@@ -108,13 +108,13 @@ impl Remote {
     }
 
     /// As [`Remote::post`], but never waits.
-    pub fn post_now(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    pub fn post_now(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
         self.client.post_now(call, server, request)
     }
 
     /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
     /// while very much is under way to that server already.
-    pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    pub fn post(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
         self.client.post(call, server, request)
     }
 
@@ -127,20 +127,20 @@ impl Remote {
     /// or is gone; the call's deadline counts from the last request. The thread has ended afterwards, whatever comes of it.
     pub fn close(&self, call: &Call) -> Result<()> {
         let flushed = self.client.flush(call);
-        self.client.say_goodbye(call);
+        self.client.send_disconnect(call);
         let closed = self.server.close(call);
         flushed.and(closed)
     }
 }
 
 /// Requests that servers keep until they are confirmed.
-pub(crate) struct Prepared<'a> {
+pub(crate) struct PreparedRequests<'a> {
     client: &'a Client,
     call: &'a Call<'a>,
     sent: Vec<(usize, u64)>,
 }
 
-impl Prepared<'_> {
+impl PreparedRequests<'_> {
     /// Has them run, and waits until they are; the inner result is the first error of a server's. They are run even if this
     /// fails, by all servers that are alive.
     pub fn confirm(mut self) -> Result<Result<()>> {
@@ -148,8 +148,8 @@ impl Prepared<'_> {
     }
 }
 
-impl Drop for Prepared<'_> {
+impl Drop for PreparedRequests<'_> {
     fn drop(&mut self) {
-        self.client.withdraw(self.call, &self.sent);
+        self.client.cancel_prepared(self.call, &self.sent);
     }
 }

@@ -4,36 +4,36 @@ use std::io;
 use std::time::Duration;
 
 use super::compress;
-use super::wire::{self, Reader, Writer, foreign};
+use super::wire::{self, Reader, Writer, malformed};
 use crate::error::{Error, Lost, Missing, Result};
 
 /// A server's answer to the request of that number.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct TableReply {
     pub number: u64,
     pub outcome: Result<Vec<u8>>,
     /// Whether the bytes are packed elements.
     pub packed: bool,
 }
 
-impl Reply {
+impl TableReply {
     /// The form that travels.
     pub fn encode(self) -> Vec<u8> {
-        let Reply { number, outcome, packed } = self;
+        let TableReply { number, outcome, packed } = self;
         let (payload, error) = match outcome {
             Ok(payload) => (payload, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        wire::seal(payload, |writer| {
+        wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u8(u8::from(packed));
             writer.option(error, |writer, error| write_error(writer, &error));
         })
     }
 
-    /// Reads what [`Reply::encode`] wrote; packed elements come out plain.
-    pub fn decode(bytes: Vec<u8>) -> Result<Reply> {
-        let ((number, packed, error), payload) = wire::open(bytes, |reader| {
+    /// Reads what [`TableReply::encode`] wrote; packed elements come out plain.
+    pub fn decode(bytes: Vec<u8>) -> Result<TableReply> {
+        let ((number, packed, error), payload) = wire::split_trailer(bytes, |reader| {
             let (number, packed) = (reader.u64()?, reader.option(|_| Ok(()))?.is_some());
             Ok((number, packed, reader.option(read_error)?))
         })?;
@@ -42,12 +42,12 @@ impl Reply {
             (None, true) => compress::unpack_reply(&payload),
             (None, false) => Ok(payload),
         };
-        Ok(Reply { number, outcome, packed: false })
+        Ok(TableReply { number, outcome, packed: false })
     }
 }
 
 /// The error as the server's rank met it, for the caller of another rank: it says where it happened.
-pub(crate) fn name_the_rank(mut error: Error, server: usize) -> Error {
+pub(crate) fn with_server_rank(mut error: Error, server: usize) -> Error {
     match &mut error {
         Error::Usage { operation, .. }
         | Error::Io { operation, .. }
@@ -178,6 +178,6 @@ fn read_error(reader: &mut Reader) -> Result<Error> {
             group: reader.text()?,
         },
         8 => Error::internal(&reader.text()?, reader.text()?),
-        other => return Err(foreign(format!("an error of kind {other}"))),
+        other => return Err(malformed(format!("an error of kind {other}"))),
     })
 }

@@ -29,8 +29,8 @@ impl<T: TableElement<State: Real>> Updater<T> for Adagrad {
     settings!(&[LEARNING_RATE, EPSILON, LR_DECAY, INITIAL]);
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
-        let decay = 1.0 + (context.step.max(1) - 1) as f64 * LR_DECAY.exact(context);
-        let rate = T::State::from_f64(LEARNING_RATE.exact(context) / decay);
+        let decay = 1.0 + (context.step.max(1) - 1) as f64 * LR_DECAY.as_f64(context);
+        let rate = T::State::from_f64(LEARNING_RATE.as_f64(context) / decay);
         let (epsilon, initial): (T::State, T::State) = (EPSILON.of(context), INITIAL.of(context));
         update_each(values, planes(state), delta, |value, [sum], gradient| {
             let sum = sum + gradient * gradient;

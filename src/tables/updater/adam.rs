@@ -30,11 +30,11 @@ impl<T: TableElement<State: Real>> Updater<T> for Adam {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
-        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.one_minus(context), BETA2.one_minus(context));
         let epsilon: T::State = EPSILON.of(context);
-        let seen1 = share_seen(BETA1.exact(context), context.step);
-        let seen2 = share_seen(BETA2.exact(context), context.step);
-        let rate = T::State::from_f64(LEARNING_RATE.exact(context) / seen1);
+        let seen1 = bias_correction(BETA1.as_f64(context), context.step);
+        let seen2 = bias_correction(BETA2.as_f64(context), context.step);
+        let rate = T::State::from_f64(LEARNING_RATE.as_f64(context) / seen1);
         let root = T::State::from_f64(seen2.sqrt());
         update_each(values, planes(state), delta, |value, [mean, square], gradient| {
             let mean = beta1 * mean + fresh1 * gradient;
@@ -46,6 +46,6 @@ impl<T: TableElement<State: Real>> Updater<T> for Adam {
 
 /// 1 − βᵗ: how much of a running mean comes from gradients rather than from the zero that it began with.
 /// Written so that nothing cancels when β is near 1.
-fn share_seen(beta: f64, step: u64) -> f64 {
+fn bias_correction(beta: f64, step: u64) -> f64 {
     -(beta.ln() * step.max(1) as f64).exp_m1()
 }

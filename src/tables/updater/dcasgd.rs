@@ -32,24 +32,24 @@ impl<T: TableElement<State: Real>> Updater<T> for Dcasgd {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         // η·λ·g² is λ/η·δ²: without a delay, the update is exactly δ.
-        let factor = T::State::from_f64(LAMBDA.exact(context) / LEARNING_RATE.exact(context));
+        let factor = T::State::from_f64(LAMBDA.as_f64(context) / LEARNING_RATE.as_f64(context));
         update_each(values, planes(state), delta, |value, [backup], delta| {
-            let missed = value - recall(backup, value);
+            let missed = value - from_backup(backup, value);
             let value = T::narrow(value - (delta + factor * (delta * delta) * missed)).widen();
-            (value, [keep(value)])
+            (value, [to_backup(value)])
         });
     }
 }
 
 /// The weight that a worker saw last; `value` if it has seen none.
 #[inline(always)]
-pub(super) fn recall<R: Real>(backup: R, value: R) -> R {
+pub(super) fn from_backup<R: Real>(backup: R, value: R) -> R {
     if backup == R::ZERO && R::ONE.with_sign_of(backup) > R::ZERO { value } else { backup }
 }
 
-/// A weight in the form that [`recall`] knows from no weight. It must be the stored one: rounded to the table's type.
+/// A weight in the form that [`from_backup`] knows from no weight. It must be the stored one: rounded to the table's type.
 #[inline(always)]
-pub(super) fn keep<R: Real>(value: R) -> R {
+pub(super) fn to_backup<R: Real>(value: R) -> R {
     if value == R::ZERO { -R::ZERO } else { value }
 }
 
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn a_backup_of_zero_differs_from_none() {
-        assert_eq!(recall(0.0, 5.0), 5.0);
+        assert_eq!(from_backup(0.0, 5.0), 5.0);
         for value in [0.0, -0.0, 1.5, -2.0, f32::MIN_POSITIVE, f32::INFINITY] {
-            assert_eq!(recall(keep(value), 5.0), value);
+            assert_eq!(from_backup(to_backup(value), 5.0), value);
         }
-        assert!(recall(keep(f64::NAN), 5.0).is_nan());
+        assert!(from_backup(to_backup(f64::NAN), 5.0).is_nan());
     }
 }

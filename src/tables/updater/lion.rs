@@ -32,7 +32,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Lion {
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let (learning_rate, lambda): (T::State, T::State) = (LEARNING_RATE.of(context), LAMBDA.of(context));
         let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
-        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.one_minus(context), BETA2.one_minus(context));
         update_each(values, planes(state), delta, |value, [mean], gradient| {
             let direction = sign(beta1 * mean + fresh1 * gradient);
             (value - learning_rate * (direction + lambda * value), [beta2 * mean + fresh2 * gradient])

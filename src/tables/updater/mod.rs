@@ -20,7 +20,7 @@ mod sgd;
 mod tests;
 
 pub use choice::UpdaterChoice;
-pub(crate) use rule::Rule;
+pub(crate) use rule::UpdateRule;
 
 use super::AddOptions;
 use crate::Result;

@@ -29,7 +29,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Rmsprop {
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let learning_rate: T::State = LEARNING_RATE.of(context);
         let (rho, epsilon): (T::State, T::State) = (RHO.of(context), EPSILON.of(context));
-        let fresh: T::State = RHO.rest(context);
+        let fresh: T::State = RHO.one_minus(context);
         update_each(values, planes(state), delta, |value, [square], gradient| {
             let square = rho * square + fresh * (gradient * gradient);
             (value - learning_rate * gradient / (square.square_root() + epsilon), [square])

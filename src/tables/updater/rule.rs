@@ -11,7 +11,7 @@ use crate::tables::AddOptions;
 use crate::{Error, Result};
 
 /// An updater whose element type is known only at run time.
-pub(crate) trait Rule: Send + Sync {
+pub(crate) trait UpdateRule: Send + Sync {
     fn name(&self) -> &str;
     /// The type of the values and of the delta.
     fn dtype(&self) -> DType;
@@ -63,18 +63,18 @@ pub(crate) trait Rule: Send + Sync {
     }
 }
 
-/// A typed updater as a [`Rule`].
+/// A typed updater as a [`UpdateRule`].
 struct Typed<T, U: ?Sized> {
     element: PhantomData<fn() -> T>,
     updater: Arc<U>,
 }
 
 /// The untyped form of an updater.
-pub(super) fn untyped<T: TableElement, U: Updater<T> + ?Sized>(updater: Arc<U>) -> Arc<dyn Rule> {
+pub(super) fn untyped<T: TableElement, U: Updater<T> + ?Sized>(updater: Arc<U>) -> Arc<dyn UpdateRule> {
     Arc::new(Typed { element: PhantomData::<fn() -> T>, updater })
 }
 
-impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
+impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
     fn name(&self) -> &str {
         self.updater.name()
     }
@@ -158,7 +158,7 @@ fn unused(table: &str, updater: &str, known: &[&'static str], name: &str, receiv
         true => format!("no options for the updater `{updater}` of table {table:?}"),
         false => format!("options of the updater `{updater}` of table {table:?}: {}", known.join(", ")),
     };
-    let others = UpdaterChoice::that_use(name);
+    let others = UpdaterChoice::using_option(name);
     let advice = match others.is_empty() {
         // First what this updater knows, then what others do.
         true => {

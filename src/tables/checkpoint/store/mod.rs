@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 
 /// A flat set of files.
-pub(super) trait Store: Send + Sync {
+pub(super) trait CheckpointStore: Send + Sync {
     /// Where the file with this name is, in words that a user can follow.
-    fn place(&self, name: &str) -> String;
+    fn location(&self, name: &str) -> String;
 
     /// How many bytes are best read or written at once.
     fn chunk(&self) -> usize;
@@ -58,17 +58,17 @@ pub(super) trait Blob: Send + Sync {
 }
 
 /// The store that a path or URL means.
-pub(super) fn locate(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+pub(super) fn open_store(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     let unknown = |received: String| {
         let expected = "a path, or a URL that begins with file://, memory://, s3://, gs:// or az://";
         Error::usage(operation, expected, received, "name the folder of the checkpoint")
     };
     match target.split_once("://") {
         None if target.is_empty() => Err(unknown("an empty one".into())),
-        None => Ok(Box::new(folder::Folder::new(operation, PathBuf::from(target)))),
+        None => Ok(Box::new(folder::FolderStore::new(operation, PathBuf::from(target)))),
         Some(("file", rest)) => {
             let path = file_path(rest).ok_or_else(|| unknown(format!("`{target}`")))?;
-            Ok(Box::new(folder::Folder::new(operation, path)))
+            Ok(Box::new(folder::FolderStore::new(operation, path)))
         }
         Some(("memory", rest)) => Ok(Box::new(objects::Objects::in_memory(operation, target, rest)?)),
         Some(("s3" | "gs" | "az", _)) => cloud(operation, target),
@@ -77,12 +77,12 @@ pub(super) fn locate(operation: &'static str, target: &str) -> Result<Box<dyn St
 }
 
 #[cfg(feature = "cloud")]
-fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     Ok(Box::new(cloud::connect(operation, target)?))
 }
 
 #[cfg(not(feature = "cloud"))]
-fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     Err(Error::unsupported(
         operation,
         format!("this build of unisono cannot reach `{target}`"),

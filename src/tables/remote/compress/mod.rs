@@ -5,18 +5,18 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `forms` | the packed forms, and how to read them |
+//! | `encodings` | the packed forms, and how to read them |
 //! | `feedback` | packing adds, with what earlier ones lost |
 
 mod feedback;
-mod forms;
+mod encodings;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use feedback::{Packer, Remembered, Units};
-pub(super) use forms::{pack_reply, unpack, unpack_reply};
+pub(crate) use feedback::{Packer, SavedResiduals, RowIds};
+pub(super) use encodings::{pack_reply, unpack, unpack_reply};
 
-use super::wire::foreign;
+use super::wire::malformed;
 use crate::error::{Error, Result};
 
 /// How a table's elements travel between hosts. Tables of `f32` and `f64` can lose precision on the way; others, and adds
@@ -77,7 +77,7 @@ impl Compression {
     pub(super) fn from_number(number: u8) -> Result<Compression> {
         let all = [Compression::None, Compression::F16, Compression::BF16, Compression::Int8];
         let found = all.get(usize::from(number)).copied();
-        found.ok_or_else(|| foreign(format!("compression {number}")))
+        found.ok_or_else(|| malformed(format!("compression {number}")))
     }
 }
 

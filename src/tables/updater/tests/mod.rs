@@ -3,20 +3,20 @@
 mod by_hand;
 mod formulas;
 mod mistakes;
-mod own;
+mod custom;
 
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use super::rule::Rule;
+use super::rule::UpdateRule;
 use super::*;
 use crate::memory::DType;
 use crate::tables::UpdaterChoice;
 
 /// Values and state of one unit, as a shard keeps them.
 struct Unit {
-    rule: Arc<dyn Rule>,
+    rule: Arc<dyn UpdateRule>,
     dtype: DType,
     values: Vec<u64>,
     shared: Vec<Vec<u64>>,

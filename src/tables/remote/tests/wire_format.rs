@@ -2,25 +2,25 @@
 
 use proptest::prelude::*;
 
-use super::troubles::failure;
+use super::failures::failure;
 use crate::memory::DType;
 use crate::tables::remote::compress::Compression;
-use crate::tables::remote::reply::Reply;
-use crate::tables::remote::{Request, RowList, Verb};
+use crate::tables::remote::reply::TableReply;
+use crate::tables::remote::{TableRequest, RowList, RequestVerb};
 
-fn verbs() -> impl Strategy<Value = Verb> {
+fn verbs() -> impl Strategy<Value = RequestVerb> {
     prop_oneof![
-        Just(Verb::Get),
-        Just(Verb::Add),
-        Just(Verb::Tick),
-        Just(Verb::Finish),
-        any::<u8>().prop_map(|buffer| Verb::GetChanged { buffer }),
-        Just(Verb::KeyGet),
-        Just(Verb::KeyAdd),
-        Just(Verb::KeyContains),
-        Just(Verb::KeyLength),
-        Just(Verb::KeyItems),
-        any::<u8>().prop_map(Verb::Custom),
+        Just(RequestVerb::Get),
+        Just(RequestVerb::Add),
+        Just(RequestVerb::Tick),
+        Just(RequestVerb::Finish),
+        any::<u8>().prop_map(|buffer| RequestVerb::GetChanged { buffer }),
+        Just(RequestVerb::KeyGet),
+        Just(RequestVerb::KeyAdd),
+        Just(RequestVerb::KeyContains),
+        Just(RequestVerb::KeyLength),
+        Just(RequestVerb::KeyItems),
+        any::<u8>().prop_map(RequestVerb::Custom),
     ]
 }
 
@@ -42,27 +42,27 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 prop_compose! {
-    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool, held: bool,
-                  reply in replies(), payload in bytes(300)) -> Request {
-        Request { table, worker, verb, rows, options, packed, held, reply, payload }
+    fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool, needs_confirm: bool,
+                  reply in replies(), payload in bytes(300)) -> TableRequest {
+        TableRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }
     }
 }
 
 proptest! {
     #[test]
     fn requests_keep_their_meaning(request in requests(), number: u64) {
-        prop_assert_eq!(Request::decode(request.clone().encode(number)).unwrap(), (number, request));
+        prop_assert_eq!(TableRequest::decode(request.clone().encode(number)).unwrap(), (number, request));
     }
 
     #[test]
     fn lists_keep_their_meaning(rows in rows(), payload in bytes(300), at in 0usize..400, bit in 0u32..8) {
-        let mut sealed = rows.seal(payload.clone());
-        prop_assert_eq!(RowList::open(sealed.clone()).unwrap(), (rows, payload));
+        let mut sealed = rows.encode(payload.clone());
+        prop_assert_eq!(RowList::decode(sealed.clone()).unwrap(), (rows, payload));
         let at = at % sealed.len();
         sealed[at] ^= 1 << bit;
-        let _ = RowList::open(sealed.clone());
+        let _ = RowList::decode(sealed.clone());
         sealed.truncate(at);
-        let _ = RowList::open(sealed);
+        let _ = RowList::decode(sealed);
     }
 
     #[test]
@@ -70,34 +70,34 @@ proptest! {
         let whole = request.encode(5);
         let short = whole[..cut.min(whole.len() - 1)].to_vec();
         // What is left may by chance be a message of its own, but the one that was sent it is not.
-        prop_assert!(Request::decode(short).map_or(true, |(_, found)| found.payload.len() < whole.len()));
+        prop_assert!(TableRequest::decode(short).map_or(true, |(_, found)| found.payload.len() < whole.len()));
         let mut bent = whole;
         let at = at % bent.len();
         bent[at] ^= 1 << bit;
-        let _ = Request::decode(bent);
+        let _ = TableRequest::decode(bent);
     }
 
     #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in bytes(200)) {
-        let _ = Request::decode(bytes.clone());
-        let _ = Reply::decode(bytes);
+        let _ = TableRequest::decode(bytes.clone());
+        let _ = TableReply::decode(bytes);
     }
 
     #[test]
     fn replies_keep_their_meaning(number: u64, payload in bytes(300)) {
-        let reply = Reply { number, outcome: Ok(payload.clone()), packed: false };
-        let found = Reply::decode(reply.encode()).unwrap();
+        let reply = TableReply { number, outcome: Ok(payload.clone()), packed: false };
+        let found = TableReply::decode(reply.encode()).unwrap();
         prop_assert_eq!((found.number, found.outcome.unwrap()), (number, payload));
     }
 
     #[test]
     fn hostile_replies_are_refused(sort in 0u8..8, packed: bool, at in 0usize..400, bit in 0u32..8, cut in 0usize..400) {
-        let mut bytes = Reply { number: 1, outcome: Err(failure(sort)), packed }.encode();
+        let mut bytes = TableReply { number: 1, outcome: Err(failure(sort)), packed }.encode();
         let short = bytes[..cut.min(bytes.len() - 1)].to_vec();
-        let _ = Reply::decode(short);
+        let _ = TableReply::decode(short);
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
-        let _ = Reply::decode(bytes);
+        let _ = TableReply::decode(bytes);
     }
 }
 
@@ -105,8 +105,8 @@ proptest! {
 fn errors_keep_their_kind_and_text() {
     for sort in 0..8 {
         let error = failure(sort);
-        let bytes = Reply { number: 9, outcome: Err(error.clone()), packed: false }.encode();
-        let found = Reply::decode(bytes).unwrap().outcome.unwrap_err();
+        let bytes = TableReply { number: 9, outcome: Err(error.clone()), packed: false }.encode();
+        let found = TableReply::decode(bytes).unwrap().outcome.unwrap_err();
         assert_eq!((found.kind(), found.to_string()), (error.kind(), error.to_string()));
     }
 }

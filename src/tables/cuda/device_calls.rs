@@ -1,8 +1,8 @@
 //! Calls on a table with arrays on a CUDA device.
 
-use super::scratch::Faults;
-use super::shard::Shard;
-use super::work::List;
+use super::scratch::KernelFaults;
+use super::shard::DeviceShard;
+use super::launch::DeviceRowIds;
 use crate::cuda::{Device, Event, Span};
 use crate::error::{Error, Result};
 use crate::tables::description::TableKind;
@@ -36,9 +36,9 @@ pub struct Cuda<'a> {
 }
 
 /// How a call reaches the rows.
-enum Way<'a> {
+enum AccessPath<'a> {
     /// By kernels: the rows are on a device.
-    Kernels(&'a Shard),
+    Kernels(&'a DeviceShard),
     /// Through pinned memory: they are in this host's memory.
     Pinned,
     /// As a call with an array in host memory.
@@ -81,7 +81,7 @@ impl<'a> Cuda<'a> {
         let worker = self.check("get", rows, out)?;
         let call = self.table.core.call(&self.table.group, "get");
         self.table.core.queue.drain(&call)?;
-        lent_now(out)?.wait(&|| call.go_on())?;
+        ready_event(out)?.wait(&|| call.go_on())?;
         self.get_now(&call, worker, rows, out)
     }
 
@@ -91,7 +91,7 @@ impl<'a> Cuda<'a> {
         self.table.check_options(options)?;
         let call = self.table.core.call(&self.table.group, "add");
         self.table.core.queue.drain(&call)?;
-        lent_now(delta)?.wait(&|| call.go_on())?;
+        ready_event(delta)?.wait(&|| call.go_on())?;
         self.add_now(&call, worker, rows, delta, options)
     }
 
@@ -101,12 +101,12 @@ impl<'a> Cuda<'a> {
         self.table.check_options(options)?;
         let core = &self.table.core;
         let call = core.call(&self.table.group, "add");
-        lent_now(delta)?.wait(&|| call.go_on())?;
+        ready_event(delta)?.wait(&|| call.go_on())?;
         if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
             return self.add_now(&call, worker, rows, delta, options);
         }
-        let list = self.list("add", rows)?;
-        self.table.add_soon(rows_of(rows, &list), &self.download(delta)?, options)
+        let list = self.download_ids("add", rows)?;
+        self.table.add_soon(host_rows(rows, &list), &self.download(delta)?, options)
     }
 
     /// A get in the background. `None` means all rows. What lends the memory is given back with the result.
@@ -114,12 +114,12 @@ impl<'a> Cuda<'a> {
         let (promise, result) = pending();
         let table = self.table.in_background();
         let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
-        let lent = lent_now(*out.as_ref());
+        let ready = ready_event(*out.as_ref());
         self.table.core.queue.run(move || {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "get");
                 let worker = checked?;
-                lent?.wait(&|| call.go_on())?;
+                ready?.wait(&|| call.go_on())?;
                 table.cuda().get_now(&call, worker, CudaRows::of(&rows), *out.as_ref())?;
                 Ok(out)
             });
@@ -127,39 +127,39 @@ impl<'a> Cuda<'a> {
         result
     }
 
-    fn way(&self, adds: bool) -> Way<'a> {
+    fn access_path(&self, adds: bool) -> AccessPath<'a> {
         let core = &self.table.core;
         // Of a sparse matrix, rows of zeroes change nothing: that is looked up in the host.
         let sparse = adds && core.description.kind == TableKind::SparseMatrix;
         // A round is summed in the host.
         let summed = adds && core.accumulates();
         if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
-            return Way::Host;
+            return AccessPath::Host;
         }
         match &core.storage.shard {
-            Some(shard) => Way::Kernels(shard),
+            Some(shard) => AccessPath::Kernels(shard),
             // All of a delta is looked at before anything changes.
-            None if adds && core.reject_nan => Way::Host,
-            None => Way::Pinned,
+            None if adds && core.reject_nan => AccessPath::Host,
+            None => AccessPath::Pinned,
         }
     }
 
     fn get_now(&self, call: &Call, worker: usize, rows: CudaRows, out: Span) -> Result<()> {
         let core = &self.table.core;
-        let staleness = match self.way(false) {
-            Way::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
-            Way::Pinned => {
-                let list = self.list("get", rows)?;
-                let rows = rows_of(rows, &list);
+        let staleness = match self.access_path(false) {
+            AccessPath::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
+            AccessPath::Pinned => {
+                let list = self.download_ids("get", rows)?;
+                let rows = host_rows(rows, &list);
                 core.get_here(call, worker, || core.staged_get(call, worker, rows, out))?
             }
-            Way::Host => {
-                let list = self.list("get", rows)?;
+            AccessPath::Host => {
+                let list = self.download_ids("get", rows)?;
                 let mut bytes = vec![0; out.bytes()];
-                self.table.get_now(call, worker, rows_of(rows, &list), &mut bytes)?;
-                let mut taken = core.storage.scratch.take(out.device())?;
+                self.table.get_now(call, worker, host_rows(rows, &list), &mut bytes)?;
+                let mut guard = core.storage.scratch.take(out.device())?;
                 // SAFETY: the span is lent for the call.
-                return unsafe { taken.scratch().lanes.upload(out.address(), &bytes) };
+                return unsafe { guard.scratch().transfer.upload(out.address(), &bytes) };
             }
         };
         core.staleness.count(staleness);
@@ -175,18 +175,18 @@ impl<'a> Cuda<'a> {
         options: &AddOptions,
     ) -> Result<()> {
         let core = &self.table.core;
-        match self.way(true) {
-            Way::Kernels(shard) => {
-                core.add_here(call, worker, || self.change(call, shard, worker, rows, delta, options))
+        match self.access_path(true) {
+            AccessPath::Kernels(shard) => {
+                core.add_here(call, worker, || self.update(call, shard, worker, rows, delta, options))
             }
-            Way::Pinned => {
-                let list = self.list("add", rows)?;
-                let rows = rows_of(rows, &list);
+            AccessPath::Pinned => {
+                let list = self.download_ids("add", rows)?;
+                let rows = host_rows(rows, &list);
                 core.add_here(call, worker, || core.staged_add(call, worker, rows, delta, options))
             }
-            Way::Host => {
-                let list = self.list("add", rows)?;
-                let rows = rows_of(rows, &list);
+            AccessPath::Host => {
+                let list = self.download_ids("add", rows)?;
+                let rows = host_rows(rows, &list);
                 let delta = self.download(delta)?;
                 self.table.check_add(rows, &delta, options)?;
                 self.table.add_now(call, worker, rows, &delta, options, true)
@@ -195,7 +195,7 @@ impl<'a> Cuda<'a> {
     }
 
     /// Copies rows of a shard.
-    fn gather(&self, call: &Call, shard: &Shard, rows: CudaRows, out: Span) -> Result<()> {
+    fn gather(&self, call: &Call, shard: &DeviceShard, rows: CudaRows, out: Span) -> Result<()> {
         let storage = &self.table.core.storage;
         let faults = storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => {
@@ -205,19 +205,19 @@ impl<'a> Cuda<'a> {
                 scratch.finish(false)
             }
             CudaRows::List(list) => {
-                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
+                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
                 shard.gather(scratch, list, out.address())
             }
-            CudaRows::Device(ids) => shard.gather(scratch, on_device(ids), out.address()),
+            CudaRows::Device(ids) => shard.gather(scratch, device_row_ids(ids), out.address()),
         })?;
-        self.judge("get", faults, rows)
+        self.check_faults("get", faults, rows)
     }
 
     /// Changes rows of a shard.
-    fn change(
+    fn update(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         worker: usize,
         rows: CudaRows,
         delta: Span,
@@ -226,24 +226,24 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         let all = options.or(&core.add);
         let context = UpdateContext { worker, step: 0, options: &all };
-        let change = core.storage.change(shard, &context, core.reject_nan);
+        let args = core.storage.update_args(shard, &context, core.reject_nan);
         let faults = core.storage.with_shard(call, shard, |scratch| match rows {
-            CudaRows::All => shard.change_all(scratch, &change, delta.address()),
+            CudaRows::All => shard.update_all(scratch, &args, delta.address()),
             CudaRows::List(list) => {
-                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
-                shard.change_rows(scratch, &change, list, delta.address())
+                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
+                shard.update_rows(scratch, &args, list, delta.address())
             }
-            CudaRows::Device(ids) => shard.change_rows(scratch, &change, on_device(ids), delta.address()),
+            CudaRows::Device(ids) => shard.update_rows(scratch, &args, device_row_ids(ids), delta.address()),
         })?;
-        self.judge("add", faults, rows)
+        self.check_faults("add", faults, rows)
     }
 
     /// The error for what kernels noted, in which case they have changed nothing.
-    fn judge(&self, operation: &'static str, faults: Faults, rows: CudaRows) -> Result<()> {
+    fn check_faults(&self, operation: &'static str, faults: KernelFaults, rows: CudaRows) -> Result<()> {
         match (faults, rows) {
-            (Faults::NONE, _) => Ok(()),
-            (Faults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
-            (Faults { row, .. }, CudaRows::Device(ids)) => {
+            (KernelFaults::NONE, _) => Ok(()),
+            (KernelFaults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
+            (KernelFaults { row, .. }, CudaRows::Device(ids)) => {
                 let id = self.download(ids.part(row as usize * 8, 8)?)?;
                 Err(self.table.no_row(operation, bytemuck::pod_read_unaligned(&id), row as usize))
             }
@@ -253,14 +253,14 @@ impl<'a> Cuda<'a> {
 
     fn download(&self, span: Span) -> Result<Vec<u8>> {
         let mut bytes = vec![0; span.bytes()];
-        let mut taken = self.table.core.storage.scratch.take(span.device())?;
+        let mut guard = self.table.core.storage.scratch.take(span.device())?;
         // SAFETY: the span is lent for the call.
-        unsafe { taken.scratch().lanes.download(span.address(), &mut bytes)? };
+        unsafe { guard.scratch().transfer.download(span.address(), &mut bytes)? };
         Ok(bytes)
     }
 
     /// The row ids in host memory, where they are on the device.
-    fn list(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
+    fn download_ids(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
         let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
         let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
         self.table.check_rows(operation, &list)?;
@@ -269,7 +269,7 @@ impl<'a> Cuda<'a> {
 
     /// Checks a call before anything happens; returns the caller's worker id.
     fn check(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
-        let refuse = |expected: String, received: String, advice: &str| {
+        let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.table.core.inner.rank))
         };
         let worker = match rows {
@@ -284,11 +284,11 @@ impl<'a> Cuda<'a> {
             [Some(span.device()), if let CudaRows::Device(ids) = rows { Some(ids.device()) } else { None }];
         if let Some(other) = others.into_iter().flatten().find(|&other| other != device) {
             let expected = format!("arrays on device {device} for {}", self.table.core.description);
-            return refuse(expected, format!("one on device {other}"), "move it there first");
+            return reject(expected, format!("one on device {other}"), "move it there first");
         }
         let size = self.table.dtype().size() as u64;
         if !span.address().is_multiple_of(size) {
-            return refuse("an aligned array".into(), "one at an odd address".into(), "pass a copy");
+            return reject("an aligned array".into(), "one at an odd address".into(), "pass a copy");
         }
         Ok(worker)
     }
@@ -296,19 +296,19 @@ impl<'a> Cuda<'a> {
 
 /// The moment when memory that is lent now is ready: work of users is never waited for under a table's lock, nor is what
 /// they order later.
-fn lent_now(span: Span) -> Result<Event> {
+fn ready_event(span: Span) -> Result<Event> {
     Device::get(span.device())?.stream().mark()
 }
 
-fn on_device(ids: Span) -> List {
-    List { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
+fn device_row_ids(ids: Span) -> DeviceRowIds {
+    DeviceRowIds { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
 }
 
 /// The rows of a call for the host, with ids that were brought from a device.
-fn rows_of<'b>(rows: CudaRows<'b>, brought: &'b [i64]) -> Rows<'b> {
+fn host_rows<'b>(rows: CudaRows<'b>, downloaded: &'b [i64]) -> Rows<'b> {
     match rows {
         CudaRows::All => Rows::All,
         CudaRows::List(list) => Rows::List(list),
-        CudaRows::Device(_) => Rows::List(brought),
+        CudaRows::Device(_) => Rows::List(downloaded),
     }
 }

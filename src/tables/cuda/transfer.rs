@@ -7,35 +7,35 @@ use crate::cuda::{Device, DeviceMemory, PinnedMemory, Stream};
 use crate::error::Result;
 
 /// Bytes of a chunk: large enough for the bus, small enough for the caches of the host.
-pub(super) const CHUNK: usize = 4 << 20;
+pub(super) const CHUNK_BYTES: usize = 4 << 20;
 
 /// One of two ways: a stream, and the chunk that is on it.
-pub(super) struct Lane {
+pub(super) struct StagingBuffer {
     pub stream: Stream,
     pinned: PinnedMemory,
     memory: Option<DeviceMemory>,
 }
 
-impl Lane {
-    fn new(device: &Arc<Device>, bytes: usize) -> Result<Lane> {
-        Ok(Lane { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
+impl StagingBuffer {
+    fn new(device: &Arc<Device>, bytes: usize) -> Result<StagingBuffer> {
+        Ok(StagingBuffer { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
     }
 
     /// Sends the chunk on to device memory.
     ///
     /// # Safety
     /// `to` has room for so many bytes, which nobody else touches until the lane was waited for.
-    pub unsafe fn send(&self, to: u64, bytes: usize) -> Result<()> {
+    pub unsafe fn copy_to(&self, to: u64, bytes: usize) -> Result<()> {
         // SAFETY: the pinned bytes stay as they are until the lane is waited for; the caller vouches for the rest.
         unsafe { self.stream.copy(to, self.pinned.address(), bytes) }
     }
 
     /// Sends the chunk to device memory of the lane's own; returns where it is.
-    pub fn send_here(&mut self, device: &Arc<Device>, bytes: usize) -> Result<u64> {
+    pub fn copy_to_own(&mut self, device: &Arc<Device>, bytes: usize) -> Result<u64> {
         self.reserve(device, bytes)?;
         let to = self.memory.as_ref().map_or(0, DeviceMemory::address);
         // SAFETY: the lane's memory is used in the order of the lane's stream.
-        unsafe { self.send(to, bytes)? };
+        unsafe { self.copy_to(to, bytes)? };
         Ok(to)
     }
 
@@ -53,46 +53,46 @@ impl Lane {
 }
 
 /// Both lanes; between calls nothing is under way.
-pub(super) struct Lanes {
+pub(super) struct HostTransfer {
     device: Arc<Device>,
     /// What the lanes come after.
     pub main: Stream,
-    both: [Lane; 2],
+    buffers: [StagingBuffer; 2],
 }
 
-impl Lanes {
-    pub fn new(device: &Arc<Device>) -> Result<Lanes> {
-        let lane = || Lane::new(device, CHUNK);
-        Ok(Lanes { device: device.clone(), main: Stream::new(device)?, both: [lane()?, lane()?] })
+impl HostTransfer {
+    pub fn new(device: &Arc<Device>) -> Result<HostTransfer> {
+        let staging = || StagingBuffer::new(device, CHUNK_BYTES);
+        Ok(HostTransfer { device: device.clone(), main: Stream::new(device)?, buffers: [staging()?, staging()?] })
     }
 
     /// Has room for chunks of this size, behind all that the main stream has to do.
     fn begin(&mut self, step: usize) -> Result<()> {
-        for lane in &mut self.both {
-            if lane.pinned.len() < step {
-                *lane = Lane::new(&self.device, step)?;
+        for staging in &mut self.buffers {
+            if staging.pinned.len() < step {
+                *staging = StagingBuffer::new(&self.device, step)?;
             }
-            lane.stream.follow(&self.main)?;
+            staging.stream.follow(&self.main)?;
         }
         Ok(())
     }
 
-    /// Takes the memory that [`Lane::send_here`] needs for chunks of this size, so that it does not fail later.
+    /// Takes the memory that [`StagingBuffer::copy_to_own`] needs for chunks of this size, so that it does not fail later.
     pub fn reserve(&mut self, step: usize) -> Result<()> {
         self.begin(step)?;
-        self.both.iter_mut().try_for_each(|lane| lane.reserve(&self.device, step))
+        self.buffers.iter_mut().try_for_each(|staging| staging.reserve(&self.device, step))
     }
 
     /// Whatever happened, the device has let go of everybody's memory.
     fn end(&self, outcome: Result<()>) -> Result<()> {
-        self.both.iter().map(Lane::wait).fold(outcome, Result::and)
+        self.buffers.iter().map(StagingBuffer::wait).fold(outcome, Result::and)
     }
 
     /// Hands device memory to `take`, chunk by chunk (`step` bytes each), with the place of each.
     ///
     /// # Safety
     /// `from` has so many bytes, which nobody writes before this returns.
-    pub unsafe fn outward(
+    pub unsafe fn download_chunks(
         &mut self,
         from: u64,
         bytes: usize,
@@ -104,32 +104,32 @@ impl Lanes {
         let range = |chunk: usize| chunk * step..bytes.min((chunk + 1) * step);
         let outcome = (0..=chunks).try_for_each(|chunk| {
             if chunk < chunks {
-                let (lane, range) = (&self.both[chunk % 2], range(chunk));
+                let (staging, range) = (&self.buffers[chunk % 2], range(chunk));
                 // SAFETY: the lane's last chunk was taken; the caller vouches for the source.
-                unsafe { lane.stream.copy(lane.pinned.address(), from + range.start as u64, range.len())? };
+                unsafe { staging.stream.copy(staging.pinned.address(), from + range.start as u64, range.len())? };
             }
             let Some(before) = chunk.checked_sub(1) else { return Ok(()) };
-            let (lane, range) = (&self.both[before % 2], range(before));
-            lane.wait()?;
-            take(range.start, &lane.pinned[..range.len()])
+            let (staging, range) = (&self.buffers[before % 2], range(before));
+            staging.wait()?;
+            take(range.start, &staging.pinned[..range.len()])
         });
         self.end(outcome)
     }
 
     /// Lets `fill` make chunk after chunk in host memory, and `send` send each on its way; both get its place.
-    pub fn inward(
+    pub fn upload_chunks(
         &mut self,
         bytes: usize,
         step: usize,
         mut fill: impl FnMut(usize, &mut [u8]) -> Result<()>,
-        mut send: impl FnMut(&Arc<Device>, &mut Lane, usize, usize) -> Result<()>,
+        mut send: impl FnMut(&Arc<Device>, &mut StagingBuffer, usize, usize) -> Result<()>,
     ) -> Result<()> {
         self.begin(step.min(bytes))?;
         let outcome = (0..bytes).step_by(step.max(1)).enumerate().try_for_each(|(chunk, start)| {
-            let (lane, length) = (&mut self.both[chunk % 2], step.min(bytes - start));
-            lane.wait()?;
-            fill(start, &mut lane.pinned[..length])?;
-            send(&self.device, lane, start, length)
+            let (staging, length) = (&mut self.buffers[chunk % 2], step.min(bytes - start));
+            staging.wait()?;
+            fill(start, &mut staging.pinned[..length])?;
+            send(&self.device, staging, start, length)
         });
         self.end(outcome)
     }
@@ -137,11 +137,11 @@ impl Lanes {
     /// Copies device memory to host memory.
     ///
     /// # Safety
-    /// As [`Lanes::outward`], for as many bytes as `out` has.
+    /// As [`HostTransfer::download_chunks`], for as many bytes as `out` has.
     pub unsafe fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
         // SAFETY: passed on from the caller.
         unsafe {
-            self.outward(from, out.len(), CHUNK, |start, chunk| {
+            self.download_chunks(from, out.len(), CHUNK_BYTES, |start, chunk| {
                 out[start..][..chunk.len()].copy_from_slice(chunk);
                 Ok(())
             })
@@ -157,9 +157,9 @@ impl Lanes {
             chunk.copy_from_slice(&bytes[start..][..chunk.len()]);
             Ok(())
         };
-        self.inward(bytes.len(), CHUNK, fill, |_, lane, start, length| {
+        self.upload_chunks(bytes.len(), CHUNK_BYTES, fill, |_, staging, start, length| {
             // SAFETY: a part of what the caller vouches for.
-            unsafe { lane.send(to + start as u64, length) }
+            unsafe { staging.copy_to(to + start as u64, length) }
         })
     }
 }
