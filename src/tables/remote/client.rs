@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::open_requests::{OpenRequest, OpenRequests, RequestState};
-use super::reply::TableReply;
-use super::request::TableRequest;
+use super::reply::RemoteReply;
+use super::request::RemoteRequest;
 use super::{server, wire};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::wait::{Awaited, Park, Parked, wait};
@@ -29,13 +29,13 @@ impl Client {
         Client { transport, context, servers, open: OpenRequests::new() }
     }
 
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Vec<u8>>> {
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
         let mut replies = Vec::with_capacity(requests.len());
         self.call_many(call, requests, |reply| reply.map(|reply| replies.push(reply)))?;
         Ok(replies)
     }
 
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
         let mut replies = Vec::with_capacity(requests.len());
         self.call_many(call, requests, |reply| {
             replies.push(reply.map_err(|error| error.at_rank(self.transport.rank())));
@@ -48,7 +48,7 @@ impl Client {
     fn call_many(
         &self,
         call: &Call,
-        requests: Vec<(usize, TableRequest)>,
+        requests: Vec<(usize, RemoteRequest)>,
         mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
     ) -> Result<()> {
         let mut numbers = Vec::with_capacity(requests.len());
@@ -66,11 +66,11 @@ impl Client {
 
     /// Sends requests that no server runs before they are confirmed, and waits until all of them could be run. Returns their
     /// servers and numbers. After an error none of them is ever run.
-    pub fn prepare(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<(usize, u64)>> {
+    pub fn prepare(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<(usize, u64)>> {
         let mut sent: Vec<(usize, u64)> = Vec::with_capacity(requests.len());
         let outcome = (|| {
             for (server, request) in requests {
-                let request = TableRequest { needs_confirm: true, ..request };
+                let request = RemoteRequest { needs_confirm: true, ..request };
                 self.send(call, server, request, false, |number| sent.push((server, number)))?;
             }
             let numbers: Vec<u64> = sent.iter().map(|(_, number)| *number).collect();
@@ -130,7 +130,7 @@ impl Client {
         Ok(())
     }
 
-    pub fn post(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
+    pub fn post(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.wait_for_room(call, server)?;
         self.post_now(call, server, request)
     }
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// As [`Client::post`], however much is under way.
-    pub fn post_now(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
+    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         let mut sent = 0;
         let outcome = self.send(call, server, request, true, |number| sent = number);
         if outcome.is_err() {
@@ -196,7 +196,7 @@ impl Client {
         &self,
         call: &Call,
         server: usize,
-        request: TableRequest,
+        request: RemoteRequest,
         posted: bool,
         opened: impl FnOnce(u64),
     ) -> Result<()> {
@@ -212,7 +212,7 @@ impl Client {
             return Ok(false);
         };
         let number = wire::number(&bytes);
-        match (TableReply::decode(bytes), number) {
+        match (RemoteReply::decode(bytes), number) {
             (Ok(reply), _) => self.open.with(|state| state.deliver(from, reply.number, reply.outcome)),
             (Err(error), Some(number)) => self.open.with(|state| state.deliver(from, number, Err(error))),
             (Err(error), None) => tracing::warn!(%error, from, "an answer to nothing"),

@@ -23,8 +23,8 @@ mod wire;
 
 use std::sync::Arc;
 
-pub(crate) use reply::{TableReply, with_server_rank};
-pub(crate) use request::{TableRequest, RowList, RequestVerb};
+pub(crate) use reply::{RemoteReply, with_server_rank};
+pub(crate) use request::{RemoteRequest, RowList, RequestVerb};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
@@ -34,22 +34,22 @@ use server::ServerThread;
 /// The server's side of tables: runs requests on this host's shards.
 pub(crate) trait RequestHandler: Send + Sync {
     /// Whether this rank may send this request. An error is the answer.
-    fn admit(&self, from: usize, request: &TableRequest) -> Result<()> {
+    fn admit(&self, from: usize, request: &RemoteRequest) -> Result<()> {
         let _ = (from, request);
         Ok(())
     }
 
     /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
-    fn ready(&self, request: &TableRequest) -> Result<bool>;
+    fn ready(&self, request: &RemoteRequest) -> Result<bool>;
 
     /// Asked now and then of a request that is not ready: an error is the answer, because there is no sense in waiting.
-    fn check(&self, request: &TableRequest) -> Result<()> {
+    fn check(&self, request: &RemoteRequest) -> Result<()> {
         let _ = request;
         Ok(())
     }
 
     /// Runs a request that is ready; never waits for other workers.
-    fn run(&self, request: &TableRequest) -> Result<Vec<u8>>;
+    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>>;
 }
 
 /// Who talks to whom.
@@ -79,25 +79,25 @@ impl Remote {
 
     /// [`Remote::call_all`] with one request.
     #[cfg(test)]
-    pub fn call(&self, call: &Call, server: usize, request: TableRequest) -> Result<Vec<u8>> {
+    pub fn call(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<Vec<u8>> {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
     /// Asks several servers at once and waits for all answers, which come in the order of the requests. An error of a server's
     /// comes back as the same kind of error. After Timeout and Interrupted the requests may have been run; those that were
     /// not ready are withdrawn. What must not be run in part is prepared: see [`Remote::prepare`].
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Vec<u8>>> {
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
         self.client.call_all(call, requests)
     }
 
     /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, TableRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
         self.client.call_each(call, requests)
     }
 
     /// Sends requests that servers keep until they are confirmed, and waits until all of them could be run at once. What is
     /// returned confirms them, or takes them back when it is dropped. After an error none of them is ever run.
-    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, TableRequest)>) -> Result<PreparedRequests<'a>> {
+    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, RemoteRequest)>) -> Result<PreparedRequests<'a>> {
         let sent = self.client.prepare(call, requests)?;
         Ok(PreparedRequests { client: &self.client, call, sent })
     }
@@ -108,13 +108,13 @@ impl Remote {
     }
 
     /// As [`Remote::post`], but never waits.
-    pub fn post_now(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
+    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.client.post_now(call, server, request)
     }
 
     /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
     /// while very much is under way to that server already.
-    pub fn post(&self, call: &Call, server: usize, request: TableRequest) -> Result<()> {
+    pub fn post(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.client.post(call, server, request)
     }
 

@@ -4,14 +4,14 @@ use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::RequestHandler;
-use super::request::TableRequest;
+use super::request::RemoteRequest;
 use crate::error::{Error, Result};
 
 /// A request, who sent it, and the number that the sender gave it.
 pub(super) struct QueuedRequest {
     pub from: usize,
     pub number: u64,
-    pub request: TableRequest,
+    pub request: RemoteRequest,
     /// Whether the sender of a request that is held knows that it could be run.
     pub ready_sent: bool,
 }
@@ -98,7 +98,7 @@ impl RequestQueue {
 
 /// The outcome of a request, or `None` when it is not ready. One that is held is not run. A panic is an error like others: the
 /// worker must hear of it.
-fn attempt(handler: &dyn RequestHandler, request: &TableRequest) -> Option<Result<Vec<u8>>> {
+fn attempt(handler: &dyn RequestHandler, request: &RemoteRequest) -> Option<Result<Vec<u8>>> {
     let outcome = catch_unwind(AssertUnwindSafe(|| match handler.ready(request) {
         Ok(false) => None,
         Ok(true) if request.needs_confirm => Some(Ok(Vec::new())),
@@ -108,7 +108,7 @@ fn attempt(handler: &dyn RequestHandler, request: &TableRequest) -> Option<Resul
     outcome.unwrap_or_else(|_| Some(Err(panicked())))
 }
 
-fn check(handler: &dyn RequestHandler, request: &TableRequest) -> Result<()> {
+fn check(handler: &dyn RequestHandler, request: &RemoteRequest) -> Result<()> {
     catch_unwind(AssertUnwindSafe(|| handler.check(request))).unwrap_or_else(|_| Err(panicked()))
 }
 

@@ -9,17 +9,17 @@ use crate::error::{Error, Lost, Missing, Result};
 
 /// A server's answer to the request of that number.
 #[derive(Debug)]
-pub(crate) struct TableReply {
+pub(crate) struct RemoteReply {
     pub number: u64,
     pub outcome: Result<Vec<u8>>,
     /// Whether the bytes are packed elements.
     pub packed: bool,
 }
 
-impl TableReply {
+impl RemoteReply {
     /// The form that travels.
     pub fn encode(self) -> Vec<u8> {
-        let TableReply { number, outcome, packed } = self;
+        let RemoteReply { number, outcome, packed } = self;
         let (payload, error) = match outcome {
             Ok(payload) => (payload, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -31,8 +31,8 @@ impl TableReply {
         })
     }
 
-    /// Reads what [`TableReply::encode`] wrote; packed elements come out plain.
-    pub fn decode(bytes: Vec<u8>) -> Result<TableReply> {
+    /// Reads what [`RemoteReply::encode`] wrote; packed elements come out plain.
+    pub fn decode(bytes: Vec<u8>) -> Result<RemoteReply> {
         let ((number, packed, error), payload) = wire::split_trailer(bytes, |reader| {
             let (number, packed) = (reader.u64()?, reader.option(|_| Ok(()))?.is_some());
             Ok((number, packed, reader.option(read_error)?))
@@ -42,7 +42,7 @@ impl TableReply {
             (None, true) => compress::unpack_reply(&payload),
             (None, false) => Ok(payload),
         };
-        Ok(TableReply { number, outcome, packed: false })
+        Ok(RemoteReply { number, outcome, packed: false })
     }
 }
 

@@ -59,14 +59,14 @@ impl RowList {
 
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TableRequest {
+pub(crate) struct RemoteRequest {
     pub table: u32,
     pub worker: u32,
     pub verb: RequestVerb,
     pub rows: RowList,
     /// The add's options, in their own fixed form; empty for none.
     pub options: Vec<u8>,
-    /// Whether the payload is packed by [`compress`]; [`TableRequest::delta`] unpacks it.
+    /// Whether the payload is packed by [`compress`]; [`RemoteRequest::delta`] unpacks it.
     pub packed: bool,
     /// Whether it runs only when its sender confirms it: the first answer says that it could be run.
     pub needs_confirm: bool,
@@ -75,10 +75,10 @@ pub(crate) struct TableRequest {
     pub payload: Vec<u8>,
 }
 
-impl TableRequest {
+impl RemoteRequest {
     /// A request for the whole shard, without payload.
-    pub fn new(table: u32, worker: u32, verb: RequestVerb) -> TableRequest {
-        TableRequest {
+    pub fn new(table: u32, worker: u32, verb: RequestVerb) -> RemoteRequest {
+        RemoteRequest {
             table,
             worker,
             verb,
@@ -110,7 +110,7 @@ impl TableRequest {
 
     /// The form that travels, under this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
-        let TableRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } = self;
+        let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } = self;
         wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u32(table);
@@ -127,8 +127,8 @@ impl TableRequest {
         })
     }
 
-    /// Reads what [`TableRequest::encode`] wrote.
-    pub fn decode(bytes: Vec<u8>) -> Result<(u64, TableRequest)> {
+    /// Reads what [`RemoteRequest::encode`] wrote.
+    pub fn decode(bytes: Vec<u8>) -> Result<(u64, RemoteRequest)> {
         let ((number, mut request), payload) = wire::split_trailer(bytes, |reader| {
             let number = reader.u64()?;
             let (table, worker) = (reader.u32()?, reader.u32()?);
@@ -143,7 +143,7 @@ impl TableRequest {
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
             let payload = Vec::new();
-            Ok((number, TableRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }))
+            Ok((number, RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }))
         })?;
         request.payload = payload;
         Ok((number, request))

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::client::Client;
 use super::compress;
 use super::queue::{QueuedRequest, RequestQueue};
-use super::reply::{TableReply, with_server_rank};
-use super::request::TableRequest;
+use super::reply::{RemoteReply, with_server_rank};
+use super::request::RemoteRequest;
 use super::{RequestHandler, wire};
 use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
@@ -247,7 +247,7 @@ impl ServeLoop {
             return;
         }
         let number = wire::number(&bytes);
-        match (TableRequest::decode(bytes), number) {
+        match (RemoteRequest::decode(bytes), number) {
             (Ok((number, request)), _) => match self.handler.admit(from, &request) {
                 Ok(()) => self.queue.push(QueuedRequest { from, number, request, ready_sent: false }),
                 Err(error) => self.send(call, from, number, Err(error), false),
@@ -284,7 +284,7 @@ impl ServeLoop {
 
     fn send(&self, call: &Call, to: usize, number: u64, outcome: Result<Vec<u8>>, packed: bool) {
         let outcome = outcome.map_err(|error| with_server_rank(error, call.rank));
-        let bytes = TableReply { number, outcome, packed }.encode();
+        let bytes = RemoteReply { number, outcome, packed }.encode();
         // Whoever is gone needs no answer.
         if let Err(error) = self.shared.transport.post(call, to, &self.shared.slot(Slot::REPLY), bytes) {
             tracing::debug!(%error, to, "an answer could not be sent");

@@ -61,7 +61,7 @@ impl Packer {
         !matches!(self.residual, Residuals::Nothing)
     }
 
-    /// The payload of an add of these rows, and whether it is packed: see `TableRequest::packed`.
+    /// The payload of an add of these rows, and whether it is packed: see `RemoteRequest::packed`.
     pub fn pack(&mut self, units: RowIds, delta: &[u8]) -> (Vec<u8>, bool) {
         let packed = match &mut self.residual {
             Residuals::Nothing => encodings::without_zeros(self.dtype, delta),

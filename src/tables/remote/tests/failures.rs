@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::toy::{FAIL, FREE, NEVER, PANIC, Toy, bytes, numbers};
 use super::{call, start};
 use crate::error::{Error, Kind, Lost, Missing};
-use crate::tables::remote::{Remote, TableRequest, RowList, RequestVerb};
+use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Transport, local};
 
 /// One error of each sort.
@@ -40,7 +40,7 @@ pub fn failure(sort: u8) -> Error {
 pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = transport.size() - 1;
     let ask = |table, verb, payload| {
-        let request = TableRequest { payload, ..TableRequest::new(table, 0, verb) };
+        let request = RemoteRequest { payload, ..RemoteRequest::new(table, 0, verb) };
         remote.call(&call(transport, 60.0), server, request).unwrap_err()
     };
     let error = ask(9, RequestVerb::Get, Vec::new());
@@ -62,13 +62,13 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
     // An error of one server's does not keep the others from answering.
     let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)]
-        .map(|(table, server)| (server, TableRequest::new(table, transport.rank() as u32, RequestVerb::Get)));
+        .map(|(table, server)| (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get)));
     let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
     assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);
     // A posted request's error waits for the flush, once.
-    remote.post(&call(transport, 60.0), server, TableRequest::new(9, 0, RequestVerb::Add)).unwrap();
+    remote.post(&call(transport, 60.0), server, RemoteRequest::new(9, 0, RequestVerb::Add)).unwrap();
     let error = remote.flush(&call(transport, 60.0)).unwrap_err();
     assert!(error.to_string().contains("table 9"), "{error}");
     remote.flush(&call(transport, 60.0)).unwrap();
@@ -78,32 +78,32 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
 pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = 0;
     let (never, worker) = (2, transport.rank() as u32);
-    let error = remote.call(&call(transport, 0.3), server, TableRequest::new(never, worker, NEVER)).unwrap_err();
+    let error = remote.call(&call(transport, 0.3), server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == server), "{error}");
     let stop = || true;
     let interrupted = crate::transport::Call { interrupt: Some(&stop), ..call(transport, 60.0) };
-    let error = remote.call(&interrupted, server, TableRequest::new(never, worker, NEVER)).unwrap_err();
+    let error = remote.call(&interrupted, server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
-    remote.call(&call(transport, 60.0), server, TableRequest::new(FREE, worker, RequestVerb::Get)).unwrap();
+    remote.call(&call(transport, 60.0), server, RemoteRequest::new(FREE, worker, RequestVerb::Get)).unwrap();
     // What was given up does not stand in the way of what follows on the same table.
-    remote.call(&call(transport, 60.0), server, TableRequest::new(never, worker, RequestVerb::Get)).unwrap();
+    remote.call(&call(transport, 60.0), server, RemoteRequest::new(never, worker, RequestVerb::Get)).unwrap();
 }
 
 /// Requests that are prepared run when they are confirmed, all of them, and never when they are not.
 pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (table, worker) = (4, transport.rank() as u32);
     let row = RowList::List(vec![i64::from(worker)]);
-    let add = TableRequest { rows: row.clone(), payload: bytes(&[1]), ..TableRequest::new(table, worker, RequestVerb::Add) };
+    let add = RemoteRequest { rows: row.clone(), payload: bytes(&[1]), ..RemoteRequest::new(table, worker, RequestVerb::Add) };
     let all = || (0..transport.size()).map(|server| (server, add.clone())).collect::<Vec<_>>();
     let seen = || {
-        let get = TableRequest { rows: row.clone(), ..TableRequest::new(table, worker, RequestVerb::Get) };
+        let get = RemoteRequest { rows: row.clone(), ..RemoteRequest::new(table, worker, RequestVerb::Get) };
         let gets = (0..transport.size()).map(|server| (server, get.clone())).collect();
         let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
         found.iter().map(|found| numbers(found)[0]).collect::<Vec<_>>()
     };
     drop(remote.prepare(&call(transport, 60.0), all()).unwrap());
     let mut with_one_that_never_runs = all();
-    with_one_that_never_runs.push((0, TableRequest::new(table, worker, NEVER)));
+    with_one_that_never_runs.push((0, RemoteRequest::new(table, worker, NEVER)));
     for _ in 0..3 {
         let error = remote.prepare(&call(transport, 0.1), with_one_that_never_runs.clone()).err().unwrap();
         assert_eq!(error.kind(), Kind::Timeout, "{error}");
@@ -120,7 +120,7 @@ pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
 pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) -> (Error, Duration) {
     let remote = start(transport, Arc::new(Toy::new(transport.size()))).unwrap();
     for to in 0..transport.size() {
-        remote.call(&call(transport, 60.0), to, TableRequest::new(FREE, 0, RequestVerb::Get)).unwrap();
+        remote.call(&call(transport, 60.0), to, RemoteRequest::new(FREE, 0, RequestVerb::Get)).unwrap();
     }
     super::ranks::barrier(transport);
     if transport.rank() == 1 {
@@ -129,9 +129,9 @@ pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) 
         die();
     }
     let started = Instant::now();
-    let error = remote.call(&call(transport, 30.0), 1, TableRequest::new(2, 0, NEVER)).unwrap_err();
+    let error = remote.call(&call(transport, 30.0), 1, RemoteRequest::new(2, 0, NEVER)).unwrap_err();
     let took = started.elapsed();
-    let again = remote.call(&call(transport, 30.0), 1, TableRequest::new(2, 0, NEVER)).unwrap_err();
+    let again = remote.call(&call(transport, 30.0), 1, RemoteRequest::new(2, 0, NEVER)).unwrap_err();
     assert_eq!(again.kind(), Kind::PeerLost, "{again}");
     (error, took)
 }
@@ -152,10 +152,10 @@ fn a_server_that_leaves_is_lost() {
                 let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
                 super::ranks::barrier(&transport);
                 let error =
-                    remote.call(&call(&transport, 30.0), 1, TableRequest::new(FREE, 0, NEVER)).unwrap_err();
+                    remote.call(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, NEVER)).unwrap_err();
                 assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == 1), "{error}");
                 // Posted requests are lost with their server, too, and are reported once.
-                remote.post(&call(&transport, 30.0), 1, TableRequest::new(FREE, 0, RequestVerb::Add)).unwrap();
+                remote.post(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, RequestVerb::Add)).unwrap();
                 let error = remote.flush(&call(&transport, 30.0)).unwrap_err();
                 assert_eq!(error.kind(), Kind::PeerLost);
                 remote.flush(&call(&transport, 30.0)).unwrap();

@@ -3,8 +3,8 @@
 use super::failures::failure;
 use crate::memory::DType;
 use crate::tables::remote::compress::{self, Compression, Packer, RowIds};
-use crate::tables::remote::reply::TableReply;
-use crate::tables::remote::{TableRequest, RowList, RequestVerb};
+use crate::tables::remote::reply::RemoteReply;
+use crate::tables::remote::{RemoteRequest, RowList, RequestVerb};
 use crate::testing::{fuzz, mutate};
 
 fn floats(count: usize) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn damaged_requests() {
         [RowList::All, RowList::List(vec![3, -1, 7]), RowList::Keys(vec![b"key".to_vec(), Vec::new()])];
     let verbs = [RequestVerb::Add, RequestVerb::GetChanged { buffer: 3 }, RequestVerb::KeyAdd, RequestVerb::Custom(9)];
     let request = |verb: RequestVerb, rows: &RowList| {
-        let mut request = TableRequest::new(1, 2, verb);
+        let mut request = RemoteRequest::new(1, 2, verb);
         request.rows = rows.clone();
         request.options = vec![1, 2, 3];
         request.reply = Some((DType::F32, Compression::Int8));
@@ -29,14 +29,14 @@ fn damaged_requests() {
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&good, script);
         let length = bytes.len();
-        if let Ok((number, request)) = TableRequest::decode(bytes) {
+        if let Ok((number, request)) = RemoteRequest::decode(bytes) {
             let items = match &request.rows {
                 RowList::All => 0,
                 RowList::List(rows) => 8 * rows.len(),
                 RowList::Keys(keys) => keys.iter().map(|key| 8 + key.len()).sum(),
             };
             assert!(items + request.options.len() + request.payload.len() <= length);
-            let again = TableRequest::decode(request.clone().encode(number)).expect("it was a request");
+            let again = RemoteRequest::decode(request.clone().encode(number)).expect("it was a request");
             assert_eq!(again, (number, request));
         }
     });
@@ -49,14 +49,14 @@ fn damaged_replies() {
         .into_iter()
         .map(|compression| {
             let (payload, packed) = packed(compression);
-            TableReply { number: 3, outcome: Ok(payload), packed }.encode()
+            RemoteReply { number: 3, outcome: Ok(payload), packed }.encode()
         })
         .collect();
-    good.push(TableReply { number: 4, outcome: Err(failure(2)), packed: false }.encode());
+    good.push(RemoteReply { number: 4, outcome: Err(failure(2)), packed: false }.encode());
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&good, script);
         let length = bytes.len();
-        if let Ok(TableReply { outcome: Ok(elements), .. }) = TableReply::decode(bytes) {
+        if let Ok(RemoteReply { outcome: Ok(elements), .. }) = RemoteReply::decode(bytes) {
             assert!(elements.len() <= 8 * length, "{} bytes from {length}", elements.len());
         }
     });

@@ -7,7 +7,7 @@ use super::toy::{ECHO, FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
 use super::{call, start, failures};
 use crate::memory::DType;
 use crate::tables::remote::compress::{Compression, Packer, RowIds};
-use crate::tables::remote::{Remote, TableRequest, RowList, RequestVerb};
+use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
 
 /// Everything that works, then what does not, then the end in order.
@@ -43,10 +43,10 @@ fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     let rounds = |worker: usize| 20 + 3 * worker;
     let delta = |worker: usize, round: usize| (worker * 1000 + round) as i64;
-    let request = |verb| TableRequest::new(LOCK_STEP, rank as u32, verb);
+    let request = |verb| RemoteRequest::new(LOCK_STEP, rank as u32, verb);
     for round in 0..rounds(rank) {
         jitter(rank, round);
-        let add = TableRequest { payload: bytes(&[delta(rank, round); LENGTH]), ..request(RequestVerb::Add) };
+        let add = RemoteRequest { payload: bytes(&[delta(rank, round); LENGTH]), ..request(RequestVerb::Add) };
         if round % 3 == 0 {
             remote.call_all(&call(transport, 60.0), (0..size).map(|to| (to, add.clone())).collect()).unwrap();
         } else {
@@ -80,9 +80,9 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
                     let to = (rank + step) % size;
                     let (payload, packed) = packer.pack(RowIds::List(&own), &bytes(&[1, 1]));
                     let request =
-                        TableRequest { rows: RowList::List(own.clone()), ..TableRequest::new(FREE, worker, RequestVerb::Get) };
+                        RemoteRequest { rows: RowList::List(own.clone()), ..RemoteRequest::new(FREE, worker, RequestVerb::Get) };
                     let before = numbers(&remote.call(&call(transport, 60.0), to, request.clone()).unwrap());
-                    let add = TableRequest { verb: RequestVerb::Add, payload, packed, ..request.clone() };
+                    let add = RemoteRequest { verb: RequestVerb::Add, payload, packed, ..request.clone() };
                     remote.post(&call(transport, 60.0), to, add).unwrap();
                     let after = numbers(&remote.call(&call(transport, 60.0), to, request).unwrap());
                     assert_eq!(after[0], before[0] + 1, "only this worker writes there");
@@ -93,7 +93,7 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
     });
     remote.flush(&call(transport, 60.0)).unwrap();
     barrier(transport);
-    let gets = (0..size).map(|to| (to, TableRequest::new(FREE, 0, RequestVerb::Get))).collect();
+    let gets = (0..size).map(|to| (to, RemoteRequest::new(FREE, 0, RequestVerb::Get))).collect();
     let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
     let total = |position: usize| found.iter().map(|found| numbers(found)[position]).sum::<i64>();
     (45..48).for_each(|position| assert_eq!(total(position), 40 * size as i64));
@@ -108,12 +108,12 @@ fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
         let sent: Vec<f32> = (0..count).map(|index| ((index + rank) % 201) as f32 - 100.0).collect();
         let mut packer = Packer::new(DType::F32, 100, compression);
         let (payload, packed) = packer.pack(RowIds::From(0), bytemuck::cast_slice(&sent));
-        let request = TableRequest {
+        let request = RemoteRequest {
             rows: RowList::List(vec![count as i64]),
             reply: Some((DType::F32, compression)),
             payload,
             packed,
-            ..TableRequest::new(FREE, rank as u32, ECHO)
+            ..RemoteRequest::new(FREE, rank as u32, ECHO)
         };
         let asked = (0..size).map(|to| (to, request.clone())).collect();
         for found in remote.call_all(&call(transport, 60.0), asked).unwrap() {
@@ -137,11 +137,11 @@ fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
     let delta = bytes(&(0..LENGTH as i64).collect::<Vec<_>>());
     let last = transport.size() - 1;
     for _ in 0..3000 {
-        let add = TableRequest { payload: delta.clone(), ..TableRequest::new(table, 0, RequestVerb::Add) };
+        let add = RemoteRequest { payload: delta.clone(), ..RemoteRequest::new(table, 0, RequestVerb::Add) };
         remote.post(&call(transport, 60.0), last, add).unwrap();
     }
     remote.flush(&call(transport, 60.0)).unwrap();
-    let found = remote.call(&call(transport, 60.0), last, TableRequest::new(table, 0, RequestVerb::Get)).unwrap();
+    let found = remote.call(&call(transport, 60.0), last, RemoteRequest::new(table, 0, RequestVerb::Get)).unwrap();
     assert_eq!(numbers(&found), (0..LENGTH as i64).map(|value| 3000 * value).collect::<Vec<_>>());
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::tables::remote::{TableRequest, RowList, RequestHandler, RequestVerb};
+use crate::tables::remote::{RemoteRequest, RowList, RequestHandler, RequestVerb};
 
 /// A table whose workers go in step: the n-th get of each sees exactly the first n adds of all.
 pub const LOCK_STEP: u32 = 0;
@@ -41,7 +41,7 @@ impl Toy {
         Toy { workers, state: Mutex::new(State { values: HashMap::new(), adds, gets }) }
     }
 
-    fn check(&self, request: &TableRequest) -> Result<usize> {
+    fn check(&self, request: &RemoteRequest) -> Result<usize> {
         if request.table > 5 {
             let received = format!("table {}", request.table);
             return Err(Error::usage("get", "a table below 6", received, "create it first"));
@@ -63,7 +63,7 @@ pub fn numbers(bytes: &[u8]) -> Vec<i64> {
 }
 
 impl RequestHandler for Toy {
-    fn ready(&self, request: &TableRequest) -> Result<bool> {
+    fn ready(&self, request: &RemoteRequest) -> Result<bool> {
         let worker = self.check(request)?;
         let state = self.state.lock().unwrap();
         let least = |clocks: &[u64]| clocks.iter().copied().min().unwrap_or(0);
@@ -75,7 +75,7 @@ impl RequestHandler for Toy {
         })
     }
 
-    fn run(&self, request: &TableRequest) -> Result<Vec<u8>> {
+    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>> {
         let worker = self.check(request)?;
         if request.verb == PANIC {
             panic!("the toy panics as it was told");

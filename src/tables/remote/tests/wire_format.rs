@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::failures::failure;
 use crate::memory::DType;
 use crate::tables::remote::compress::Compression;
-use crate::tables::remote::reply::TableReply;
-use crate::tables::remote::{TableRequest, RowList, RequestVerb};
+use crate::tables::remote::reply::RemoteReply;
+use crate::tables::remote::{RemoteRequest, RowList, RequestVerb};
 
 fn verbs() -> impl Strategy<Value = RequestVerb> {
     prop_oneof![
@@ -43,15 +43,15 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 
 prop_compose! {
     fn requests()(table: u32, worker: u32, verb in verbs(), rows in rows(), options in bytes(99), packed: bool, needs_confirm: bool,
-                  reply in replies(), payload in bytes(300)) -> TableRequest {
-        TableRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }
+                  reply in replies(), payload in bytes(300)) -> RemoteRequest {
+        RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }
     }
 }
 
 proptest! {
     #[test]
     fn requests_keep_their_meaning(request in requests(), number: u64) {
-        prop_assert_eq!(TableRequest::decode(request.clone().encode(number)).unwrap(), (number, request));
+        prop_assert_eq!(RemoteRequest::decode(request.clone().encode(number)).unwrap(), (number, request));
     }
 
     #[test]
@@ -70,34 +70,34 @@ proptest! {
         let whole = request.encode(5);
         let short = whole[..cut.min(whole.len() - 1)].to_vec();
         // What is left may by chance be a message of its own, but the one that was sent it is not.
-        prop_assert!(TableRequest::decode(short).map_or(true, |(_, found)| found.payload.len() < whole.len()));
+        prop_assert!(RemoteRequest::decode(short).map_or(true, |(_, found)| found.payload.len() < whole.len()));
         let mut bent = whole;
         let at = at % bent.len();
         bent[at] ^= 1 << bit;
-        let _ = TableRequest::decode(bent);
+        let _ = RemoteRequest::decode(bent);
     }
 
     #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in bytes(200)) {
-        let _ = TableRequest::decode(bytes.clone());
-        let _ = TableReply::decode(bytes);
+        let _ = RemoteRequest::decode(bytes.clone());
+        let _ = RemoteReply::decode(bytes);
     }
 
     #[test]
     fn replies_keep_their_meaning(number: u64, payload in bytes(300)) {
-        let reply = TableReply { number, outcome: Ok(payload.clone()), packed: false };
-        let found = TableReply::decode(reply.encode()).unwrap();
+        let reply = RemoteReply { number, outcome: Ok(payload.clone()), packed: false };
+        let found = RemoteReply::decode(reply.encode()).unwrap();
         prop_assert_eq!((found.number, found.outcome.unwrap()), (number, payload));
     }
 
     #[test]
     fn hostile_replies_are_refused(sort in 0u8..8, packed: bool, at in 0usize..400, bit in 0u32..8, cut in 0usize..400) {
-        let mut bytes = TableReply { number: 1, outcome: Err(failure(sort)), packed }.encode();
+        let mut bytes = RemoteReply { number: 1, outcome: Err(failure(sort)), packed }.encode();
         let short = bytes[..cut.min(bytes.len() - 1)].to_vec();
-        let _ = TableReply::decode(short);
+        let _ = RemoteReply::decode(short);
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
-        let _ = TableReply::decode(bytes);
+        let _ = RemoteReply::decode(bytes);
     }
 }
 
@@ -105,8 +105,8 @@ proptest! {
 fn errors_keep_their_kind_and_text() {
     for sort in 0..8 {
         let error = failure(sort);
-        let bytes = TableReply { number: 9, outcome: Err(error.clone()), packed: false }.encode();
-        let found = TableReply::decode(bytes).unwrap().outcome.unwrap_err();
+        let bytes = RemoteReply { number: 9, outcome: Err(error.clone()), packed: false }.encode();
+        let found = RemoteReply::decode(bytes).unwrap().outcome.unwrap_err();
         assert_eq!((found.kind(), found.to_string()), (error.kind(), error.to_string()));
     }
 }
