@@ -1,4 +1,4 @@
-//! Asking servers: several requests at once, from several threads, each with a deadline.
+//! Client side: sends requests to servers and collects their replies, from several threads, each call with a deadline.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::wait::{Awaited, Park, Parked, wait};
 use crate::transport::{Call, Signature, Slot, Transport, Verb};
 
-/// What may be under way to one server without an answer: more would only fill memory.
+/// Limits on unanswered requests per server; more would only fill memory.
 const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
 const MAX_IN_FLIGHT_REQUESTS: usize = 256;
 
-/// This rank's requests to all servers.
+/// This rank's client for all servers.
 pub(super) struct Client {
     transport: Arc<dyn Transport>,
     context: u32,
@@ -44,7 +44,7 @@ impl Client {
         Ok(replies)
     }
 
-    /// Sends requests and hands out their answers in the same order; an error of `take` ends it.
+    /// Sends the requests and passes their replies to `take` in the same order; an error from `take` ends the call.
     fn call_many(
         &self,
         call: &Call,
@@ -64,8 +64,9 @@ impl Client {
         outcome.map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
-    /// Sends requests that no server runs before they are confirmed, and waits until all of them could be run. Returns their
-    /// servers and numbers. After an error none of them is ever run.
+    /// First phase of a two-phase request: servers do not run the requests before they are confirmed. Waits until every server
+    /// reports that its request is ready to run. Returns servers and request numbers. After an error none of the requests ever
+    /// runs.
     pub fn prepare(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<(usize, u64)>> {
         let mut sent: Vec<(usize, u64)> = Vec::with_capacity(requests.len());
         let outcome = (|| {
@@ -82,7 +83,7 @@ impl Client {
         outcome.map(|()| sent).map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
-    /// Takes back requests that were prepared.
+    /// Cancels prepared requests.
     pub fn cancel_prepared(&self, call: &Call, sent: &[(usize, u64)]) {
         for &(server, number) in sent {
             self.open.with(|state| state.forget(number));
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Has requests run that were prepared. The inner result is the first error among the answers.
+    /// Second phase: has the servers run prepared requests. The inner result is the first error among the replies.
     pub fn confirm(&self, call: &Call, sent: Vec<(usize, u64)>) -> Result<Result<()>> {
         let (mut numbers, mut outcome) = (Vec::with_capacity(sent.len()), Ok(()));
         for (server, prepared) in sent {
@@ -99,7 +100,7 @@ impl Client {
             let message = server::confirmation(prepared, number);
             match self.transport.post(call, server, &self.slot(), message) {
                 Ok(()) => numbers.push(number),
-                // The others must hear of it all the same.
+                // The other servers must still receive their confirmations.
                 Err(error) => {
                     self.open.with(|state| state.forget(number));
                     outcome = outcome.and(Err(error));
@@ -116,7 +117,7 @@ impl Client {
         outcome.and(answered).map(|()| failed.map_err(at_this_rank)).map_err(at_this_rank)
     }
 
-    /// Hands out the answers to these requests in order; an error of `take` ends it.
+    /// Passes the replies to these requests to `take` in order; an error from `take` ends the call.
     fn collect_replies(
         &self,
         call: &Call,
@@ -135,7 +136,7 @@ impl Client {
         self.post_now(call, server, request)
     }
 
-    /// Waits while very much is under way to a server already.
+    /// Waits while the in-flight limits of this server are reached.
     pub fn wait_for_room(&self, call: &Call, server: usize) -> Result<()> {
         let room = |state: &mut RequestState| {
             let (count, bytes) = state.in_flight(server);
@@ -144,7 +145,7 @@ impl Client {
         self.wait(call, room, |_| vec![server])
     }
 
-    /// As [`Client::post`], however much is under way.
+    /// As [`Client::post`], but ignores the in-flight limits.
     pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         let mut sent = 0;
         let outcome = self.send(call, server, request, true, |number| sent = number);
@@ -163,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
+    /// Drops a request. If the server has not run it yet, it must not block this worker's later requests.
     fn cancel(&self, call: &Call, number: u64) {
         let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.reply.is_none());
         if let Some(OpenRequest { server, .. }) = unanswered {
@@ -171,7 +172,7 @@ impl Client {
         }
     }
 
-    /// Tells all servers that nothing more comes from this rank.
+    /// Notifies all servers that this rank sends no more requests.
     pub fn send_disconnect(&self, call: &Call) {
         for &to in &self.servers {
             if let Err(error) = self.transport.post(call, to, &self.slot(), server::DISCONNECT.to_vec()) {
@@ -180,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Receives what has arrived, unless another thread is at it.
+    /// Receives the replies that have arrived, unless another thread is receiving.
     pub fn receive_arrived(&self, call: &Call) -> Result<()> {
         let Some(_lead) = self.open.try_lead() else { return Ok(()) };
         while self.receive(call, Duration::ZERO)? {}
@@ -206,7 +207,7 @@ impl Client {
         self.transport.post(call, server, &self.slot(), request.encode(number))
     }
 
-    /// Receives one answer, if one comes within `limit`.
+    /// Receives one reply, if one arrives within `limit`.
     fn receive(&self, call: &Call, limit: Duration) -> Result<bool> {
         let Some((from, bytes)) = self.transport.receive_next(call, self.context, Slot::REPLY, limit)? else {
             return Ok(false);
@@ -220,7 +221,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Waits until `done` finds what it looks for. `pending_servers` says which servers that takes.
+    /// Waits until `done` returns a value. `pending_servers` lists the servers whose replies it depends on.
     fn wait<R>(
         &self,
         call: &Call,
@@ -242,7 +243,7 @@ impl Client {
         wait(call.deadline, &waiter, poll, check)
     }
 
-    /// Forgets what was posted to the servers that an error reports as lost.
+    /// Drops the posted requests to the servers that an error reports as lost.
     fn forget_lost(&self, error: &Error) {
         let Error::PeerLost { lost, .. } = error else { return };
         for rank in lost.iter().map(|lost| lost.rank).filter(|&rank| self.transport.lost(rank).is_some()) {
@@ -251,7 +252,7 @@ impl Client {
     }
 }
 
-/// A thread that waits for answers: it receives for all threads, or sleeps while another one does.
+/// A thread that waits for replies: it receives for all threads, or sleeps while another thread does (leader/follower).
 struct Waiter<'a, F> {
     client: &'a Client,
     call: &'a Call<'a>,

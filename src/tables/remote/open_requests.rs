@@ -1,4 +1,4 @@
-//! Open requests and their answers. Of the threads that wait, one receives for all of them.
+//! Open requests and their replies. Of the waiting threads, one receives for all of them (leader/follower).
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::{Error, Result};
 use crate::transport::wait::Monitor;
 
-/// A request without an answer, or with one that nobody has fetched.
+/// A request without a reply, or whose reply has not been fetched yet.
 pub(super) struct OpenRequest {
     pub server: usize,
-    /// Bytes that travel; counted for posted requests alone.
+    /// Payload bytes; counted for posted requests only.
     pub bytes: usize,
-    /// Whether nobody waits for the answer itself.
+    /// Whether the request was posted: no caller waits for its reply.
     pub posted: bool,
     pub reply: Option<Result<Vec<u8>>>,
 }
@@ -21,18 +21,18 @@ pub(super) struct OpenRequest {
 pub(super) struct RequestState {
     last: u64,
     open: HashMap<u64, OpenRequest>,
-    /// For each server, the number and the bytes of what was posted to it and is not answered.
+    /// For each server, the number and the payload bytes of posted requests without a reply.
     posted: HashMap<usize, (usize, usize)>,
-    /// Errors among the answers to posted requests, since the last flush.
+    /// Errors among the replies to posted requests since the last flush.
     failed: Vec<Error>,
-    /// Whether some thread is receiving.
+    /// Whether a thread is receiving.
     leading: bool,
-    /// How often a thread has ended that: changes when answers may have been delivered.
+    /// How often a thread has stopped receiving; it changes whenever replies may have been delivered.
     pub receive_count: u32,
 }
 
 impl RequestState {
-    /// Opens a request and gives its number.
+    /// Registers a request and returns its number.
     pub fn open(&mut self, request: OpenRequest) -> u64 {
         self.last += 1;
         if request.posted {
@@ -43,13 +43,13 @@ impl RequestState {
         self.last
     }
 
-    /// Takes the answer to a request, which is closed then.
+    /// Takes the reply to a request, which closes the request.
     pub fn take(&mut self, number: u64) -> Option<Result<Vec<u8>>> {
         self.open.get(&number)?.reply.as_ref()?;
         self.open.remove(&number)?.reply
     }
 
-    /// Forgets a request; its answer will be ignored.
+    /// Drops a request; its reply will be ignored.
     pub fn forget(&mut self, number: u64) -> Option<OpenRequest> {
         let open = self.open.remove(&number)?;
         if open.posted
@@ -60,7 +60,7 @@ impl RequestState {
         Some(open)
     }
 
-    /// Puts an answer where it belongs.
+    /// Stores a reply with its request.
     pub fn deliver(&mut self, server: usize, number: u64, reply: Result<Vec<u8>>) {
         match self.open.get_mut(&number) {
             Some(open) if open.server == server && open.posted => {
@@ -68,23 +68,23 @@ impl RequestState {
                 self.failed.extend(reply.err());
             }
             Some(open) if open.server == server => open.reply = Some(reply),
-            // Its caller has given up.
+            // The caller has given up.
             _ => tracing::debug!(server, number, "an answer that nobody waits for"),
         }
     }
 
-    /// The number and the bytes of what was posted to this server and is not answered.
+    /// The number and the payload bytes of posted requests to this server without a reply.
     pub fn in_flight(&self, server: usize) -> (usize, usize) {
         self.posted.get(&server).copied().unwrap_or_default()
     }
 
-    /// The servers that owe answers to what was posted.
+    /// The servers with unanswered posted requests.
     pub fn pending_servers(&self) -> Vec<usize> {
         let pending_servers = self.posted.iter().filter(|(_, (count, _))| *count > 0);
         pending_servers.map(|(server, _)| *server).collect()
     }
 
-    /// The servers that owe answers to these requests.
+    /// The servers with unanswered requests among these.
     pub fn pending_servers_of(&self, numbers: &[u64]) -> Vec<usize> {
         let waiting = numbers.iter().filter_map(|number| self.open.get(number));
         let mut servers: Vec<usize> =
@@ -94,18 +94,18 @@ impl RequestState {
         servers
     }
 
-    /// Forgets what was posted to this server, which will not answer any more.
+    /// Drops the posted requests to this server, which will not reply any more.
     pub fn forget_lost(&mut self, server: usize) {
         self.open.retain(|_, open| !(open.posted && open.server == server));
         self.posted.remove(&server);
     }
 
-    /// Starts to receive, unless another thread does.
+    /// Becomes the leader, unless another thread is.
     fn try_lead(&mut self) -> bool {
         !std::mem::replace(&mut self.leading, true)
     }
 
-    /// The errors since the last time.
+    /// Takes the errors collected since the last call.
     pub fn take_errors(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.failed)
     }
@@ -117,25 +117,25 @@ pub(super) struct OpenRequests {
 }
 
 impl OpenRequests {
-    /// Numbers begin where those of earlier tables in this context do not reach: a late answer to one of their requests must
-    /// not be taken for one of ours.
+    /// Numbers start above those of earlier tables in this context: a late reply to one of their requests must not be mistaken
+    /// for a reply to one of ours.
     pub fn new() -> OpenRequests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         OpenRequests { state: Monitor::new(RequestState { last: now, ..RequestState::default() }) }
     }
 
-    /// Looks at the state or changes it.
+    /// Reads or changes the state.
     pub fn with<R>(&self, access: impl FnOnce(&mut RequestState) -> R) -> R {
         self.state.with(access)
     }
 
-    /// The right to receive for all threads, unless another one has it.
+    /// Leadership, the right to receive for all threads, unless another thread holds it.
     pub fn try_lead(&self) -> Option<LeaderGuard<'_>> {
         self.with(RequestState::try_lead).then(|| LeaderGuard { requests: self })
     }
 
-    /// The same; if another thread has the right, waits until that one has received something, at most for `limit`. `None` if any
-    /// thread has, since [`RequestState::receive_count`] was `seen`.
+    /// As [`OpenRequests::try_lead`], but if another thread leads, waits at most `limit` for that thread to receive something.
+    /// `None` if any thread has received since [`RequestState::receive_count`] was `seen`.
     pub fn lead_or_follow(&self, seen: u32, limit: Duration) -> Option<LeaderGuard<'_>> {
         let turn = |state: &mut RequestState| match state.receive_count == seen {
             true => state.try_lead().then_some(true),
@@ -146,7 +146,7 @@ impl OpenRequests {
     }
 }
 
-/// The right to receive for all threads; when it ends, another thread takes it.
+/// The right to receive for all threads; another thread can take over when it is dropped.
 pub(super) struct LeaderGuard<'a> {
     requests: &'a OpenRequests,
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn: those of one worker to one table keep their order, and run when they are ready.
+//! Requests that wait to run: requests of one worker to one table run in FIFO order, each when it is ready.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,23 +7,23 @@ use super::RequestHandler;
 use super::request::RemoteRequest;
 use crate::error::{Error, Result};
 
-/// A request, who sent it, and the number that the sender gave it.
+/// A request, its sender, and the number that the sender gave it.
 pub(super) struct QueuedRequest {
     pub from: usize,
     pub number: u64,
     pub request: RemoteRequest,
-    /// Whether the sender of a request that is held knows that it could be run.
+    /// Whether the sender of a request that needs a confirmation was notified that it is ready to run.
     pub ready_sent: bool,
 }
 
 impl QueuedRequest {
-    /// Requests of one lane run in order.
+    /// Requests with the same key run in FIFO order.
     fn fifo_key(&self) -> (usize, u32, u32) {
         (self.from, self.request.worker, self.request.table)
     }
 }
 
-/// Requests in the order in which they arrived.
+/// Requests in order of arrival.
 #[derive(Default)]
 pub(super) struct RequestQueue {
     requests: VecDeque<QueuedRequest>,
@@ -38,29 +38,29 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
-    /// Whose requests wait.
+    /// The ranks that have sent the waiting requests.
     pub fn senders(&self) -> HashSet<usize> {
         self.requests.iter().map(|queued| queued.from).collect()
     }
 
-    /// The sender confirms a request that was held: it runs, and is answered under the new number. False if there is none.
+    /// The sender confirms a prepared request: it runs, and its reply has the new number. False if there is no such request.
     pub fn confirm(&mut self, from: usize, prepared: u64, number: u64) -> bool {
         let queued = self.requests.iter_mut().find(|queued| (queued.from, queued.number) == (from, prepared));
         queued.map(|queued| (queued.number, queued.request.needs_confirm) = (number, false)).is_some()
     }
 
-    /// Takes all requests that wait and fulfil a condition.
+    /// Removes and returns all waiting requests that satisfy a condition.
     pub fn remove(&mut self, condition: impl Fn(&QueuedRequest) -> bool) -> VecDeque<QueuedRequest> {
         let (removed, kept) = std::mem::take(&mut self.requests).into_iter().partition(condition);
         self.requests = kept;
         removed
     }
 
-    /// Answers those requests for whose turn there is no sense in waiting.
+    /// Replies to the requests for which waiting is pointless.
     pub fn check(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
         let mut seen = HashSet::new();
         for queued in std::mem::take(&mut self.requests) {
-            // What stands behind another request waits for that one first.
+            // A request behind another one of the same key waits for that one first.
             let checked = if seen.insert(queued.fifo_key()) { check(handler, &queued.request) } else { Ok(()) };
             match checked {
                 Ok(()) => self.requests.push_back(queued),
@@ -69,7 +69,7 @@ impl RequestQueue {
         }
     }
 
-    /// Runs what is ready, again and again until nothing is: each may make others ready.
+    /// Runs the ready requests until none is left: each may make others ready.
     pub fn run(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
         loop {
             let mut ran = false;
@@ -96,8 +96,8 @@ impl RequestQueue {
     }
 }
 
-/// The outcome of a request, or `None` when it is not ready. One that is held is not run. A panic is an error like others: the
-/// worker must hear of it.
+/// The outcome of a request, or `None` if it is not ready. A request that needs a confirmation is not run. A panic becomes an
+/// error reply, so that the worker learns of it.
 fn attempt(handler: &dyn RequestHandler, request: &RemoteRequest) -> Option<Result<Vec<u8>>> {
     let outcome = catch_unwind(AssertUnwindSafe(|| match handler.ready(request) {
         Ok(false) => None,

@@ -1,4 +1,4 @@
-//! What a server answers: bytes, or the error that it met, with all it says.
+//! A server's reply: bytes, or the server's error with all its fields.
 
 use std::io;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use super::compress;
 use super::wire::{self, Reader, Writer, malformed};
 use crate::error::{Error, Lost, Missing, Result};
 
-/// A server's answer to the request of that number.
+/// A server's reply to the request with this number.
 #[derive(Debug)]
 pub(crate) struct RemoteReply {
     pub number: u64,
     pub outcome: Result<Vec<u8>>,
-    /// Whether the bytes are packed elements.
+    /// Whether the bytes are compressed elements.
     pub packed: bool,
 }
 
 impl RemoteReply {
-    /// The form that travels.
+    /// Encodes the reply for the wire.
     pub fn encode(self) -> Vec<u8> {
         let RemoteReply { number, outcome, packed } = self;
         let (payload, error) = match outcome {
@@ -31,7 +31,7 @@ impl RemoteReply {
         })
     }
 
-    /// Reads what [`RemoteReply::encode`] wrote; packed elements come out plain.
+    /// Decodes what [`RemoteReply::encode`] wrote; compressed elements are decompressed.
     pub fn decode(bytes: Vec<u8>) -> Result<RemoteReply> {
         let ((number, packed, error), payload) = wire::split_trailer(bytes, |reader| {
             let (number, packed) = (reader.u64()?, reader.option(|_| Ok(()))?.is_some());
@@ -46,14 +46,14 @@ impl RemoteReply {
     }
 }
 
-/// The error as the server's rank met it, for the caller of another rank: it says where it happened.
+/// Adds the server's rank to its error, so that the caller on another rank learns where it happened.
 pub(crate) fn with_server_rank(mut error: Error, server: usize) -> Error {
     match &mut error {
         Error::Usage { operation, .. }
         | Error::Io { operation, .. }
         | Error::Unsupported { operation, .. }
         | Error::Internal { operation, .. } => operation.push_str(&format!(" on rank {server}")),
-        // These name the rank that met them.
+        // These already name the rank on which they occurred.
         _ => {}
     }
     error

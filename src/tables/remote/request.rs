@@ -1,4 +1,4 @@
-//! What a worker asks of the server of a shard on another host.
+//! Requests of a worker to the server of a shard on another host.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use super::wire::{self, Reader, Writer, malformed};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// What to do.
+/// The operation requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RequestVerb {
     Get,
     Add,
-    /// The worker has all that its last get asked for, of all hosts.
+    /// The worker has received all replies to its last get, from all hosts.
     GetDone,
-    /// The payload is how many steps the worker has made.
+    /// The payload is the worker's number of steps.
     Tick,
     Finish,
-    /// The worker begins a call of the world's group; the payload is its number.
+    /// The worker enters a collective call on the world's group; the payload is the call's number.
     EnterCall,
     LeaveCall,
-    /// How many steps this worker has made, as that host counts them.
+    /// This worker's number of steps, as counted on that host.
     Steps,
     /// Only the rows that changed since this worker's last get into this buffer.
     GetChanged {
@@ -31,27 +31,27 @@ pub(crate) enum RequestVerb {
     KeyContains,
     KeyLength,
     KeyItems,
-    /// A request of a user's own table.
+    /// A request to a user-defined table.
     Custom(u8),
 }
 
-/// Which part of the shard.
+/// The rows or keys of the shard that a request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowList {
     All,
-    /// Rows, or keys that are numbers; for a user's own table, a server and the length of its request, in turns.
+    /// Rows, or integer keys; for a user-defined table, pairs of a server and the length of its request.
     List(Vec<i64>),
-    /// Keys that are bytes.
+    /// Keys that are byte strings.
     Keys(Vec<Vec<u8>>),
 }
 
 impl RowList {
-    /// This list behind a payload, as an answer that consists of both.
+    /// Appends this list to a payload, for a reply that consists of both.
     pub fn encode(&self, payload: Vec<u8>) -> Vec<u8> {
         wire::append_trailer(payload, |writer| write_rows(writer, self))
     }
 
-    /// Reads what [`RowList::seal`] wrote.
+    /// Decodes what [`RowList::encode`] wrote.
     pub fn decode(bytes: Vec<u8>) -> Result<(RowList, Vec<u8>)> {
         wire::split_trailer(bytes, read_rows)
     }
@@ -64,19 +64,19 @@ pub(crate) struct RemoteRequest {
     pub worker: u32,
     pub verb: RequestVerb,
     pub rows: RowList,
-    /// The add's options, in their own fixed form; empty for none.
+    /// The options of the add, in their own fixed encoding; empty if there are none.
     pub options: Vec<u8>,
-    /// Whether the payload is packed by [`compress`]; [`RemoteRequest::delta`] unpacks it.
+    /// Whether the payload is compressed by [`compress`]; [`RemoteRequest::delta`] decompresses it.
     pub packed: bool,
-    /// Whether it runs only when its sender confirms it: the first answer says that it could be run.
+    /// Whether the request runs only after its sender confirms it (two-phase): the first reply states that it is ready to run.
     pub needs_confirm: bool,
-    /// How a reply that consists of elements of this type may be packed.
+    /// How a reply that consists of elements of this type may be compressed.
     pub reply: Option<(DType, Compression)>,
     pub payload: Vec<u8>,
 }
 
 impl RemoteRequest {
-    /// A request for the whole shard, without payload.
+    /// A request for the entire shard, without payload.
     pub fn new(table: u32, worker: u32, verb: RequestVerb) -> RemoteRequest {
         RemoteRequest {
             table,
@@ -91,7 +91,7 @@ impl RemoteRequest {
         }
     }
 
-    /// The payload as plain elements, which must be so many bytes of that type.
+    /// The payload as uncompressed elements; it must decode to `bytes` bytes of this type.
     pub fn delta(&self, dtype: DType, bytes: usize) -> Result<Cow<'_, [u8]>> {
         if self.packed {
             return compress::unpack(&self.payload, dtype, bytes).map(Cow::Owned);
@@ -108,7 +108,7 @@ impl RemoteRequest {
         Ok(Cow::Borrowed(&self.payload))
     }
 
-    /// The form that travels, under this number.
+    /// Encodes the request for the wire, with this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
         let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } = self;
         wire::append_trailer(payload, |writer| {
@@ -127,7 +127,7 @@ impl RemoteRequest {
         })
     }
 
-    /// Reads what [`RemoteRequest::encode`] wrote.
+    /// Decodes what [`RemoteRequest::encode`] wrote.
     pub fn decode(bytes: Vec<u8>) -> Result<(u64, RemoteRequest)> {
         let ((number, mut request), payload) = wire::split_trailer(bytes, |reader| {
             let number = reader.u64()?;

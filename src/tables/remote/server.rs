@@ -1,4 +1,4 @@
-//! The thread that answers requests, and keeps messages moving while the program computes.
+//! The server thread: replies to requests, and keeps messages progressing while the program computes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,43 +16,43 @@ use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
 use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
 
-/// Says that a rank will send no more requests.
+/// Control message: the rank sends no more requests.
 pub(super) const DISCONNECT: [u8; 1] = [1];
-/// Says that nobody waits any more for the answer to a request. Requests are longer than this.
+/// Control message: the sender no longer waits for the reply to a request. Requests are longer than this.
 pub(super) fn cancellation(number: u64) -> Vec<u8> {
     [&[2][..], &number.to_le_bytes()].concat()
 }
 
-/// Says that a request which is held is to be run, and the number for its answer.
+/// Control message: run a prepared request; its reply has the second number.
 pub(super) fn confirmation(prepared: u64, number: u64) -> Vec<u8> {
     [&[3][..], &prepared.to_le_bytes(), &number.to_le_bytes()].concat()
 }
 
-/// How long to wait for a request before those that were not ready are tried again: workers of this host move clocks too.
+/// How long to wait for a message before requests that were not ready are retried: workers of this host advance clocks too.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
-/// How long the last answers may take to leave.
+/// How long the last replies may take to be sent.
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The thread, seen from outside.
+/// Handle to the server thread.
 pub(super) struct ServerThread {
     shared: Arc<ServerState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread and its owner share.
+/// State shared by the thread and its handle.
 struct ServerState {
     transport: Arc<dyn Transport>,
     context: u32,
-    /// End when every caller has said goodbye.
+    /// End once every caller has disconnected.
     closing: AtomicBool,
-    /// End at once.
+    /// End immediately.
     stopping: AtomicBool,
     progress: Monitor<ServerProgress>,
 }
 
-/// How far the thread has come.
+/// Progress of the thread.
 struct ServerProgress {
-    /// Callers that have not said goodbye.
+    /// Callers that have not disconnected.
     callers: HashSet<usize>,
     /// When the last message of a caller arrived.
     last_message: Instant,
@@ -92,8 +92,8 @@ impl ServerThread {
         Ok(ServerThread { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Serves until every caller has said goodbye or is gone; the thread has ended afterwards. The call's deadline counts anew
-    /// with every request: others may have work for hours, and they need this host's rows.
+    /// Serves until every caller has disconnected or is dead; the thread has ended afterwards. The call's deadline restarts with
+    /// every request: other ranks may have work for hours, and they need this host's rows.
     pub fn close(&self, call: &Call) -> Result<()> {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.wake();
@@ -138,7 +138,7 @@ impl ServerState {
         Slot { context: self.context, tag, signature: Signature::new(Verb::Send, 0) }
     }
 
-    /// How the thread's own calls appear in errors.
+    /// The call context that the thread's own operations show in errors.
     fn call(&self) -> Call<'static> {
         let started = Instant::now();
         Call {
@@ -153,14 +153,14 @@ impl ServerState {
         }
     }
 
-    /// Ends the thread's wait for requests.
+    /// Wakes the thread from its wait for requests.
     fn wake(&self) {
         let own = self.transport.rank();
         let _ = self.transport.post(&self.call(), own, &self.slot(Slot::REQUEST), Vec::new());
     }
 }
 
-/// Reports the end of the thread, also when it panicked.
+/// Reports the end of the thread, also after a panic.
 struct EndGuard(Arc<ServerState>);
 
 impl Drop for EndGuard {
@@ -169,7 +169,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// The thread, seen from inside.
+/// The loop that the thread runs.
 struct ServeLoop {
     shared: Arc<ServerState>,
     handler: Arc<dyn RequestHandler>,
@@ -226,7 +226,7 @@ impl ServeLoop {
         progress.with(|progress| progress.last_message = Instant::now());
         if bytes == DISCONNECT {
             progress.with(|progress| progress.callers.remove(&from));
-            // It has given up what still waits.
+            // The caller has given up its waiting requests.
             self.queue.remove(|queued| queued.from == from);
             return;
         }
@@ -285,13 +285,13 @@ impl ServeLoop {
     fn send(&self, call: &Call, to: usize, number: u64, outcome: Result<Vec<u8>>, packed: bool) {
         let outcome = outcome.map_err(|error| with_server_rank(error, call.rank));
         let bytes = RemoteReply { number, outcome, packed }.encode();
-        // Whoever is gone needs no answer.
+        // A dead caller needs no reply.
         if let Err(error) = self.shared.transport.post(call, to, &self.shared.slot(Slot::REPLY), bytes) {
             tracing::debug!(%error, to, "an answer could not be sent");
         }
     }
 
-    /// Callers that are gone say no goodbye, and need no answers.
+    /// Dead callers do not disconnect, and need no replies.
     fn forget_lost_callers(&mut self) {
         let is_lost = |rank: &usize| self.shared.transport.lost(*rank).is_some();
         let lost: HashSet<usize> = self.queue.senders().into_iter().filter(is_lost).collect();

@@ -1,14 +1,14 @@
-//! Bytes of messages: a payload first, so that it need not be copied, then a small trailer with everything else.
+//! Wire format: the payload first, so that it need not be copied, then a small trailer with all other fields.
 //!
-//! Little end first. Whatever arrives is checked: a truncated or foreign message is an error, never a panic, and nothing
-//! is allocated that the message's own length does not account for.
+//! Little-endian. All input is validated: a truncated or malformed message is an error, never a panic, and no allocation exceeds
+//! what the message's own length accounts for.
 
 use crate::error::{Error, Result};
 
-/// The first byte of a trailer: the version of this form.
+/// The first byte of a trailer: the version of this format.
 const VERSION: u8 = 1;
 
-/// Appends the trailer that `write` makes to a payload.
+/// Appends the trailer that `write` produces to a payload.
 pub(super) fn append_trailer(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer { bytes: payload };
     let start = writer.bytes.len();
@@ -19,7 +19,7 @@ pub(super) fn append_trailer(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) 
     writer.bytes
 }
 
-/// Reads a message's trailer and leaves its payload.
+/// Decodes a message's trailer and returns it with the payload.
 pub(super) fn split_trailer<R>(
     mut bytes: Vec<u8>,
     read: impl FnOnce(&mut Reader) -> Result<R>,
@@ -40,7 +40,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
     Reader { rest: &bytes[start + 1..end] }.u64().ok()
 }
 
-/// Where the trailer lies, its length excluded.
+/// The bounds of the trailer, without its length field.
 fn bounds(bytes: &[u8]) -> Result<(usize, usize)> {
     let (front, length) =
         bytes.split_last_chunk::<8>().ok_or_else(|| malformed(format!("{} bytes", bytes.len())))?;
@@ -55,13 +55,13 @@ fn bounds(bytes: &[u8]) -> Result<(usize, usize)> {
     }
 }
 
-/// The error for a message that nobody of this version wrote.
+/// The error for a message that this version cannot have written.
 pub(super) fn malformed(received: impl Into<String>) -> Error {
     let advice = "use the same version of unisono on every rank";
     Error::usage("a message between tables", "a whole message of this version", received, advice)
 }
 
-/// Appends numbers and texts.
+/// Appends numbers and strings.
 pub(super) struct Writer {
     bytes: Vec<u8>,
 }
@@ -99,7 +99,7 @@ impl Writer {
         items.iter().for_each(|item| write(self, item));
     }
 
-    /// A value that may be absent.
+    /// An optional value.
     pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Writer, T)) {
         self.u8(u8::from(value.is_some()));
         if let Some(value) = value {
@@ -108,7 +108,7 @@ impl Writer {
     }
 }
 
-/// Takes numbers and texts off the front.
+/// Reads numbers and strings from the front.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// How many items follow, each of at least `bytes` bytes.
+    /// The number of items that follow, each of at least `bytes` bytes.
     fn count(&mut self, bytes: usize) -> Result<usize> {
         let count = self.u64()?;
         match usize::try_from(count) {

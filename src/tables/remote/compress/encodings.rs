@@ -1,4 +1,4 @@
-//! The packed forms: which they are, the element type and the number of elements in front, then the elements.
+//! Compressed encodings: a header of encoding, element type and element count, followed by the elements.
 
 use bytemuck::{Pod, Zeroable};
 use half::slice::HalfFloatSliceExt;
@@ -9,19 +9,19 @@ use crate::error::Result;
 use crate::memory::DType;
 use crate::tables::remote::wire::malformed;
 
-/// Every element as it is.
+/// All elements, uncompressed.
 const RAW: u8 = 0;
-/// Only some elements: how many, their positions, their values. The others are zero.
+/// Nonzero elements only: their count, positions and values. All other elements are zero.
 const SPARSE: u8 = 1;
 const F16: u8 = 2;
 const BF16: u8 = 3;
-/// Elements in a block, a scale for each block, a byte for each element.
+/// Block size, one scale per block, one byte per element.
 const INT8: u8 = 4;
 
-/// Bytes in front of the elements.
+/// Length of the header.
 pub(super) const HEADER_BYTES: usize = 10;
 
-/// A type that may lose precision on the way.
+/// An element type that may be encoded with loss of precision.
 pub(super) trait LossyElement: Pod + Default + PartialOrd {
     const DTYPE: DType;
     fn to_f64(self) -> f64;
@@ -68,7 +68,7 @@ macro_rules! lossy_element {
 lossy_element!(f32, DType::F32, convert_from_f32_slice, convert_to_f32_slice);
 lossy_element!(f64, DType::F64, convert_from_f64_slice, convert_to_f64_slice);
 
-/// Elements out of bytes that need not be aligned.
+/// Elements from bytes that need not be aligned.
 pub(super) fn collect<T: Pod>(bytes: &[u8]) -> Vec<T> {
     let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>()];
     let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
@@ -83,15 +83,15 @@ fn header(encoding: u8, dtype: DType, count: usize, room: usize) -> Vec<u8> {
     packed
 }
 
-/// Every element as it is.
+/// Encodes all elements, uncompressed.
 pub(super) fn raw(dtype: DType, elements: &[u8]) -> Vec<u8> {
     let mut packed = header(RAW, dtype, elements.len() / dtype.size(), elements.len());
     packed.extend_from_slice(elements);
     packed
 }
 
-/// Packs with some loss; `None` where a value does not fit the form (infinite, not a number, too large), or the form would
-/// not be smaller. `row` is how many elements belong together.
+/// Encodes with loss; `None` if a value cannot be represented (infinite, NaN, too large), or if the result would not be smaller.
+/// `row` is the number of elements per row.
 pub(super) fn lossy<T: LossyElement>(values: &[T], compression: Compression, row: usize) -> Option<Vec<u8>> {
     match compression {
         Compression::None => None,
@@ -116,7 +116,8 @@ fn dense(encoding: u8, dtype: DType, bytes: &[u8], count: usize) -> Vec<u8> {
     packed
 }
 
-/// A row has one scale, unless rows are so short that scales would weigh, or so long that one value would spoil many.
+/// One scale per row, unless rows are so short that the scales would dominate, or so long that one outlier would degrade many
+/// elements.
 fn block_size(row: usize) -> usize {
     if (16..=1024).contains(&row) { row } else { 256 }
 }
@@ -126,7 +127,7 @@ fn int8<T: LossyElement>(values: &[T], row: usize) -> Option<Vec<u8>> {
     let mut scales = Vec::with_capacity(values.len().div_ceil(block));
     let mut bytes = Vec::with_capacity(values.len());
     for values in values.chunks(block) {
-        // Not a number must not hide behind a comparison that is false.
+        // A NaN must not hide behind a comparison that is false.
         let largest = values.iter().fold(0.0, |most: f64, value| {
             let size = value.to_f64().abs();
             if size > most || size.is_nan() { size } else { most }
@@ -163,7 +164,7 @@ fn top_k<T: LossyElement>(values: &[T], fraction: f64) -> Option<Vec<u8>> {
     sparse(T::DTYPE, values, &positions)
 }
 
-/// The elements at these positions; `None` where leaving the others out saves nothing.
+/// Encodes the elements at these positions; `None` if omitting the others saves nothing.
 fn sparse<T: Pod>(dtype: DType, values: &[T], positions: &[u32]) -> Option<Vec<u8>> {
     let room = 8 + positions.len() * (4 + size_of::<T>());
     if room >= std::mem::size_of_val(values) {
@@ -178,7 +179,7 @@ fn sparse<T: Pod>(dtype: DType, values: &[T], positions: &[u32]) -> Option<Vec<u
     Some(packed)
 }
 
-/// Leaves zeros out, without loss: only elements whose bits are all zero. `None` where that saves nothing.
+/// Lossless: omits elements whose bits are all zero. `None` if that saves nothing.
 pub(super) fn without_zeros(dtype: DType, elements: &[u8]) -> Option<Vec<u8>> {
     match dtype.size() {
         1 => nonzero::<u8>(dtype, elements),
@@ -191,7 +192,7 @@ pub(super) fn without_zeros(dtype: DType, elements: &[u8]) -> Option<Vec<u8>> {
 fn nonzero<T: Pod + PartialEq + Zeroable>(dtype: DType, elements: &[u8]) -> Option<Vec<u8>> {
     let count = elements.len() / size_of::<T>();
     let nonzero = |bytes: &[u8]| bytemuck::pod_read_unaligned::<T>(bytes) != T::zeroed();
-    // Count first: most adds are dense, and pay one pass over memory for this.
+    // Count first: most adds are dense, and this costs them only one pass over memory.
     let kept = elements.chunks_exact(size_of::<T>()).filter(|bytes| nonzero(bytes)).count();
     if kept * 2 >= count || u32::try_from(count).is_err() {
         return None;
@@ -203,10 +204,10 @@ fn nonzero<T: Pod + PartialEq + Zeroable>(dtype: DType, elements: &[u8]) -> Opti
     sparse(dtype, &values, &positions)
 }
 
-/// Packs the elements of a reply; false when they stay plain.
+/// Compresses the elements of a reply; false if they stay uncompressed.
 pub(crate) fn pack_reply(elements: Vec<u8>, dtype: DType, compression: Compression) -> (Vec<u8>, bool) {
     let packed = match (dtype, compression) {
-        // A get is whole.
+        // A get returns all elements.
         (_, Compression::TopK(_)) => None,
         (DType::F32, _) => lossy(&collect::<f32>(&elements), compression, 0),
         (DType::F64, _) => lossy(&collect::<f64>(&elements), compression, 0),
@@ -215,7 +216,7 @@ pub(crate) fn pack_reply(elements: Vec<u8>, dtype: DType, compression: Compressi
     packed.map_or((elements, false), |packed| (packed, true))
 }
 
-/// The plain elements of a packed add: so many bytes of that type.
+/// Decompresses the elements of an add, which must be `bytes` bytes of this type.
 pub(crate) fn unpack(packed: &[u8], dtype: DType, bytes: usize) -> Result<Vec<u8>> {
     let (found, count) = read_header(packed)?;
     if found != dtype || count.checked_mul(dtype.size()) != Some(bytes) {
@@ -225,7 +226,7 @@ pub(crate) fn unpack(packed: &[u8], dtype: DType, bytes: usize) -> Result<Vec<u8
     elements(packed, dtype, count)
 }
 
-/// The plain elements of a packed reply; how many they are is bounded by its length.
+/// Decompresses the elements of a reply; their number is bounded by its length.
 pub(crate) fn unpack_reply(packed: &[u8]) -> Result<Vec<u8>> {
     let (dtype, count) = read_header(packed)?;
     if packed[0] == SPARSE || count > packed.len() {

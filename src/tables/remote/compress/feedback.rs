@@ -1,4 +1,4 @@
-//! Packing adds: what an add loses is kept for the next add of the same rows (error feedback, arXiv 1901.09847).
+//! Compression of adds with error feedback (arXiv 1901.09847): the residual of an add is added to the next add of the same rows.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::Compression;
 use super::encodings::{self, LossyElement};
 use crate::memory::DType;
 
-/// Which rows an add is for.
+/// The rows of an add.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowIds<'a> {
-    /// This row and those behind it, as many as the add has.
+    /// Consecutive rows from this one on, as many as the add has.
     From(i64),
-    /// These, which may repeat.
+    /// These rows, which may repeat.
     List(&'a [i64]),
 }
 
@@ -24,28 +24,28 @@ impl RowIds<'_> {
     }
 }
 
-/// Packs the adds of one worker to one table.
+/// Compresses the adds of one worker to one table.
 pub(crate) struct Packer {
     dtype: DType,
     compression: Compression,
-    /// Elements of a row.
+    /// Elements per row.
     row: usize,
     residual: Residuals,
 }
 
-/// What rows had lost before an add took it along.
+/// Residuals of rows as they were before an add consumed them.
 pub(crate) struct SavedResiduals(Vec<(i64, Vec<f64>)>);
 
-/// What earlier adds have lost, by row.
+/// Residuals of earlier adds, by row.
 enum Residuals {
-    /// Nothing: this type always travels whole.
+    /// None: this type is always sent without loss.
     Nothing,
     Singles(HashMap<i64, Vec<f32>>),
     Doubles(HashMap<i64, Vec<f64>>),
 }
 
 impl Packer {
-    /// For a table with `row` elements in each row. An array is a matrix whose only row is the shard.
+    /// For a table with `row` elements per row. An array is a matrix whose only row is the shard.
     pub fn new(dtype: DType, row: usize, compression: Compression) -> Packer {
         let residual = match (dtype, compression) {
             (_, Compression::None) => Residuals::Nothing,
@@ -56,12 +56,12 @@ impl Packer {
         Packer { dtype, compression, row: row.max(1), residual }
     }
 
-    /// Whether it must be told which rows an add is for, because it remembers what they lost.
+    /// Whether it keeps residuals, and therefore needs to know the rows of an add.
     pub fn has_feedback(&self) -> bool {
         !matches!(self.residual, Residuals::Nothing)
     }
 
-    /// The payload of an add of these rows, and whether it is packed: see `RemoteRequest::packed`.
+    /// The payload of an add of these rows, and whether it is compressed: see `RemoteRequest::packed`.
     pub fn pack(&mut self, units: RowIds, delta: &[u8]) -> (Vec<u8>, bool) {
         let packed = match &mut self.residual {
             Residuals::Nothing => encodings::without_zeros(self.dtype, delta),
@@ -71,13 +71,13 @@ impl Packer {
         packed.map_or_else(|| (delta.to_vec(), false), |packed| (packed, true))
     }
 
-    /// What these rows have lost so far, for [`Packer::restore`].
+    /// The current residuals of these rows, for [`Packer::restore`].
     pub fn save_residuals(&self, units: RowIds, delta: &[u8]) -> SavedResiduals {
         let rows = if self.has_feedback() { (delta.len() / self.dtype.size()).div_ceil(self.row) } else { 0 };
         SavedResiduals((0..rows).map(|index| (units.at(index), self.residual(units.at(index)))).collect())
     }
 
-    /// An add that was packed is not made: what its rows had lost before is lost again.
+    /// Undoes a compression whose add did not take place: restores the residuals of its rows.
     pub fn restore(&mut self, before: &SavedResiduals) {
         fn put<T: LossyElement>(all: &mut HashMap<i64, Vec<T>>, row: i64, residual: &[f64]) {
             match residual.is_empty() {
@@ -94,7 +94,7 @@ impl Packer {
         }
     }
 
-    /// What has been lost of this row so far; nothing where all of it has arrived.
+    /// The residual of this row; empty if nothing was lost.
     pub fn residual(&self, row: i64) -> Vec<f64> {
         match &self.residual {
             Residuals::Nothing => Vec::new(),
@@ -120,7 +120,7 @@ fn with_feedback<T: LossyElement>(
         }
     }
     let Some(packed) = encodings::lossy(&values, compression, row) else {
-        // All of it travels as it is, and nothing is left over.
+        // All elements are sent without loss, so there is no residual.
         let whole = bytemuck::cast_slice(&values);
         return encodings::without_zeros(T::DTYPE, whole).unwrap_or_else(|| encodings::raw(T::DTYPE, whole));
     };

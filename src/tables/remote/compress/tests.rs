@@ -1,4 +1,4 @@
-//! What is packed comes back, smaller on the way; what is lost is not lost for good.
+//! Compressed elements decode to near values and are smaller on the wire; residuals make up for the loss.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ fn bytes<T: bytemuck::Pod>(values: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(values).to_vec()
 }
 
-/// What the server sees of an add.
+/// The add as the server decodes it.
 fn arrives(packer: &mut Packer, dtype: DType, units: RowIds, delta: &[u8]) -> Vec<u8> {
     let (payload, packed) = packer.pack(units, delta);
     if packed { unpack(&payload, dtype, delta.len()).unwrap() } else { payload }
 }
 
-/// Values of very different sizes, also zeros and such as no half can hold.
+/// Values of very different magnitudes, including zeros and values that no half type can represent.
 fn values() -> impl Strategy<Value = f64> {
     prop_oneof![
         3 => -1.0..1.0,
@@ -38,7 +38,7 @@ fn values() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Rows, and a value for each of their elements.
+/// Rows, and one value per element.
 type Add = (Vec<i64>, Vec<f64>);
 
 fn adds() -> impl Strategy<Value = (usize, Vec<Add>)> {
@@ -51,7 +51,7 @@ fn adds() -> impl Strategy<Value = (usize, Vec<Add>)> {
     })
 }
 
-/// For every row: what arrived and what is kept for later add up to what was sent.
+/// For every row, the values received and the residual add up to the values sent.
 fn nothing_is_lost<T: super::encodings::LossyElement>(
     compression: Compression,
     row: usize,
@@ -91,7 +91,7 @@ proptest! {
         dtype in prop::sample::select(&DType::ALL[..]), words in prop::collection::vec(any::<u64>(), 0..300), gaps in 1usize..9
     ) {
         let mut elements = bytes(&words);
-        // Leave every so-manieth element, and clear the others.
+        // Keep every `gaps`-th element and clear the others.
         for (index, element) in elements.chunks_mut(dtype.size()).enumerate() {
             if index % gaps != 0 {
                 element.fill(0);
@@ -101,7 +101,7 @@ proptest! {
         let (payload, packed) = packer.pack(RowIds::From(0), &elements);
         prop_assert!(payload.len() <= elements.len() + HEADER_BYTES);
         prop_assert_eq!(arrives(&mut packer, dtype, RowIds::From(0), &elements), elements.clone());
-        // A position and a value instead of every element: worth it when few are left.
+        // One position and one value per nonzero element: pays off if there are few.
         let pairs = HEADER_BYTES + 8 + (words.len() * 8 / dtype.size() / gaps + 1) * (4 + dtype.size());
         prop_assert!(packed || gaps <= 2 || pairs >= elements.len());
     }
@@ -211,7 +211,7 @@ fn half_types_and_integers_lose_nothing() {
     }
 }
 
-/// Small steps that eight bits cannot show beside a large one arrive in the end.
+/// Small steps that int8 cannot represent beside a large one arrive eventually.
 #[test]
 fn small_steps_arrive_in_the_end() {
     for compression in LOSSY {
@@ -223,7 +223,7 @@ fn small_steps_arrive_in_the_end() {
             let found: Vec<f32> = collect(&arrives(&mut packer, DType::F32, RowIds::From(0), &bytes(&delta)));
             sum.iter_mut().zip(found).for_each(|(sum, found)| *sum += f64::from(found));
         }
-        // The last value may still be on its way: for the fewest values at a time, some hundred steps of it.
+        // Part of the last values may still be in the residual: for the smallest top-k fraction, some hundred steps.
         assert!(sum[1..].iter().all(|sum| (sum - 3.0).abs() < 1.0), "{compression}: {:?}", &sum[..5]);
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that fail, panic, never answer, or die.
+//! Servers that fail, panic, never reply, or die.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Lost, Missing};
 use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Transport, local};
 
-/// One error of each sort.
+/// One error of each kind.
 pub fn failure(sort: u8) -> Error {
     let texts = || ("get".to_string(), 3u64, "tables".to_string());
     let (operation, number, group) = texts();
@@ -60,21 +60,21 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     }
     let error = ask(FREE, PANIC, Vec::new());
     assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
-    // An error of one server's does not keep the others from answering.
+    // An error of one server does not keep the others from replying.
     let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)]
         .map(|(table, server)| (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get)));
     let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
     assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);
-    // A posted request's error waits for the flush, once.
+    // The error of a posted request is reported by the next flush, once.
     remote.post(&call(transport, 60.0), server, RemoteRequest::new(9, 0, RequestVerb::Add)).unwrap();
     let error = remote.flush(&call(transport, 60.0)).unwrap_err();
     assert!(error.to_string().contains("table 9"), "{error}");
     remote.flush(&call(transport, 60.0)).unwrap();
 }
 
-/// A request that is never ready ends at its deadline or when its caller wants; others of its worker go on elsewhere.
+/// A request that is never ready ends at its deadline or when its caller interrupts it; other requests of the worker proceed.
 pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = 0;
     let (never, worker) = (2, transport.rank() as u32);
@@ -85,11 +85,11 @@ pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     let error = remote.call(&interrupted, server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
     remote.call(&call(transport, 60.0), server, RemoteRequest::new(FREE, worker, RequestVerb::Get)).unwrap();
-    // What was given up does not stand in the way of what follows on the same table.
+    // A cancelled request does not block later requests to the same table.
     remote.call(&call(transport, 60.0), server, RemoteRequest::new(never, worker, RequestVerb::Get)).unwrap();
 }
 
-/// Requests that are prepared run when they are confirmed, all of them, and never when they are not.
+/// Prepared requests all run once they are confirmed, and never run if they are not.
 pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (table, worker) = (4, transport.rank() as u32);
     let row = RowList::List(vec![i64::from(worker)]);
@@ -116,7 +116,7 @@ pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     }
 }
 
-/// Asks rank 1, which dies meanwhile; gives the error, and how long the wait was.
+/// Sends a request to rank 1, which dies meanwhile; returns the error and the time waited.
 pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) -> (Error, Duration) {
     let remote = start(transport, Arc::new(Toy::new(transport.size()))).unwrap();
     for to in 0..transport.size() {
@@ -124,7 +124,7 @@ pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) 
     }
     super::ranks::barrier(transport);
     if transport.rank() == 1 {
-        // Long enough for the others to wait for an answer that never comes.
+        // Long enough for the others to wait for a reply that never comes.
         std::thread::sleep(Duration::from_millis(200));
         die();
     }
@@ -179,7 +179,8 @@ fn a_close_that_nobody_joins_ends_at_its_deadline() {
     assert_eq!(Arc::strong_count(&handler), 1, "no thread is left");
 }
 
-/// The hook of a close waits for another thread that closes the same tables, as one does that needs that thread's interpreter.
+/// The interrupt hook of a close waits for another thread that closes the same tables, like a hook that needs an interpreter lock
+/// held by that thread.
 #[test]
 fn an_interrupt_hook_runs_while_no_lock_is_held() {
     let transports = local::create(2).unwrap();

@@ -1,4 +1,5 @@
-//! Damaged messages between hosts: an error or a request, never a panic, and no more memory than the message accounts for.
+//! Damaged messages between hosts: an error or a request, never a panic, and no more memory than the message's length accounts
+//! for.
 
 use super::failures::failure;
 use crate::memory::DType;

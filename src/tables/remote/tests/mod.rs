@@ -1,4 +1,4 @@
-//! Toy tables over every transport: exact results, errors that come back, ranks that die.
+//! Toy tables over every transport: exact results, errors returned to the caller, ranks that die.
 
 mod wire_format;
 mod fuzz;
@@ -33,7 +33,7 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
     }
 }
 
-/// Everybody asks everybody, itself too.
+/// Every rank may send requests to every rank, itself included.
 pub(super) fn start(transport: &Arc<dyn Transport>, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
     let all: Vec<usize> = (0..transport.size()).collect();
     Remote::start(transport.clone(), RemotePeers { context: CONTEXT, callers: all.clone(), servers: all }, handler)

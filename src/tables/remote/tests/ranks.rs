@@ -1,4 +1,4 @@
-//! What each rank of a job of toy tables does, over any transport.
+//! What each rank of a job with toy tables does, over any transport.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::tables::remote::compress::{Compression, Packer, RowIds};
 use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
 
-/// Everything that works, then what does not, then the end in order.
+/// First the calls that succeed, then those that fail, then an orderly shutdown.
 pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
     let handler = Arc::new(Toy::new(transport.size()));
     let remote = start(transport, handler.clone()).unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
     failures::errors_come_back(transport, &remote);
     failures::waits_end(transport, &remote);
     failures::all_or_none(transport, &remote);
-    // A rank that asks for more than others is still served while they wait to close.
+    // A rank that sends more requests than others is still served while they wait to close.
     if transport.rank() == 0 {
         std::thread::sleep(Duration::from_millis(100));
         at_once_alone(transport, &remote);
@@ -30,7 +30,7 @@ pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
     barrier(transport);
 }
 
-/// A few milliseconds or none, differently on each rank and at each step.
+/// Sleeps a few milliseconds or not at all, differently on each rank and at each step.
 fn jitter(rank: usize, step: usize) {
     let mixed = (rank * 7919 + step * 104_729 + 31) % 97;
     if mixed < 20 {
@@ -38,7 +38,7 @@ fn jitter(rank: usize, step: usize) {
     }
 }
 
-/// Adds and gets in lock-step; each worker has a number of rounds of its own.
+/// Adds and gets in lock-step; each worker has its own number of rounds.
 fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     let rounds = |worker: usize| 20 + 3 * worker;
@@ -66,7 +66,7 @@ fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
     remote.call_all(&call(transport, 60.0), finish).unwrap();
 }
 
-/// Several threads of each rank add and get at once; read-your-writes, and no add is lost.
+/// Several threads of each rank add and get concurrently; read-your-writes, and no add is lost.
 fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
     barrier(transport);
 }
 
-/// Requests and answers of any length, as they are and packed; several threads at once.
+/// Requests and replies of any length, with and without compression; several threads concurrently.
 fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     let compressions = [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.01)];
@@ -131,7 +131,7 @@ fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
     });
 }
 
-/// Much at once from one rank, more than may be under way.
+/// More requests from one rank than may be in flight.
 fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
     let table = 3;
     let delta = bytes(&(0..LENGTH as i64).collect::<Vec<_>>());
@@ -145,7 +145,7 @@ fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
     assert_eq!(numbers(&found), (0..LENGTH as i64).map(|value| 3000 * value).collect::<Vec<_>>());
 }
 
-/// Everybody waits for everybody, beside the tables.
+/// A barrier of all ranks, independent of the tables.
 pub(super) fn barrier(transport: &Arc<dyn Transport>) {
     barrier_without(transport, usize::MAX);
 }

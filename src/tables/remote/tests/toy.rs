@@ -1,4 +1,4 @@
-//! A store of arrays of whole numbers; one table is lock-step, others answer at once or never.
+//! A request handler over arrays of integers; one table is lock-step, others reply immediately or never.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,20 +6,20 @@ use std::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::tables::remote::{RemoteRequest, RowList, RequestHandler, RequestVerb};
 
-/// A table whose workers go in step: the n-th get of each sees exactly the first n adds of all.
+/// A table whose workers proceed in lock-step: the n-th get of each sees exactly the first n adds of all.
 pub const LOCK_STEP: u32 = 0;
-/// A table that answers at once.
+/// A table that replies immediately.
 pub const FREE: u32 = 1;
 /// Elements of each table on each server.
 pub const LENGTH: usize = 50;
 
 /// A request that is never ready.
 pub const NEVER: RequestVerb = RequestVerb::Custom(7);
-/// A request whose answer is its own payload, taken as single-precision numbers.
+/// A request whose reply is its own payload, interpreted as single-precision numbers.
 pub const ECHO: RequestVerb = RequestVerb::Custom(8);
 /// A request that makes the server panic.
 pub const PANIC: RequestVerb = RequestVerb::Custom(13);
-/// A request that makes the server fail in the way that its payload's first byte says.
+/// A request that makes the server fail; the first byte of its payload selects the error.
 pub const FAIL: RequestVerb = RequestVerb::Custom(14);
 
 pub struct Toy {
@@ -30,7 +30,7 @@ pub struct Toy {
 #[derive(Default)]
 struct State {
     values: HashMap<u32, Vec<i64>>,
-    /// For each worker, the adds and gets of the lock-step table; `u64::MAX` when it has finished.
+    /// For each worker, the adds and gets of the lock-step table; `u64::MAX` after it has finished.
     adds: Vec<u64>,
     gets: Vec<u64>,
 }

@@ -1,4 +1,4 @@
-//! Requests and replies keep their meaning on the way, and bytes that are none are refused.
+//! Requests and replies survive encoding and decoding, and malformed bytes are rejected.
 
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ proptest! {
     fn hostile_requests_are_refused(request in requests(), cut in 0usize..400, at in 0usize..400, bit in 0u32..8) {
         let whole = request.encode(5);
         let short = whole[..cut.min(whole.len() - 1)].to_vec();
-        // What is left may by chance be a message of its own, but the one that was sent it is not.
+        // The rest may by chance be a valid message, but not the one that was sent.
         prop_assert!(RemoteRequest::decode(short).map_or(true, |(_, found)| found.payload.len() < whole.len()));
         let mut bent = whole;
         let at = at % bent.len();
