@@ -1,4 +1,4 @@
-//! Makes a checkpoint out of the parts that writers wrote, in one step, and clears away what it replaces.
+//! Atomically commits the parts written by all writers as one checkpoint, and removes what it replaces.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use super::open::read_manifest_text;
 use super::store::{NewFile, CheckpointStore, open_store};
 use crate::error::{Error, Result};
 
-/// Makes these parts the checkpoint at `target`. Called once, after all writers are done; it returns when the new
-/// checkpoint would survive a power failure. Until then a reader finds the old one, also after a crash.
+/// Commits these parts as the checkpoint at `target`. Called once, after all writers are done; returns when the new checkpoint
+/// would survive a power failure. Until then a reader finds the old one, also after a crash.
 pub(crate) fn commit(target: &str, id: &str, parts: &[PartManifest], tables: &Value) -> Result<()> {
     names::check_id("save", id)?;
     let store = open_store("save", target)?;
@@ -27,7 +27,7 @@ pub(crate) fn commit(target: &str, id: &str, parts: &[PartManifest], tables: &Va
         }
     }
     let text = manifest::encode(&content)?;
-    // Whatever a reader would refuse must not take the place of a checkpoint that it accepts.
+    // A manifest that a reader would reject must not replace a checkpoint that a reader accepts.
     manifest::decode("save", &store.location(MANIFEST), &text)?;
     let partial = names::partial(id, MANIFEST);
     let file = NewFile { name: MANIFEST, partial: &partial, bytes: text.len() as u64, replace: true };
@@ -39,7 +39,7 @@ pub(crate) fn commit(target: &str, id: &str, parts: &[PartManifest], tables: &Va
     Ok(())
 }
 
-/// Removes what writers wrote for a save that will not be committed. The checkpoint that is there stays.
+/// Removes the files of a save that will not be committed. The existing checkpoint stays.
 pub(crate) fn discard(target: &str, id: &str) -> Result<()> {
     names::check_id("save", id)?;
     let store = open_store("save", target)?;
@@ -49,8 +49,8 @@ pub(crate) fn discard(target: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// The id of the checkpoint that is there, if it can be read. A `manifest.json` of another program is an error: the
-/// folder is somebody else's.
+/// The id of the existing checkpoint, if it can be read. A `manifest.json` of another program is an error: the folder is not
+/// ours.
 pub(super) fn reject_foreign(store: &dyn CheckpointStore) -> Result<Option<String>> {
     let Some(text) = read_manifest_text("save", store)? else { return Ok(None) };
     if !manifest::is_unisono_manifest(&text) {
@@ -64,7 +64,7 @@ pub(super) fn reject_foreign(store: &dyn CheckpointStore) -> Result<Option<Strin
     Ok(manifest::decode("save", MANIFEST, &text).ok().map(|content| content.id))
 }
 
-/// All parts as one: the files one after the other, the pieces of each tensor together.
+/// Merges all parts: concatenates the files, and groups the pieces by tensor.
 fn merge(id: &str, parts: &[PartManifest], tables: &Value) -> Result<Manifest> {
     let mut content =
         Manifest { id: id.into(), tables: tables.clone(), files: Vec::new(), tensors: Vec::<StoredTensor>::new() };
@@ -99,7 +99,7 @@ fn merge(id: &str, parts: &[PartManifest], tables: &Value) -> Result<Manifest> {
     Ok(content)
 }
 
-/// Removes the files of saves that `unwanted` names. What cannot be removed only takes room: no reason to fail.
+/// Removes the files of the saves that `unwanted` selects. A file that cannot be removed only takes space, so that is no error.
 fn remove(store: &dyn CheckpointStore, unwanted: impl Fn(&str) -> bool) {
     let names = store.names().unwrap_or_else(|error| {
         tracing::warn!("files of earlier saves stay: {error}");

@@ -1,4 +1,4 @@
-//! The header of a safetensors file: a length, then JSON that says where each tensor lies; nothing in it is believed.
+//! The header of a safetensors file: a length, then JSON with the offsets of each tensor; every field is validated.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 use super::manifest::FORMAT;
 use crate::memory::DType;
 
-/// The file begins with the length of the JSON.
+/// Size of the length field at the start of the file.
 pub(super) const LENGTH_BYTES: usize = 8;
-/// The reference implementation reads no longer header than this, in bytes.
+/// The longest header that the reference implementation reads, in bytes.
 pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// A key that no tensor may have.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// One tensor in a file; its offsets count from the end of the header.
+/// One tensor in a file; its offsets are relative to the end of the header.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TensorEntry {
     pub key: String,
@@ -49,7 +49,7 @@ fn type_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The length and the JSON, filled up with spaces so that the data begins at a multiple of 8 bytes.
+/// The length and the JSON, padded with spaces so that the data is aligned to 8 bytes.
 pub(super) fn encode(id: &str, entries: &[TensorEntry]) -> Vec<u8> {
     let mut map = Map::new();
     map.insert(METADATA.into(), json!({ "format": FORMAT, "id": id }));
@@ -67,8 +67,8 @@ pub(super) fn encode(id: &str, entries: &[TensorEntry]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the JSON of a file that has `data` bytes after it. The entries are in the order of their bytes and fill the
-/// data exactly. The error says what is wrong, in words.
+/// Decodes the JSON of a file that has `data` bytes after it. The entries are sorted by offset and cover the data exactly. The
+/// error describes what is wrong.
 pub(super) fn decode(json: &[u8], data: u64) -> Result<Vec<TensorEntry>, String> {
     let UniqueKeys(fields) = parse::<UniqueKeys<Box<RawValue>>>(json)?;
     let mut entries = Vec::with_capacity(fields.len());
@@ -111,7 +111,7 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 
-/// A JSON object whose keys differ: of a key that comes twice, readers may each take another one.
+/// A JSON object without duplicate keys: for a duplicate key, readers may disagree on which value counts.
 struct UniqueKeys<V>(Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {

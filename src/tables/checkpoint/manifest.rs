@@ -1,4 +1,4 @@
-//! What `manifest.json` says, and whether it can be true.
+//! The contents of `manifest.json`, and its consistency checks.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::memory::DType;
 pub(super) const FORMAT: &str = "unisono-tables";
 const VERSION: u64 = 1;
 
-/// What a reader looks at first, also in the manifests of other programs and of later versions.
+/// Read first, also from manifests of other programs and of later versions.
 #[derive(Deserialize)]
 struct VersionHeader {
     format: String,
@@ -33,7 +33,7 @@ struct ManifestFile<'a> {
     content: &'a RawValue,
 }
 
-/// The whole checkpoint: its data files, its tensors, and what the caller wants to remember.
+/// The entire checkpoint: its data files, its tensors, and the caller's metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -43,12 +43,12 @@ pub(super) struct Manifest {
     pub tensors: Vec<StoredTensor>,
 }
 
-/// What one writer wrote. The committing rank needs every writer's: send it as bytes.
+/// The output of one writer. The committing rank needs that of every writer: send it as bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PartManifest {
     pub(super) id: String,
-    /// None where all pieces were empty.
+    /// None if all pieces were empty.
     pub(super) file: Option<DataFile>,
     pub(super) tensors: Vec<StoredTensor>,
 }
@@ -61,7 +61,7 @@ pub(super) struct DataFile {
     pub checksum: String,
 }
 
-/// A tensor and where its rows are.
+/// A tensor and the locations of its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredTensor {
@@ -71,7 +71,7 @@ pub(super) struct StoredTensor {
     pub pieces: Vec<PieceLocation>,
 }
 
-/// Some rows of a tensor: under `key` in the file with this index.
+/// Some rows of a tensor: stored under `key` in the file with this index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PieceLocation {
@@ -100,7 +100,7 @@ impl StoredTensor {
     }
 }
 
-/// Whether this is a manifest of ours, of whatever version, damaged further on or not.
+/// Whether this is a unisono manifest, of any version, even if damaged further on.
 pub(super) fn is_unisono_manifest(text: &[u8]) -> bool {
     serde_json::from_slice::<VersionHeader>(text).is_ok_and(|header| header.format == FORMAT)
 }
@@ -115,7 +115,7 @@ pub(super) fn encode(content: &Manifest) -> Result<Vec<u8>> {
     Ok(whole.into_bytes())
 }
 
-/// Reads a manifest and checks all that can be checked without the data files.
+/// Decodes a manifest and validates everything that can be validated without the data files.
 pub(super) fn decode(operation: &str, location: &str, text: &[u8]) -> Result<Manifest> {
     let foreign = |error: serde_json::Error| damaged(operation, location, "a manifest", error.to_string());
     let header: VersionHeader = serde_json::from_slice(text).map_err(foreign)?;
@@ -147,10 +147,10 @@ pub(super) fn decode(operation: &str, location: &str, text: &[u8]) -> Result<Man
     }
 }
 
-/// What was expected and what was found instead.
+/// The expected and the actual value.
 type Fault = (String, String);
 
-/// Whether files, tensors and pieces fit together: every row of every tensor lies in exactly one place.
+/// Checks that files, tensors and pieces are consistent: every row of every tensor is stored exactly once.
 pub(super) fn check(content: &Manifest) -> Result<(), Fault> {
     if !names::is_id(&content.id) {
         return Err(("an id of 32 hexadecimal digits".into(), format!("`{}`", content.id)));

@@ -1,4 +1,4 @@
-//! Reads a checkpoint: everything is checked first, then any rows of any tensor can be had.
+//! Opens a checkpoint: validates everything first, then reads any rows of any tensor.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -13,30 +13,30 @@ use super::store::{Blob, CheckpointStore, open_store};
 use super::{TensorSpec, damaged};
 use crate::error::{Error, Result};
 
-/// A longer manifest than this, in bytes, is not one.
+/// A longer file than this, in bytes, is no manifest.
 const MAX_MANIFEST_BYTES: u64 = 1 << 28;
-/// How often a reader begins again when a save replaces the checkpoint under its eyes.
+/// How often a reader tries again when a concurrent save replaces the checkpoint.
 const ATTEMPTS: usize = 4;
 
-/// Which data files one reader takes the checksums of: every `of`-th, from `index` on.
+/// The data files whose checksums one reader verifies: every `of`-th, starting at `index`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChecksumShare {
     pub index: usize,
     pub of: usize,
 }
 
-/// A checkpoint that was found to be whole.
+/// A validated checkpoint.
 pub(crate) struct Checkpoint {
     id: String,
     tables: Value,
     tensors: Vec<TensorSpec>,
-    /// For each tensor its pieces, in the order of rows.
+    /// The pieces of each tensor, sorted by row.
     pieces: Vec<Vec<PieceInFile>>,
     numbers: HashMap<String, usize>,
     files: Vec<Box<dyn Blob>>,
 }
 
-/// Rows of a tensor, from a byte of a file on.
+/// Rows of a tensor, stored at byte `begin` of a file.
 struct PieceInFile {
     first_row: usize,
     rows: usize,
@@ -44,14 +44,14 @@ struct PieceInFile {
     begin: u64,
 }
 
-/// Opens the checkpoint at `target`. What comes back is whole: manifest, lengths, checksums, headers, pieces.
+/// Opens the checkpoint at `target` and validates all of it: manifest, lengths, checksums, headers, pieces.
 #[cfg(test)]
 pub(crate) fn open(target: &str) -> Result<Checkpoint> {
     open_share(target, ChecksumShare { index: 0, of: 1 })
 }
 
-/// Opens the checkpoint at `target`; of the data files only a share is read to the end, where several readers divide
-/// them. What comes back is whole when all of them succeed and found the same id.
+/// Opens the checkpoint at `target`, but verifies the checksums of a share of the data files only, so that several readers can
+/// divide the work. The checkpoint is fully validated if all readers succeed and have the same id.
 pub(crate) fn open_share(target: &str, share: ChecksumShare) -> Result<Checkpoint> {
     let store = open_store("load", target)?;
     let mut content = read_manifest(&*store)?;
@@ -69,7 +69,7 @@ pub(crate) fn open_share(target: &str, share: ChecksumShare) -> Result<Checkpoin
     Checkpoint::check(&*store, content, share)
 }
 
-/// The bytes of the manifest; none where there is no checkpoint.
+/// The bytes of the manifest; `None` if there is no checkpoint.
 pub(super) fn read_manifest_text(operation: &str, store: &dyn CheckpointStore) -> Result<Option<Vec<u8>>> {
     let Some(blob) = store.open(MANIFEST)? else { return Ok(None) };
     if blob.length() > MAX_MANIFEST_BYTES {
@@ -142,7 +142,7 @@ impl Checkpoint {
         &self.id
     }
 
-    /// What the caller of `commit` wanted to remember.
+    /// The metadata passed to `commit`.
     pub(crate) fn metadata(&self) -> &Value {
         &self.tables
     }
@@ -156,7 +156,7 @@ impl Checkpoint {
         self.numbers.get(name).map(|number| &self.tensors[*number])
     }
 
-    /// Fills `out` with these rows, from whichever pieces they lie in.
+    /// Fills `out` with these rows, from all pieces that contain them.
     pub(crate) fn read_rows(
         &self,
         tensor: &str,
@@ -189,7 +189,7 @@ impl Checkpoint {
     }
 }
 
-/// Opens a data file and reads its header: the file, where its data begins, and what lies there.
+/// Opens a data file and decodes its header; returns the file, the offset of its data, and its entries.
 fn open_file(store: &dyn CheckpointStore, file: &DataFile) -> Result<(Box<dyn Blob>, u64, Vec<TensorEntry>)> {
     let location = store.location(&file.name);
     let blob = store.open(&file.name)?.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! One writer's share of a checkpoint: its pieces, streamed into a safetensors file.
+//! One writer's part of a checkpoint: its pieces, streamed into a safetensors file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use super::store::{NewFile, CheckpointStore, Upload, open_store};
 use super::{TensorPiece, PieceSource, commit, names};
 use crate::error::{Error, Result};
 
-/// Writes these pieces as part number `part` of the save `id`. Nothing of it counts before [`commit`](super::commit).
-/// No two writers of a save have the same number. Memory for one chunk is all that it needs.
+/// Writes these pieces as part number `part` of the save `id`. The part has no effect before [`commit`](super::commit). Each
+/// writer of a save has its own number. It needs memory for one chunk only.
 pub(crate) fn write_part(
     target: &str,
     id: &str,
@@ -29,9 +29,9 @@ pub(crate) fn write_part(
     Ok(PartManifest { id: id.into(), file, tensors: layout.tensors })
 }
 
-/// Where each piece lies in the file.
+/// The offsets of all pieces in the file.
 struct PartLayout {
-    /// In the order of the file, each with the index of its piece.
+    /// In file order, each with the index of its piece.
     entries: Vec<(usize, TensorEntry)>,
     tensors: Vec<StoredTensor>,
 }
@@ -76,7 +76,7 @@ impl PartLayout {
         Ok(layout)
     }
 
-    /// Gives every piece its bytes: wide types come first, so that each value is aligned for whoever maps the file.
+    /// Assigns offsets: wide types come first, so that every value is aligned if a reader maps the file.
     fn assign_offsets(&mut self) -> Result<()> {
         self.entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.dtype.size()));
         let mut at: u64 = 0;
@@ -119,7 +119,7 @@ fn write(store: &dyn CheckpointStore, id: &str, part: usize, layout: &PartLayout
     Ok(DataFile { name, bytes, checksum: output.checksum.text() })
 }
 
-/// Takes the checksum of what it passes on.
+/// Computes the checksum of the bytes it writes.
 struct ChecksumWriter<'a> {
     upload: Box<dyn Upload + 'a>,
     checksum: Checksum,

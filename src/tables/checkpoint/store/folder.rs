@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Blob, NewFile, CheckpointStore, Upload};
 use crate::error::{Error, Result};
 
-/// Bytes of one read or write: long enough to be fast, short enough to stay in a processor's cache.
+/// Bytes per read or write: large enough for throughput, small enough to stay in a CPU cache.
 const CHUNK_BYTES: usize = 1 << 20;
 
 pub(super) struct FolderStore {
@@ -65,7 +65,7 @@ impl CheckpointStore for FolderStore {
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
         let path = self.path.join(name);
         let error = self.error(&path);
-        // Looked at before it is opened: opening a pipe would wait for a writer.
+        // Check the file type before opening: opening a pipe would block until it has a writer.
         let kind = match fs::metadata(&path) {
             Ok(found) => found,
             Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
@@ -121,13 +121,13 @@ impl Upload for PartialFile<'_> {
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // Where this fails too, the next save that succeeds removes it.
+            // If this fails too, the next successful save removes the file.
             let _ = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// Makes names in a folder last; some file systems have nothing to do for that and refuse.
+/// Makes directory entries durable; some file systems need no such call and reject it.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(path)?.sync_all() {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
@@ -135,7 +135,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// An open file: it can be read to its end even when a later save removes its name.
+/// An open file: it stays readable even if a later save unlinks it.
 struct FileBlob {
     operation: &'static str,
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Where checkpoints lie: a folder, memory, or an object store, behind one small interface.
+//! Storage backends for checkpoints: a folder, memory, or an object store, behind one small interface.
 
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -12,16 +12,16 @@ use crate::error::{Error, Result};
 
 /// A flat set of files.
 pub(super) trait CheckpointStore: Send + Sync {
-    /// Where the file with this name is, in words that a user can follow.
+    /// The location of the file with this name, for error messages.
     fn location(&self, name: &str) -> String;
 
-    /// How many bytes are best read or written at once.
+    /// The preferred number of bytes per read or write.
     fn chunk(&self) -> usize;
 
-    /// Begins a file, which appears when it is finished and not before.
+    /// Starts writing a file, which becomes visible only when it is finished.
     fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>>;
 
-    /// The file with this name; none where there is none.
+    /// Opens the file with this name; `None` if it does not exist.
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>>;
 
     /// The names of all files.
@@ -30,22 +30,22 @@ pub(super) trait CheckpointStore: Send + Sync {
     fn remove(&self, name: &str) -> Result<()>;
 }
 
-/// A file that is to be.
+/// A file to be created.
 pub(super) struct NewFile<'a> {
     pub name: &'a str,
-    /// What it may be called until it is whole.
+    /// The name it may have until it is complete.
     pub partial: &'a str,
-    /// How many bytes will be written.
+    /// The number of bytes that will be written.
     pub bytes: u64,
-    /// Whether it may take the place of one that is there.
+    /// Whether it may replace an existing file.
     pub replace: bool,
 }
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing behind.
+/// A file that is being written. If it is dropped unfinished, nothing is left behind.
 pub(super) trait Upload {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// When this returns, the file is there and a power failure does not take it away.
+    /// When this returns, the file is visible and survives a power failure.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
@@ -53,11 +53,11 @@ pub(super) trait Upload {
 pub(super) trait Blob: Send + Sync {
     fn length(&self) -> u64;
 
-    /// Fills `out` from `offset` on; an error where the file ends before.
+    /// Fills `out` from `offset` on; an error if the file is too short.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 }
 
-/// The store that a path or URL means.
+/// The store for a path or URL.
 pub(super) fn open_store(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     let unknown = |received: String| {
         let expected = "a path, or a URL that begins with file://, memory://, s3://, gs:// or az://";
@@ -92,7 +92,7 @@ fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStor
     ))
 }
 
-/// The path of a `file://` URL: on this host, absolute, with its `%20` and the like resolved.
+/// The path of a `file://` URL: on this host, absolute, percent-decoded.
 fn file_path(rest: &str) -> Option<PathBuf> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {

@@ -1,4 +1,4 @@
-//! Checkpoints in an object store: memory for tests, and the clouds behind the feature `cloud`.
+//! Checkpoints in an object store: memory for tests, and cloud stores behind the feature `cloud`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,14 +11,14 @@ use super::runtime::Runtime;
 use super::{Blob, NewFile, CheckpointStore, Upload};
 use crate::error::{Error, Result};
 
-/// Bytes of one request: object stores want parts of at least 5 MiB, and all but the last of one size.
+/// Bytes per request: object stores require parts of at least 5 MiB, and all but the last of equal size.
 const PART_BYTES: usize = 8 << 20;
-/// How many parts an object may have; the limit of S3 is 10,000.
+/// Maximum number of parts per object; the limit of S3 is 10,000.
 const MAX_PARTS: u64 = 9_000;
-/// Requests at the same time.
+/// Maximum number of concurrent requests.
 const CONCURRENT_REQUESTS: usize = 4;
 
-/// What `memory://` means: two calls in one process must find the same, without anything to pass from one to the other.
+/// The store of `memory://`: two calls in one process must see the same objects without passing a handle between them.
 static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
 
 /// The objects under one prefix.
@@ -116,7 +116,7 @@ impl CheckpointStore for Objects {
     }
 }
 
-/// An object that is being sent in parts; a small one is sent at once. It appears whole, when all is sent.
+/// A multipart upload; a small object is sent in one request. The object becomes visible when all of it is sent.
 struct MultipartWriter<'a> {
     objects: &'a Objects,
     name: String,
@@ -128,7 +128,7 @@ struct MultipartWriter<'a> {
 }
 
 impl MultipartWriter<'_> {
-    /// Sends what the buffer holds and waits until at most this many parts are on their way.
+    /// Sends the contents of the buffer and waits until at most this many parts are in flight.
     fn send(&mut self, limit: usize) -> Result<()> {
         let Some(upload) = &mut self.upload else { return Ok(()) };
         let next =
@@ -181,7 +181,7 @@ impl Drop for MultipartWriter<'_> {
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
             self.tasks.abort_all();
-            // Where this fails too, the store's own rules for unfinished uploads apply.
+            // If this fails too, the store's own policy for incomplete uploads applies.
             let _ = self.objects.wait(async move { upload.abort().await });
         }
     }

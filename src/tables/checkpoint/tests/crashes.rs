@@ -1,4 +1,4 @@
-//! Saves that end early or badly: the checkpoint that was there stays, and nothing of others is touched.
+//! Saves that fail or are interrupted: the existing checkpoint stays, and files of other programs are not touched.
 
 use super::super::{discard, names};
 use super::*;
@@ -19,7 +19,7 @@ fn a_new_checkpoint_takes_the_place_of_the_old() {
 fn the_old_one_stays_until_the_commit() {
     for fixture in Fixture::both() {
         let old = fixture.save(1);
-        // A crash: data files without a manifest, and two files that were not finished.
+        // A crash: data files without a manifest, and two unfinished files.
         let crashed = new_id();
         fixture.write_parts(&crashed, 2);
         fixture.write(&names::partial(&crashed, MANIFEST), b"{\"format\": ");
@@ -42,7 +42,7 @@ fn leftovers_go_with_the_next_save_and_files_of_others_stay() {
         fixture.write(&names::partial(&crashed, MANIFEST), b"{");
         let others = ["model.safetensors", "notes.txt", "0-0.safetensors", "a.partial"];
         others.iter().for_each(|name| fixture.write(name, b"mine"));
-        // A save that began later is somebody's work, not a leftover.
+        // A save that began later may still be in progress; it is no leftover.
         let later = format!("f{}", &new_id()[1..]);
         fixture.write_parts(&later, 3);
         let tensors = fixture.save(4);

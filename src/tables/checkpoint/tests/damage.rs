@@ -1,4 +1,4 @@
-//! Checkpoints that were cut, changed or swapped for something else are refused, whatever the place.
+//! Checkpoints that were truncated, changed or replaced by something else are rejected, in every kind of store.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn truncated_at_every_length() {
     let tensors = fixture.save(1);
     for name in files(&fixture) {
         let whole = fixture.read(&name);
-        // The line's end after the manifest's last brace may go: it says nothing.
+        // The newline after the manifest's last brace may be missing: it carries no information.
         let needed = if name == MANIFEST { whole.len() - 1 } else { whole.len() };
         for length in 0..needed {
             fixture.write(&name, &whole[..length]);

@@ -1,10 +1,10 @@
-//! Checkpoints made to harm: their checksums are right, and what they say is not.
+//! Malicious checkpoints: their checksums are valid, their contents are not.
 
 use super::super::manifest::PieceLocation;
 use super::super::{checksum, names};
 use super::*;
 
-/// Changes what the manifest says, and its checksum with it.
+/// Changes the manifest's contents, and its checksum accordingly.
 fn forge(change: impl FnOnce(&mut Manifest)) -> (Fixture, String) {
     let fixture = Fixture::memory();
     fixture.save(1);
@@ -91,7 +91,7 @@ fn tensors_that_cannot_be() {
     forge(|content| drop(content.files.pop()));
 }
 
-/// Puts another header before the data, and makes lengths and checksums fit.
+/// Replaces the header before the data, and adjusts lengths and checksums.
 fn forge_header(fixture: &Fixture, length: Option<u64>, json: &str) -> String {
     let mut content = fixture.content();
     let part = content.files.iter().position(|file| file.name.ends_with("-1.safetensors")).unwrap();

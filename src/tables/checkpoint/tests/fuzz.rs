@@ -4,7 +4,7 @@ use super::super::{checksum, header};
 use super::*;
 use crate::testing::{fuzz, mutate};
 
-/// What a manifest says, as text that two equal manifests share.
+/// The contents of a manifest as text; equal manifests have equal text.
 fn as_text(content: &Manifest) -> String {
     serde_json::to_string(content).unwrap()
 }
@@ -16,14 +16,14 @@ fn damaged_manifests() {
     let good = [fixture.read(MANIFEST)];
     let saved = as_text(&fixture.content());
     fuzz!(|script: &[u8]| {
-        // A change that the checksum does not see is one of spaces outside of what it covers.
+        // The only changes that the checksum misses are spaces outside the content that it covers.
         if let Ok(content) = manifest::decode("load", "here", &mutate(&good, script)) {
             assert_eq!(as_text(&content), saved);
         }
     });
 }
 
-/// The same with a checksum that is right, so that what lies behind it is reached.
+/// The same with a valid checksum, so that the checks behind it are reached.
 #[test]
 fn forged_manifests() {
     let fixture = Fixture::memory();

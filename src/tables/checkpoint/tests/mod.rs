@@ -1,4 +1,4 @@
-//! Checkpoints in a folder and in memory: what was written comes back, and nothing else is taken for it.
+//! Checkpoints in a folder and in memory: readers get exactly what was written, and reject everything else.
 
 mod crashes;
 mod damage;
@@ -21,7 +21,7 @@ use super::{Checkpoint, PartManifest, TensorPiece, PieceSource, TensorSpec, comm
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// A place of its own for each test; a folder is removed with it.
+/// A separate checkpoint location for each test; a folder is removed on drop.
 struct Fixture {
     target: String,
     folder: Option<PathBuf>,
@@ -77,7 +77,7 @@ impl Fixture {
         manifest::decode("load", "here", &self.read(MANIFEST)).unwrap()
     }
 
-    /// A checkpoint of two tensors in two parts, whose values begin with `seed`.
+    /// Saves a checkpoint of two tensors in two parts, with values derived from `seed`.
     fn save(&self, seed: u8) -> Vec<(TensorSpec, Vec<u8>)> {
         let id = new_id();
         let (parts, tensors) = self.write_parts(&id, seed);
@@ -97,7 +97,7 @@ impl Fixture {
         (parts.collect(), tensors)
     }
 
-    /// That a reader gets exactly these tensors.
+    /// Asserts that a reader gets exactly these tensors.
     fn assert_holds(&self, tensors: &[(TensorSpec, Vec<u8>)]) {
         let checkpoint = self.open().expect("the checkpoint is whole");
         assert_eq!(checkpoint.tensors().len(), tensors.len());
@@ -111,7 +111,7 @@ impl Fixture {
         open(&self.target)
     }
 
-    /// That a reader gets an error that says all three things, and nothing else.
+    /// Asserts that a reader gets a complete error of an expected kind, and returns its text.
     fn assert_rejected(&self, why: &str) -> String {
         let error = self.open().err().unwrap_or_else(|| panic!("{why}: it was opened"));
         let text = error.to_string();
@@ -149,7 +149,7 @@ fn read(checkpoint: &Checkpoint, tensor: &str, first_row: usize, rows: usize) ->
     out
 }
 
-/// Pieces given as tensor, first row, rows.
+/// Writes pieces given as (tensor, first row, rows).
 fn write_part_of(
     target: &str,
     id: &str,
@@ -166,7 +166,7 @@ fn write_part_of(
     write_part(target, id, part, &pieces, &Slices { values, reads_left: Cell::new(usize::MAX) })
 }
 
-/// Bytes in memory; it fails after a number of reads.
+/// Bytes in memory; reading fails after a number of reads.
 struct Slices<'a> {
     values: Vec<&'a [u8]>,
     reads_left: Cell<usize>,

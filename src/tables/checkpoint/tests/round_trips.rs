@@ -1,4 +1,4 @@
-//! What was written comes back, however it was split, and others can read the files too.
+//! Tensors are read back as written, however they were split, and other programs can read the files too.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use super::*;
 #[derive(Debug, Clone)]
 struct Case {
     tensors: Vec<(TensorSpec, Vec<u8>)>,
-    /// For each part its pieces: tensor, first row, rows.
+    /// The pieces of each part: tensor, first row, rows.
     parts: Vec<Vec<(usize, usize, usize)>>,
-    /// Rows to read: tensor, and two numbers that are made to fit.
+    /// Rows to read: a tensor, and two numbers that are clamped to its rows.
     windows: Vec<(usize, usize, usize)>,
 }
 
@@ -33,7 +33,7 @@ fn case() -> impl Strategy<Value = Case> {
     (prop::collection::vec(tensor(), 0..4), windows).prop_map(|(drawn, windows)| {
         let mut case = Case { tensors: Vec::new(), parts: vec![Vec::new(); 4], windows };
         for (number, (dtype, shape, mut cuts, writers)) in drawn.into_iter().enumerate() {
-            // The second name is how a piece of the first is called.
+            // The second name equals the key of a piece of the first.
             let name = ["a", "a[0..1]", "__metadata__", "tensor \"é\" \\ 1"][number].to_string();
             let (tensor, values) = filled(TensorSpec { name, dtype, shape }, number as u8);
             cuts.iter_mut().for_each(|cut| *cut = (*cut).min(tensor.rows()));
@@ -87,7 +87,7 @@ proptest! {
 #[test]
 fn several_chunks() {
     for fixture in Fixture::both() {
-        // Not a multiple of any chunk; the larger ones go to an object store in several requests.
+        // Not a multiple of any chunk; the larger files go to an object store in several requests.
         let shape = vec![5, (7 << 20) + 13];
         let tensors = vec![filled(TensorSpec { name: "big".into(), dtype: DType::U8, shape }, 3)];
         let id = new_id();
@@ -148,7 +148,7 @@ fn rows_that_are_not_there_are_refused() {
     checkpoint.read_rows("weights", 5, 0, &mut []).unwrap();
 }
 
-/// Reads a safetensors file as its specification says, with nothing from this crate.
+/// Reads a safetensors file by its specification, without any code of this crate.
 #[test]
 fn data_files_are_safetensors_files() {
     let fixture = Fixture::folder();

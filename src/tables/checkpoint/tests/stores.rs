@@ -1,4 +1,4 @@
-//! Every store keeps the same promises.
+//! Conformance of all stores to the same contract.
 
 use super::super::store::CheckpointStore;
 use super::*;
@@ -117,7 +117,7 @@ fn clouds_are_found_by_their_url() {
     assert!(open_store("load", "s3://").is_err());
 }
 
-/// With credentials in the environment and UNISONO_TEST_BUCKET=s3://bucket: the same on a store behind a network.
+/// The same tests on a remote store: needs credentials in the environment and UNISONO_TEST_BUCKET=s3://bucket.
 #[cfg(feature = "cloud")]
 #[test]
 fn a_bucket_keeps_checkpoints() {
