@@ -1,4 +1,4 @@
-//! Calls on a table with arrays on a CUDA device.
+//! Calls on a table with arrays in CUDA device memory.
 
 use super::scratch::KernelFaults;
 use super::shard::DeviceShard;
@@ -12,14 +12,14 @@ use crate::tables::{AddOptions, Rows, Table};
 use crate::transport::Call;
 use crate::world::{Pending, pending};
 
-/// Which rows a call with arrays on a device is about.
+/// The rows of a call with arrays on a device.
 #[derive(Debug, Clone, Copy)]
 pub enum CudaRows<'a> {
-    /// All of them.
+    /// All rows.
     All,
-    /// These, in this order; a row may stand there more than once.
+    /// These rows, in this order; a row may be listed more than once.
     List(&'a [i64]),
-    /// The same, with 64-bit row ids that are on the device too.
+    /// The same, with 64-bit row ids in device memory.
     Device(Span),
 }
 
@@ -35,18 +35,19 @@ pub struct Cuda<'a> {
     table: &'a Table,
 }
 
-/// How a call reaches the rows.
+/// How a call accesses the rows.
 enum AccessPath<'a> {
-    /// By kernels: the rows are on a device.
+    /// By kernels: the rows are in device memory.
     Kernels(&'a DeviceShard),
-    /// Through pinned memory: they are in this host's memory.
+    /// Through pinned memory: the rows are in this host's memory.
     Pinned,
     /// As a call with an array in host memory.
     Host,
 }
 
 impl Table {
-    /// The same calls with arrays on a CUDA device, wherever the table lives. They have done their work when they return.
+    /// The same calls with arrays on a CUDA device, whether the table is in host or device memory. They are synchronous: their
+    /// work is complete when they return.
     ///
     /// ```
     /// # fn main() -> unisono::Result<()> {
@@ -69,7 +70,7 @@ impl Table {
         Cuda { table: self }
     }
 
-    /// The device that holds the table's rows, by its number in this process; `None` where the host's memory does.
+    /// The device that holds the table's rows, by its ordinal in this process; `None` if they are in host memory.
     pub fn device(&self) -> Option<u32> {
         self.core.device
     }
@@ -85,7 +86,7 @@ impl<'a> Cuda<'a> {
         self.get_now(&call, worker, rows, out)
     }
 
-    /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
+    /// Adds `delta` to rows with the table's updater; returns when it is applied everywhere.
     pub fn add(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
@@ -95,7 +96,7 @@ impl<'a> Cuda<'a> {
         self.add_now(&call, worker, rows, delta, options)
     }
 
-    /// As [`Cuda::add`], but what must wait does so in the background: `delta` may be used again at once.
+    /// As [`Cuda::add`], but any wait takes place in the background: `delta` may be reused immediately.
     pub fn add_soon(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
@@ -109,7 +110,7 @@ impl<'a> Cuda<'a> {
         self.table.add_soon(host_rows(rows, &list), &self.download(delta)?, options)
     }
 
-    /// A get in the background. `None` means all rows. What lends the memory is given back with the result.
+    /// A get in the background. `None` means all rows. The owner of the memory, `out`, is returned with the result.
     pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let table = self.table.in_background();
@@ -129,16 +130,16 @@ impl<'a> Cuda<'a> {
 
     fn access_path(&self, adds: bool) -> AccessPath<'a> {
         let core = &self.table.core;
-        // Of a sparse matrix, rows of zeroes change nothing: that is looked up in the host.
+        // In a sparse matrix, rows of zeros change nothing; the host checks for them.
         let sparse = adds && core.description.kind == TableKind::SparseMatrix;
-        // A round is summed in the host.
+        // The adds of a round are summed on the host.
         let summed = adds && core.accumulates();
         if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
             return AccessPath::Host;
         }
         match &core.storage.shard {
             Some(shard) => AccessPath::Kernels(shard),
-            // All of a delta is looked at before anything changes.
+            // The entire delta is checked for NaN before anything changes.
             None if adds && core.reject_nan => AccessPath::Host,
             None => AccessPath::Pinned,
         }
@@ -158,7 +159,7 @@ impl<'a> Cuda<'a> {
                 let mut bytes = vec![0; out.bytes()];
                 self.table.get_now(call, worker, host_rows(rows, &list), &mut bytes)?;
                 let mut guard = core.storage.scratch.take(out.device())?;
-                // SAFETY: the span is lent for the call.
+                // SAFETY: the span is borrowed for the call.
                 return unsafe { guard.scratch().transfer.upload(out.address(), &bytes) };
             }
         };
@@ -213,7 +214,7 @@ impl<'a> Cuda<'a> {
         self.check_faults("get", faults, rows)
     }
 
-    /// Changes rows of a shard.
+    /// Updates rows of a shard.
     fn update(
         &self,
         call: &Call,
@@ -238,7 +239,7 @@ impl<'a> Cuda<'a> {
         self.check_faults("add", faults, rows)
     }
 
-    /// The error for what kernels noted, in which case they have changed nothing.
+    /// The error for faults that kernels reported, in which case they have changed nothing.
     fn check_faults(&self, operation: &'static str, faults: KernelFaults, rows: CudaRows) -> Result<()> {
         match (faults, rows) {
             (KernelFaults::NONE, _) => Ok(()),
@@ -254,12 +255,12 @@ impl<'a> Cuda<'a> {
     fn download(&self, span: Span) -> Result<Vec<u8>> {
         let mut bytes = vec![0; span.bytes()];
         let mut guard = self.table.core.storage.scratch.take(span.device())?;
-        // SAFETY: the span is lent for the call.
+        // SAFETY: the span is borrowed for the call.
         unsafe { guard.scratch().transfer.download(span.address(), &mut bytes)? };
         Ok(bytes)
     }
 
-    /// The row ids in host memory, where they are on the device.
+    /// Copies row ids to host memory if they are on the device.
     fn download_ids(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
         let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
         let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
@@ -267,7 +268,7 @@ impl<'a> Cuda<'a> {
         Ok(list)
     }
 
-    /// Checks a call before anything happens; returns the caller's worker id.
+    /// Validates a call before it has any effect; returns the caller's worker id.
     fn check(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
         let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.table.core.inner.rank))
@@ -294,8 +295,8 @@ impl<'a> Cuda<'a> {
     }
 }
 
-/// The moment when memory that is lent now is ready: work of users is never waited for under a table's lock, nor is what
-/// they order later.
+/// An event after which memory borrowed now is ready: a call never waits for user work under a table's lock, nor for work that
+/// users enqueue later.
 fn ready_event(span: Span) -> Result<Event> {
     Device::get(span.device())?.stream().mark()
 }
@@ -304,7 +305,7 @@ fn device_row_ids(ids: Span) -> DeviceRowIds {
     DeviceRowIds { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
 }
 
-/// The rows of a call for the host, with ids that were brought from a device.
+/// The rows of a call for the host, with ids downloaded from a device.
 fn host_rows<'b>(rows: CudaRows<'b>, downloaded: &'b [i64]) -> Rows<'b> {
     match rows {
         CudaRows::All => Rows::All,

@@ -1,11 +1,11 @@
-//! The built-in updaters as kernels know them: a structure of `rules.cu`, and the numbers that its formula takes.
+//! Device versions of the built-in updaters: a struct of `rules.cu`, and the numeric parameters of its formula.
 
 use crate::error::{Error, Result};
 use crate::memory::DType;
 use crate::tables::description::TableKind;
 use crate::tables::{AddOptions, Consistency, TableOptions};
 
-/// How many numbers a formula takes at most.
+/// Maximum number of parameters of a formula.
 pub(super) const NUMBERS: usize = 8;
 
 /// An updater's formula.
@@ -16,7 +16,7 @@ pub(super) struct Formula {
     numbers: fn(&OptionValues) -> [f64; NUMBERS],
 }
 
-/// An add's options by their names; all that the updater uses are set.
+/// Options of an add by name; all options that the updater uses are set.
 struct OptionValues<'a>(&'a AddOptions);
 
 impl OptionValues<'_> {
@@ -25,7 +25,7 @@ impl OptionValues<'_> {
     }
 }
 
-/// Some numbers, then zeroes.
+/// The given numbers, padded with zeros.
 fn padded<const COUNT: usize>(given: [f64; COUNT]) -> [f64; NUMBERS] {
     let mut all = [0.0; NUMBERS];
     all[..COUNT].copy_from_slice(&given);
@@ -33,8 +33,8 @@ fn padded<const COUNT: usize>(given: [f64; COUNT]) -> [f64; NUMBERS] {
 }
 
 impl Formula {
-    /// The formula of a built-in updater. What is computed from options is computed here, in double precision, as the
-    /// processor's rules do.
+    /// The formula of a built-in updater. Values derived from options are computed here, in double precision, as in the CPU
+    /// rules.
     pub fn of(updater: &str) -> Option<Formula> {
         let formula = |rule, numbers| Some(Formula { rule, numbers });
         match updater {
@@ -78,22 +78,22 @@ impl Formula {
         }
     }
 
-    /// The numbers for one add, as kernels take them.
+    /// The parameters of one add, as kernels take them.
     pub fn numbers(&self, options: &AddOptions) -> [f64; NUMBERS] {
         (self.numbers)(&OptionValues(options))
     }
 
-    /// Whether the formula depends on how often a row was changed.
+    /// Whether the formula depends on the row's number of updates.
     pub fn counts_steps(&self) -> bool {
         matches!(self.rule, "Adam" | "Adagrad")
     }
 
-    /// Whether adds to one row may be made in any order, all at once: sums, of types that the hardware adds in memory.
+    /// Whether adds to one row may be applied in any order, concurrently: sums, of types for which the hardware has atomic adds.
     pub fn any_order(&self, dtype: DType) -> bool {
         matches!(self.rule, "Add" | "Sgd") && !matches!(dtype, DType::F16 | DType::BF16)
     }
 
-    /// What `update.cu` must have defined for a table of this type.
+    /// The macros that `update.cu` needs for a table of this type.
     pub fn macros(&self, dtype: DType) -> Vec<String> {
         let (element, state) = match dtype {
             DType::F32 => ("float", "float"),
@@ -112,7 +112,7 @@ impl Formula {
     }
 }
 
-/// Refuses a table in device memory that cannot be one.
+/// Rejects tables that are not supported in device memory.
 pub(in crate::tables) fn check(kind: TableKind, options: &TableOptions) -> Result<()> {
     if options.device.is_none() {
         return Ok(());

@@ -11,15 +11,15 @@ use crate::tables::storage::{Section, Storage};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
-/// Bytes of listed rows that are handled at once.
+/// Bytes of listed rows per batch.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// Rows that a host's caller names, and where they stand in its list.
+/// The rows that a host caller lists, and their positions in its list.
 fn split(picks: impl Iterator<Item = Pick>) -> (Vec<i64>, Vec<usize>) {
     picks.map(|pick| (i64::from(pick.row), pick.position as usize)).unzip()
 }
 
-/// No check was asked for on the device, so there is nothing to find.
+/// No device-side check was requested, so no fault can be reported.
 fn expect_no_faults(faults: KernelFaults) -> Result<()> {
     match faults == KernelFaults::NONE {
         true => Ok(()),
@@ -28,8 +28,8 @@ fn expect_no_faults(faults: KernelFaults) -> Result<()> {
 }
 
 impl Storage {
-    /// Does something with the shard: under the table's lock, with the rank's scratch, while its owner is there. The
-    /// scratch's stream waits for nobody's work: others wait for the lock.
+    /// Runs `work` on the shard: under the table's lock, with the rank's scratch memory, while the owner of the shard is alive.
+    /// The scratch stream never waits for user work, because other ranks wait for the lock.
     pub(super) fn with_shard<R>(
         &self,
         call: &Call,
@@ -42,7 +42,7 @@ impl Storage {
         work(guard.scratch())
     }
 
-    /// An add of a worker, as kernels need it.
+    /// A worker's add in the form that kernels need.
     pub(super) fn update_args(&self, shard: &DeviceShard, context: &UpdateContext, reject_nan: bool) -> UpdateArgs {
         UpdateArgs {
             memory: shard.memory(self.shared_planes(), self.worker_planes(context.worker)),
@@ -51,7 +51,7 @@ impl Storage {
         }
     }
 
-    /// Copies listed rows to their places in `out`.
+    /// Copies listed rows to their positions in `out`.
     pub(in crate::tables) fn device_get_list(
         &self,
         call: &Call,
@@ -68,7 +68,7 @@ impl Storage {
                 let buffer = scratch.buffer(ScratchBuffer::Rows, rows.len() * bytes)?;
                 expect_no_faults(shard.gather(scratch, list, buffer)?)?;
                 let chunk = (CHUNK_BYTES / bytes).max(1) * bytes;
-                // SAFETY: the room holds the rows, and nobody else has it.
+                // SAFETY: the buffer holds the rows, and this call alone uses it.
                 unsafe {
                     scratch.transfer.download_chunks(buffer, rows.len() * bytes, chunk, |start, part| {
                         let places = &positions[start / bytes..];
@@ -94,12 +94,12 @@ impl Storage {
     ) -> Result<()> {
         let args = self.update_args(shard, context, false);
         let size = shard.dtype.size();
-        // Rows are not cut, and packs neither: counts of adds are those of rows.
+        // Neither rows nor packs are split across chunks, because adds are counted per row.
         let unit = if shard.shape.counts_stripes { 16 } else { shard.shape.row_bytes };
         let step = (CHUNK_BYTES / unit).max(1) * unit;
         self.with_shard(call, shard, |scratch| {
             let null_faults = Argument::Address(0);
-            // Once adds are counted, nothing may be missing to make them.
+            // Once the adds are counted, applying them must not fail for lack of memory.
             scratch.transfer.reserve(step.min(delta.len()))?;
             let scales = shard.count_all(scratch, &args, null_faults)?;
             let fill = |start: usize, chunk: &mut [u8]| {
@@ -114,7 +114,7 @@ impl Storage {
         })
     }
 
-    /// Adds to listed rows, in the order of the list; `done` is called before others see them.
+    /// Adds to listed rows, in the order of the list; `done` is called before other ranks see the result.
     pub(in crate::tables) fn device_add_list(
         &self,
         call: &Call,
@@ -141,7 +141,7 @@ impl Storage {
                     Ok(())
                 };
                 scratch.transfer.upload_chunks(rows.len() * bytes, chunk, fill, |_, staging, start, length| {
-                    // SAFETY: the room is large enough, and nobody else has it.
+                    // SAFETY: the buffer is large enough, and this call alone uses it.
                     unsafe { staging.copy_to(buffer + start as u64, length) }
                 })?;
                 expect_no_faults(shard.update_rows(scratch, &args, list, buffer)?)?;
@@ -151,7 +151,7 @@ impl Storage {
         })
     }
 
-    /// Copies bytes of a section, from `start` on.
+    /// Copies bytes of a section, starting at `start`.
     pub(in crate::tables) fn device_read(
         &self,
         call: &Call,
@@ -166,7 +166,7 @@ impl Storage {
         })
     }
 
-    /// Overwrites bytes of a section, from `start` on.
+    /// Overwrites bytes of a section, starting at `start`.
     pub(in crate::tables) fn device_write(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! What kernels do with a table's rows on a device. Whoever calls holds the table's lock.
+//! Kernel launches on a table's rows in device memory. The caller holds the table's lock.
 
 use super::formula::NUMBERS;
 use super::kernels::{FLIGHT, THREADS, TILE};
@@ -8,21 +8,21 @@ use crate::cuda::{Argument, Stream};
 use crate::error::{Error, Result};
 use crate::tables::storage::Section;
 
-/// No place to note faults.
+/// Null pointer instead of a fault record: the call performs no checks.
 const NULL_FAULTS: Argument = Argument::Address(0);
 
-/// Where a call's row ids are on the device.
+/// The row ids of a call, in device memory.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceRowIds {
     pub address: u64,
     pub count: usize,
-    /// Whether nobody has looked yet whether they are rows of the table.
+    /// Whether the ids still have to be checked against the table's rows.
     pub unchecked: bool,
 }
 
-/// An add, as kernels need it.
+/// An add in the form that kernels need.
 pub(super) struct UpdateArgs {
-    /// The values, and the planes of state.
+    /// Addresses of the values and of the state planes.
     pub memory: [u64; 3],
     pub numbers: [f64; NUMBERS],
     pub reject_nan: bool,
@@ -38,7 +38,7 @@ impl UpdateArgs {
     }
 }
 
-/// Blocks for so many threads.
+/// Blocks for this number of threads.
 fn blocks(threads: usize) -> Result<u32> {
     let blocks = threads.div_ceil(THREADS as usize);
     i32::try_from(blocks).map(|blocks| blocks as u32).map_err(|_| {
@@ -46,18 +46,18 @@ fn blocks(threads: usize) -> Result<u32> {
     })
 }
 
-/// How many lanes of a warp share a row of so many units.
+/// The number of lanes of a warp that share a row of this many units.
 fn lanes(units: usize) -> u32 {
     units.next_power_of_two().min(32) as u32
 }
 
 impl DeviceShard {
-    /// Elements of a row.
+    /// Elements per row.
     fn cols(&self) -> usize {
         self.shape.row_bytes / self.dtype.size()
     }
 
-    /// Notes what is wrong with a list, on the device; returns where that is.
+    /// Launches the check of a list's row ids; faults are recorded on the device, at `faults`.
     fn check_list(&self, scratch: &mut Scratch, list: DeviceRowIds, faults: Argument<'static>) -> Result<()> {
         if !list.unchecked {
             return Ok(());
@@ -68,11 +68,11 @@ impl DeviceShard {
             Argument::U64(self.shape.rows as u64),
             faults,
         ];
-        // SAFETY: the list has so many ids; the place for faults is this rank's alone.
+        // SAFETY: the list has `count` ids; the fault record belongs to this rank alone.
         unsafe { scratch.kernels()?.check.launch(scratch.stream(), blocks(list.count)?, THREADS, &arguments) }
     }
 
-    /// Copies rows to their places in `out`.
+    /// Copies rows to their positions in `out`.
     pub(super) fn gather(&self, scratch: &mut Scratch, list: DeviceRowIds, out: u64) -> Result<KernelFaults> {
         if list.count == 0 {
             return Ok(KernelFaults::NONE);
@@ -95,12 +95,12 @@ impl DeviceShard {
             Argument::Address(out),
             faults,
         ];
-        // SAFETY: ids that are no rows were noted, and then nothing is read; `out` has room for all rows.
+        // SAFETY: the check has recorded ids that are no rows, in which case nothing is read; `out` has room for all rows.
         unsafe { kernel.launch(scratch.stream(), blocks(threads)?, THREADS, &arguments)? };
         scratch.finish(list.unchecked)
     }
 
-    /// Counts an add to every row; returns where rules find what follows from the counts.
+    /// Counts an add to every row; returns the address of the scales that rules derive from the counts.
     pub(super) fn count_all(&self, scratch: &mut Scratch, args: &UpdateArgs, faults: Argument) -> Result<u64> {
         if self.shape.planes == 0 {
             return Ok(0);
@@ -117,12 +117,12 @@ impl DeviceShard {
             Argument::Bytes(bytemuck::bytes_of(&args.numbers)),
             faults,
         ];
-        // SAFETY: there is a count for each unit, and room for what follows from it.
+        // SAFETY: there is a counter for each unit, and room for its scale.
         unsafe { self.kernels.count_all.launch(scratch.stream(), blocks(units)?, THREADS, &arguments)? };
         Ok(scales)
     }
 
-    /// Changes neighbouring elements from `first` on, by a delta of `count` of them.
+    /// Updates `count` consecutive elements, starting at `first`, by a delta of the same length.
     pub(super) fn update_range(
         &self,
         stream: &Stream,
@@ -134,7 +134,7 @@ impl DeviceShard {
     ) -> Result<()> {
         let (cols, pack) = (self.cols(), 16 / self.dtype.size());
         let state = 2 * self.shape.state_row_bytes / cols;
-        // An array has one count of adds, and one number that follows from it, for all of its elements.
+        // An array has one step counter, and one scale derived from it, for all of its elements.
         let (cols, scales) = match self.shape.counts_stripes {
             true => (usize::MAX, scales),
             false if scales == 0 => (cols, 0),
@@ -153,18 +153,18 @@ impl DeviceShard {
             Argument::Bytes(bytemuck::bytes_of(&args.numbers)),
             faults,
         ];
-        // SAFETY: the elements are the table's, whose lock is held; packs are aligned.
+        // SAFETY: the elements belong to the table, whose lock is held; packs are aligned.
         unsafe { self.kernels.all.of(wide).launch(stream, blocks(threads)?, THREADS, &arguments) }
     }
 
-    /// Notes the first NaN of a delta.
+    /// Records the position of the first NaN of a delta.
     fn check_nan(&self, stream: &Stream, delta: u64, count: usize, faults: Argument) -> Result<()> {
         let arguments = [Argument::Address(delta), Argument::U64(count as u64), faults];
-        // SAFETY: the delta has so many elements.
+        // SAFETY: the delta has `count` elements.
         unsafe { self.kernels.check_nan.launch(stream, blocks(count)?, THREADS, &arguments) }
     }
 
-    /// Changes all rows by a delta on the device.
+    /// Updates all rows by a delta on the device.
     pub(super) fn update_all(&self, scratch: &mut Scratch, args: &UpdateArgs, delta: u64) -> Result<KernelFaults> {
         let count = self.shape.rows * self.cols();
         let faults = if args.reject_nan { scratch.clear_faults()? } else { NULL_FAULTS };
@@ -176,7 +176,7 @@ impl DeviceShard {
         scratch.finish(args.reject_nan)
     }
 
-    /// Changes listed rows by a delta on the device, one row for each id; a row that stands there twice is changed twice.
+    /// Updates listed rows by a delta on the device, with one row per id; a row that is listed twice is updated twice.
     pub(super) fn update_rows(
         &self,
         scratch: &mut Scratch,
@@ -203,7 +203,7 @@ impl DeviceShard {
         if let Some(scatter) = &self.kernels.scatter {
             let threads = list.count.div_ceil(FLIGHT) * lanes as usize;
             let arguments = [values, delta, Argument::Address(list.address), count, cols, shared, faults];
-            // SAFETY: ids that are no rows were noted, and then nothing is changed; the lock is held.
+            // SAFETY: the check has recorded ids that are no rows, in which case nothing is changed; the lock is held.
             unsafe { scatter.of(wide).launch(scratch.stream(), blocks(threads)?, THREADS, &arguments)? };
             return scratch.finish(checks);
         }
@@ -228,7 +228,7 @@ impl DeviceShard {
         scratch.finish(checks)
     }
 
-    /// Sorts a list by rows, equal ones in the list's order; returns where rows and positions are.
+    /// Stable sort of a list by row; returns the addresses of the rows and of their positions.
     fn sort(&self, scratch: &mut Scratch, list: DeviceRowIds) -> Result<(u64, u64)> {
         let (count, tiles) = (list.count, list.count.div_ceil(TILE));
         let buffer = scratch.buffer(ScratchBuffer::Sorting, 4 * (4 * count + 256 * tiles + 256))?;
@@ -238,7 +238,7 @@ impl DeviceShard {
         let (kernels, stream) = (scratch.kernels()?, scratch.stream());
         let (address, number) = (Argument::Address, Argument::U64(count as u64));
         let bits = usize::BITS - (self.shape.rows - 1).leading_zeros();
-        // SAFETY: all lists have `count` entries and lie side by side; ids that are no rows are sorted by their last bits.
+        // SAFETY: all lists have `count` entries and are adjacent; ids that are no rows are sorted by their low bits.
         unsafe {
             let begin = [address(list.address), number, address(from.0), address(from.1)];
             kernels.begin.launch(stream, blocks(count)?, THREADS, &begin)?;

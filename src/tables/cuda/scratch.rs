@@ -1,5 +1,5 @@
-//! Scratch memory: what a rank's calls on a table need of a device besides the table. That is lanes to the host, room for lists
-//! and for sorting them, and a place where kernels note what is wrong.
+//! Scratch memory: the resources on a device that a rank's calls on a table need besides the table itself: staging buffers to the
+//! host, buffers for row lists and for sorting them, and a record where kernels report faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::transfer::HostTransfer;
 use crate::cuda::{Argument, Device, DeviceMemory, PinnedMemory, Stream};
 use crate::error::Result;
 
-/// What a piece of device memory is used for.
+/// The purpose of a scratch buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScratchBuffer {
     Ids,
@@ -20,7 +20,7 @@ pub(super) enum ScratchBuffer {
     Sorting,
 }
 
-/// What kernels noted: the position of the first wrong row id and of the first NaN. All ones: nothing.
+/// Faults that kernels reported: the position of the first invalid row id and of the first NaN; all ones if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct KernelFaults {
@@ -32,7 +32,7 @@ impl KernelFaults {
     pub const NONE: KernelFaults = KernelFaults { row: u64::MAX, nan: u64::MAX };
 }
 
-/// One device's part.
+/// The scratch memory of one device.
 pub(super) struct Scratch {
     pub device: Arc<Device>,
     pub transfer: HostTransfer,
@@ -54,23 +54,23 @@ impl Scratch {
         })
     }
 
-    /// Where its kernels are launched. Nobody orders work of users on it.
+    /// The stream on which its kernels are launched. No user work is enqueued on it.
     pub fn stream(&self) -> &Stream {
         &self.transfer.main
     }
 
-    /// Device memory of at least so many bytes, which keeps what was put there until it is asked for again.
+    /// Device memory of at least `bytes` bytes; its contents stay valid until the same buffer is requested again.
     pub fn buffer(&mut self, buffer: ScratchBuffer, bytes: usize) -> Result<u64> {
         let slot = &mut self.buffers[buffer as usize];
         if slot.as_ref().is_none_or(|memory| memory.bytes() < bytes) {
-            // First the old one goes; the driver waits for work that uses it.
+            // Free the old buffer first; the driver waits for work that uses it.
             *slot = None;
             *slot = Some(DeviceMemory::new(&self.device, bytes.next_power_of_two())?);
         }
         Ok(slot.as_ref().map_or(0, DeviceMemory::address))
     }
 
-    /// The kernels for lists, compiled when the first one is needed.
+    /// The kernels for row lists, compiled on first use.
     pub fn kernels(&mut self) -> Result<RowKernels> {
         match self.kernels {
             Some(known) => Ok(known),
@@ -78,26 +78,26 @@ impl Scratch {
         }
     }
 
-    /// Row ids of the host's, on the device.
+    /// Uploads row ids from the host to the device.
     pub fn upload_ids(&mut self, ids: &[i64]) -> Result<u64> {
         let buffer = self.buffer(ScratchBuffer::Ids, size_of_val(ids))?;
-        // SAFETY: the room is large enough, and this rank's alone.
+        // SAFETY: the buffer is large enough, and belongs to this rank alone.
         unsafe { self.transfer.upload(buffer, bytemuck::cast_slice(ids))? };
         Ok(buffer)
     }
 
-    /// Where kernels of one call note faults: cleared first.
+    /// Clears the fault record of a call and returns its address.
     pub fn clear_faults(&self) -> Result<Argument<'static>> {
-        // SAFETY: the memory is this rank's alone.
+        // SAFETY: the memory belongs to this rank alone.
         unsafe { self.stream().fill(self.faults.address(), 0xff, size_of::<KernelFaults>())? };
         Ok(Argument::Address(self.faults.address()))
     }
 
-    /// Waits for the device; then says what was noted, if anybody was to note anything.
+    /// Waits for the device, then returns the recorded faults if the call performed checks.
     pub fn finish(&mut self, checked: bool) -> Result<KernelFaults> {
         let stream = self.stream();
         if checked {
-            // SAFETY: both are this rank's alone, and the stream is waited for below.
+            // SAFETY: both belong to this rank alone, and the stream is waited for below.
             unsafe { stream.copy(self.host_faults.address(), self.faults.address(), size_of::<KernelFaults>())? };
         }
         stream.wait(&|| Ok(()))?;
@@ -105,11 +105,11 @@ impl Scratch {
     }
 }
 
-/// What a rank has on each device for one table, made when it is needed.
+/// A rank's scratch memory for one table, by device, created on first use.
 #[derive(Default)]
 pub(in crate::tables) struct ScratchByDevice(Mutex<BTreeMap<u32, Scratch>>);
 
-/// A device's part that this call has for itself.
+/// Exclusive access to the scratch memory of one device.
 pub(super) struct ScratchGuard<'a> {
     all: MutexGuard<'a, BTreeMap<u32, Scratch>>,
     ordinal: u32,

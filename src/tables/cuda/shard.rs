@@ -1,4 +1,4 @@
-//! The device memory of a table on this host: taken by the host's first rank, opened by the others.
+//! The device memory of a table on this host: allocated by the host's first rank, opened by the other ranks.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +17,17 @@ use crate::transport::Call;
 use crate::transport::arena::{Extent, Seat};
 use crate::world::Watcher;
 
-/// Where sections begin: enough for every element type and for wide accesses.
+/// Alignment of sections: sufficient for every element type and for wide accesses.
 const SECTION_ALIGN: usize = 512;
 
-/// What the first rank tells the others of its host, in the table's part of the job's memory.
+/// Published by the host's first rank for the other ranks, in the table's extent of the shared heap.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(in crate::tables) struct PublishedShard {
     exported: Exported,
-    /// Where the memory is in the process that took it.
+    /// The address of the memory in the process that allocated it.
     address: u64,
-    /// That process, and its name on locks.
+    /// That process, and its token on locks.
     process: u64,
     token: u32,
     rank: u32,
@@ -58,22 +58,22 @@ impl Sections {
     }
 }
 
-/// How many counts of adds there are: an array is changed as a whole.
+/// The number of step counters: an array has one for all of its elements.
 pub(super) fn step_units(shape: &Shape) -> usize {
     if shape.counts_stripes { 1 } else { shape.rows }
 }
 
-/// Whose memory it is.
+/// Who owns the memory.
 enum Ownership {
-    /// This rank's, which gives it back when nobody has the table any more.
+    /// This rank, which frees it when no rank uses the table any more.
     Own(Option<DeviceMemory>),
-    /// Another process's.
+    /// Another process.
     Opened(Arc<Mapped>),
-    /// Another rank's of this process.
+    /// Another rank of this process.
     SameProcess,
 }
 
-/// A table's memory on a device.
+/// A table's device memory.
 pub(in crate::tables) struct DeviceShard {
     pub(super) device: Arc<Device>,
     pub(super) formula: Formula,
@@ -84,13 +84,13 @@ pub(in crate::tables) struct DeviceShard {
     address: u64,
     published: PublishedShard,
     ownership: Ownership,
-    /// The table's part of the job's memory, and where in it the shard is published.
+    /// The table's extent of the shared heap, and the offset of the published record in it.
     record: (Extent, usize),
     retained_memory: Arc<RetainedMemory>,
 }
 
 impl DeviceShard {
-    /// Takes the memory of a shard, all zeroes. For the first rank of a host.
+    /// Allocates the memory of a shard, zeroed. Called by the first rank of a host.
     pub fn allocate(ordinal: u32, shape: &Shape, retained_memory: &RetainedMemory) -> Result<DeviceMemory> {
         retained_memory.free_unused();
         let device = Device::get(ordinal)?;
@@ -101,7 +101,7 @@ impl DeviceShard {
         Ok(memory)
     }
 
-    /// Tells the other ranks of this host where the memory is.
+    /// Publishes the memory to the other ranks of this host.
     pub fn publish(memory: &DeviceMemory, ordinal: u32, seat: &Seat, rank: usize, record: (&Extent, usize)) {
         let Ok(device) = Device::get(ordinal) else { return };
         // SAFETY: the span is only looked up.
@@ -116,11 +116,11 @@ impl DeviceShard {
             uuid: device.uuid(),
         };
         let target = record.0.range(record.1, size_of::<PublishedShard>());
-        // SAFETY: the layout keeps these bytes for it, and nobody else sees the table's memory yet.
+        // SAFETY: the layout reserves these bytes for the record, and no other rank sees the table's extent yet.
         unsafe { target.cast::<PublishedShard>().write_unaligned(published) };
     }
 
-    /// The shard, from the memory that this rank took or that another one published.
+    /// Opens the shard, from the memory that this rank allocated or that another rank published.
     pub fn open(
         ordinal: u32,
         memory: Option<DeviceMemory>,
@@ -170,7 +170,7 @@ impl DeviceShard {
         })
     }
 
-    /// Fails if the process is gone that had the memory: it went with it.
+    /// Fails if the process that owned the memory has died: the memory died with it.
     pub fn check(&self, call: &Call, seat: &Seat) -> Result<()> {
         let lost = matches!(self.ownership, Ownership::Opened(_)) && seat.is_dead(self.published.token);
         match lost {
@@ -203,7 +203,7 @@ impl DeviceShard {
         self.section(section) + start as u64
     }
 
-    /// The address of the values, and those of the planes that an add of a worker changes: none is zero.
+    /// The addresses of the values and of the planes that a worker's add changes; zero for a plane that does not exist.
     pub(super) fn memory(&self, shared: Range<usize>, own: Range<usize>) -> [u64; 3] {
         let mut addresses = [self.section(Section::Values), 0, 0];
         for (address, plane) in addresses[1..].iter_mut().zip(shared.chain(own)) {
@@ -215,7 +215,7 @@ impl DeviceShard {
 
 fn read((extent, offset): (&Extent, usize)) -> PublishedShard {
     let source = extent.range(offset, size_of::<PublishedShard>());
-    // SAFETY: the layout keeps these bytes for it; whoever reads has waited until they were written.
+    // SAFETY: the layout reserves these bytes for the record; every reader has waited until it was written.
     unsafe { source.cast::<PublishedShard>().read_unaligned() }
 }
 
@@ -253,21 +253,21 @@ impl Drop for DeviceShard {
     }
 }
 
-/// Memory of a table that this rank has dropped and others may still use.
+/// Memory of a table that this rank has dropped and that other ranks may still use.
 struct Retained {
     memory: DeviceMemory,
     record: (Extent, usize),
 }
 
 impl Retained {
-    /// Whether anybody uses it: the table's part of the job's memory is cleared when the last one has dropped it.
+    /// Whether any rank uses it: the table's extent is cleared when the last rank has dropped the table.
     fn is_used(&self) -> bool {
         let (extent, offset) = (&self.record.0, self.record.1);
         Header::of(extent).is_used() && read((extent, offset)).address == self.memory.address()
     }
 }
 
-/// Device memory that this rank took, while others may still use it.
+/// Device memory that this rank allocated and that other ranks may still use.
 #[derive(Default)]
 pub(in crate::tables) struct RetainedMemory(Mutex<Vec<Retained>>);
 
@@ -278,13 +278,14 @@ impl RetainedMemory {
         }
     }
 
-    /// Gives back what nobody uses any more.
+    /// Frees the memory that no rank uses any more.
     fn free_unused(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(Retained::is_used);
     }
 }
 
-/// The last one to drop a table does not tell the others: the rank that took the memory looks at its calls on the world.
+/// The last rank to drop a table does not notify the others: the rank that allocated the memory checks whenever it enters a call
+/// on the world.
 impl Watcher for RetainedMemory {
     fn enter(&self, _number: u64) {
         self.free_unused();
@@ -296,7 +297,7 @@ impl Watcher for RetainedMemory {
 impl Drop for RetainedMemory {
     fn drop(&mut self) {
         self.free_unused();
-        // Others may still use it: it ends with the process.
+        // Other ranks may still use it: it is freed when the process ends.
         let rest = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         rest.into_iter().for_each(|retained| std::mem::forget(retained.memory));
     }

@@ -1,15 +1,15 @@
-//! Host memory and device memory, one chunk after another through pinned memory: while the device copies one chunk, the host has
-//! the other.
+//! Double-buffered copies between host and device through pinned memory: while the device copies one chunk, the host fills or
+//! reads the other.
 
 use std::sync::Arc;
 
 use crate::cuda::{Device, DeviceMemory, PinnedMemory, Stream};
 use crate::error::Result;
 
-/// Bytes of a chunk: large enough for the bus, small enough for the caches of the host.
+/// Bytes per chunk: large enough for full bus bandwidth, small enough for the host's caches.
 pub(super) const CHUNK_BYTES: usize = 4 << 20;
 
-/// One of two ways: a stream, and the chunk that is on it.
+/// One of two staging buffers: a stream, and the chunk in flight on it.
 pub(super) struct StagingBuffer {
     pub stream: Stream,
     pinned: PinnedMemory,
@@ -21,20 +21,20 @@ impl StagingBuffer {
         Ok(StagingBuffer { stream: Stream::new(device)?, pinned: PinnedMemory::new(device, bytes)?, memory: None })
     }
 
-    /// Sends the chunk on to device memory.
+    /// Copies the chunk to device memory.
     ///
     /// # Safety
-    /// `to` has room for so many bytes, which nobody else touches until the lane was waited for.
+    /// `to` has room for `bytes` bytes, and nothing else accesses them until the staging buffer has been waited for.
     pub unsafe fn copy_to(&self, to: u64, bytes: usize) -> Result<()> {
-        // SAFETY: the pinned bytes stay as they are until the lane is waited for; the caller vouches for the rest.
+        // SAFETY: the pinned bytes are unchanged until the staging buffer is waited for; the caller guarantees the rest.
         unsafe { self.stream.copy(to, self.pinned.address(), bytes) }
     }
 
-    /// Sends the chunk to device memory of the lane's own; returns where it is.
+    /// Copies the chunk to device memory that belongs to the staging buffer; returns its address.
     pub fn copy_to_own(&mut self, device: &Arc<Device>, bytes: usize) -> Result<u64> {
         self.reserve(device, bytes)?;
         let to = self.memory.as_ref().map_or(0, DeviceMemory::address);
-        // SAFETY: the lane's memory is used in the order of the lane's stream.
+        // SAFETY: the buffer's device memory is used in the order of its stream.
         unsafe { self.copy_to(to, bytes)? };
         Ok(to)
     }
@@ -46,16 +46,16 @@ impl StagingBuffer {
         Ok(())
     }
 
-    /// Nothing on a lane waits for anybody, so that it comes to an end soon.
+    /// Nothing on a staging stream waits for user work, so this wait is short.
     fn wait(&self) -> Result<()> {
         self.stream.wait(&|| Ok(()))
     }
 }
 
-/// Both lanes; between calls nothing is under way.
+/// Both staging buffers; between calls nothing is in flight.
 pub(super) struct HostTransfer {
     device: Arc<Device>,
-    /// What the lanes come after.
+    /// The stream that the staging streams follow.
     pub main: Stream,
     buffers: [StagingBuffer; 2],
 }
@@ -66,7 +66,7 @@ impl HostTransfer {
         Ok(HostTransfer { device: device.clone(), main: Stream::new(device)?, buffers: [staging()?, staging()?] })
     }
 
-    /// Has room for chunks of this size, behind all that the main stream has to do.
+    /// Ensures room for chunks of this size, and orders the staging streams after the work on the main stream.
     fn begin(&mut self, step: usize) -> Result<()> {
         for staging in &mut self.buffers {
             if staging.pinned.len() < step {
@@ -77,21 +77,21 @@ impl HostTransfer {
         Ok(())
     }
 
-    /// Takes the memory that [`StagingBuffer::copy_to_own`] needs for chunks of this size, so that it does not fail later.
+    /// Allocates the memory that [`StagingBuffer::copy_to_own`] needs for chunks of this size, so that it cannot fail later.
     pub fn reserve(&mut self, step: usize) -> Result<()> {
         self.begin(step)?;
         self.buffers.iter_mut().try_for_each(|staging| staging.reserve(&self.device, step))
     }
 
-    /// Whatever happened, the device has let go of everybody's memory.
+    /// Waits for both buffers, also after an error: the device then accesses no caller's memory any more.
     fn end(&self, outcome: Result<()>) -> Result<()> {
         self.buffers.iter().map(StagingBuffer::wait).fold(outcome, Result::and)
     }
 
-    /// Hands device memory to `take`, chunk by chunk (`step` bytes each), with the place of each.
+    /// Passes device memory to `take`, chunk by chunk (`step` bytes each), with the offset of each.
     ///
     /// # Safety
-    /// `from` has so many bytes, which nobody writes before this returns.
+    /// `from` has `bytes` bytes, and nothing writes them before this returns.
     pub unsafe fn download_chunks(
         &mut self,
         from: u64,
@@ -105,7 +105,7 @@ impl HostTransfer {
         let outcome = (0..=chunks).try_for_each(|chunk| {
             if chunk < chunks {
                 let (staging, range) = (&self.buffers[chunk % 2], range(chunk));
-                // SAFETY: the lane's last chunk was taken; the caller vouches for the source.
+                // SAFETY: the buffer's previous chunk was consumed; the caller guarantees the source.
                 unsafe { staging.stream.copy(staging.pinned.address(), from + range.start as u64, range.len())? };
             }
             let Some(before) = chunk.checked_sub(1) else { return Ok(()) };
@@ -116,7 +116,7 @@ impl HostTransfer {
         self.end(outcome)
     }
 
-    /// Lets `fill` make chunk after chunk in host memory, and `send` send each on its way; both get its place.
+    /// Calls `fill` to produce each chunk in host memory and `send` to enqueue its copy; both get its offset.
     pub fn upload_chunks(
         &mut self,
         bytes: usize,
@@ -139,7 +139,7 @@ impl HostTransfer {
     /// # Safety
     /// As [`HostTransfer::download_chunks`], for as many bytes as `out` has.
     pub unsafe fn download(&mut self, from: u64, out: &mut [u8]) -> Result<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.download_chunks(from, out.len(), CHUNK_BYTES, |start, chunk| {
                 out[start..][..chunk.len()].copy_from_slice(chunk);
@@ -151,14 +151,14 @@ impl HostTransfer {
     /// Copies host memory to device memory.
     ///
     /// # Safety
-    /// `to` has room for all bytes, and nobody else touches it before this returns.
+    /// `to` has room for all bytes, and nothing else accesses it before this returns.
     pub unsafe fn upload(&mut self, to: u64, bytes: &[u8]) -> Result<()> {
         let fill = |start: usize, chunk: &mut [u8]| {
             chunk.copy_from_slice(&bytes[start..][..chunk.len()]);
             Ok(())
         };
         self.upload_chunks(bytes.len(), CHUNK_BYTES, fill, |_, staging, start, length| {
-            // SAFETY: a part of what the caller vouches for.
+            // SAFETY: a part of the memory for which the caller gives the guarantee.
             unsafe { staging.copy_to(to + start as u64, length) }
         })
     }

@@ -1,9 +1,9 @@
 //! `adagrad`, smaller steps where gradients were large: G += g², w −= η/(1 + (t−1)·d)·g/(√(G₀+G)+ε).
 //!
-//! All workers share G, which starts at zero; t counts the adds of all workers to this row (or this piece of an array). δ is
-//! the gradient g itself; the learning rate η, its decay d and the initial accumulator G₀ are options, with the names,
-//! defaults and meaning of `torch.optim.Adagrad`. Duchi, Hazan and Singer, "Adaptive subgradient methods for online
-//! learning and stochastic optimization", 2011.
+//! All workers share G, which starts at zero; t counts the adds of all workers to this row (or this stripe of an array). δ is the
+//! gradient g itself; the learning rate η, its decay d and the initial accumulator G₀ are options, with the names, defaults and
+//! meaning of `torch.optim.Adagrad`. Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+//! optimization", 2011.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};

@@ -1,4 +1,4 @@
-//! Which updater a table has: a built-in one by its name, or the user's own.
+//! The updater of a table: a built-in one by name, or a user-defined one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ enum Choice {
 
 struct BuiltIn {
     name: &'static str,
-    /// Names that users of other systems know.
+    /// A name known from other systems.
     alias: Option<&'static str>,
-    /// The rule for tables of this type, if it has one.
+    /// The rule for tables of this type, if the updater supports it.
     rule: fn(DType) -> Option<Arc<dyn UpdateRule>>,
 }
 
@@ -98,7 +98,7 @@ where
 }
 
 impl UpdaterChoice {
-    /// The built-in updater of this name: one of [`UpdaterChoice::names`], or an old name of one.
+    /// The built-in updater of this name: one of [`UpdaterChoice::names`], or an alias.
     pub fn named(name: &str) -> Result<UpdaterChoice> {
         let built_in = BUILT_IN.iter().find(|built_in| built_in.name == name || built_in.alias == Some(name));
         let Some(built_in) = built_in else {
@@ -123,7 +123,7 @@ impl UpdaterChoice {
         BUILT_IN.iter().map(|built_in| built_in.name)
     }
 
-    /// The built-in updaters that look at an option of this name.
+    /// The built-in updaters that use an option of this name.
     pub(super) fn using_option(option: &str) -> Vec<&'static str> {
         let uses = |built_in: &&BuiltIn| {
             let names = (built_in.rule)(DType::F32).and_then(|rule| rule.uses());
@@ -132,7 +132,7 @@ impl UpdaterChoice {
         BUILT_IN.iter().filter(uses).map(|built_in| built_in.name).collect()
     }
 
-    /// Refuses the name of an option that this updater does not look at; `table` is for the error's words.
+    /// Rejects the name of an option that this updater does not use; `table` appears in the error message.
     ///
     /// ```
     /// use unisono::tables::UpdaterChoice;
@@ -149,7 +149,7 @@ impl UpdaterChoice {
         rule.map_or(Ok(()), |rule| rule.check_name(table, option))
     }
 
-    /// The user's own updater, for tables of `T`.
+    /// A user-defined updater, for tables of `T`.
     pub fn custom<T: TableElement>(updater: Arc<dyn Updater<T>>) -> UpdaterChoice {
         UpdaterChoice(Choice::Custom(untyped::<T, dyn Updater<T>>(updater)))
     }
@@ -162,15 +162,15 @@ impl UpdaterChoice {
         }
     }
 
-    /// Whether the library brought it.
+    /// Whether it is a built-in updater.
     pub(crate) fn is_built_in(&self) -> bool {
         matches!(self.0, Choice::BuiltIn(_))
     }
 
     /// The rule for a table of this type.
     ///
-    /// Only `add` and `sgd` have a meaning for integers. The others are refused for them: to fall back to `add` would change
-    /// what a program computes without a word.
+    /// Only `add` and `sgd` are defined for integers. Other updaters are rejected for integer tables: a fallback to `add` would
+    /// silently change what a program computes.
     pub(crate) fn rule(&self, dtype: DType) -> Result<Arc<dyn UpdateRule>> {
         match &self.0 {
             Choice::Custom(rule) if rule.dtype() == dtype => Ok(rule.clone()),

@@ -1,8 +1,8 @@
 //! `dcasgda`, the adaptive form of `dcasgd`: g = δ/η, S = m·S + (1−m)·g², w −= η·(g + λ/√(S+ε)·g²·(w − b)), b = w.
 //!
-//! The compensation is divided by the recent size of this worker's gradients, so that one λ serves all weights. Each worker
-//! has its own S, which starts at zero, and its own b, kept as `dcasgd` keeps it. Zheng and others, "Asynchronous
-//! stochastic gradient descent with delay compensation", 2017 (arXiv 1609.08326). δ is a step of learning rate η.
+//! The compensation is divided by the recent magnitude of this worker's gradients, so that one λ suits all weights. Each worker
+//! has its own S, which starts at zero, and its own b, encoded as in `dcasgd`. Zheng and others, "Asynchronous stochastic
+//! gradient descent with delay compensation", 2017 (arXiv 1609.08326). δ is a step of learning rate η.
 
 use super::dcasgd::{to_backup, from_backup};
 use super::setting::{Setting, setting, settings};

@@ -1,4 +1,4 @@
-//! `rmsprop`, steps divided by the recent size of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
+//! `rmsprop`, steps divided by the recent magnitude of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
 //!
 //! All workers share one S, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The rule and
 //! its defaults are those of `torch.optim.RMSprop`, which calls ρ alpha.

@@ -1,11 +1,11 @@
-//! An option that a built-in rule uses: its default, and the numbers with which the rule works.
+//! An option that a built-in rule uses: its default, and its valid range.
 
 use super::UpdateContext;
 use crate::memory::Real;
 use crate::tables::AddOptions;
 use crate::{Error, Result};
 
-/// The numbers that make sense for an option.
+/// The valid range of an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SettingRange {
     /// Above zero, also when rounded to f32.
@@ -70,7 +70,8 @@ impl Setting {
         R::from_f64(self.as_f64(context))
     }
 
-    /// One minus its value for one update: subtracted in double precision, for near 1 single precision has few digits left.
+    /// One minus its value for one update: subtracted in double precision, because single precision has few significant digits
+    /// near 1.
     #[inline]
     pub(super) fn one_minus<R: Real>(&self, context: &UpdateContext) -> R {
         R::from_f64(1.0 - self.as_f64(context))
@@ -100,7 +101,7 @@ pub(super) fn check(rule: &str, settings: &[Setting], options: &AddOptions) -> R
     Ok(())
 }
 
-/// The parts of `impl Updater` that follow from a rule's list of settings.
+/// The methods of `impl Updater` that follow from a rule's list of settings.
 macro_rules! settings {
     ($settings:expr) => {
         fn defaults(&self) -> $crate::tables::AddOptions {

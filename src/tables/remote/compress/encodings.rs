@@ -11,7 +11,7 @@ use crate::tables::remote::wire::malformed;
 
 /// All elements, uncompressed.
 const RAW: u8 = 0;
-/// Nonzero elements only: their count, positions and values. All other elements are zero.
+/// Some elements only: their count, positions and values. All other elements decode to zero.
 const SPARSE: u8 = 1;
 const F16: u8 = 2;
 const BF16: u8 = 3;
