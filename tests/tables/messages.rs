@@ -1,4 +1,4 @@
-//! What errors say when ranks do not come together: in the words of the call that users made.
+//! Error messages when ranks do not make the same call: they name the call that the user made.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -21,12 +21,12 @@ fn create(tables: &Tables, options: TableOptions) -> Result<ArrayTable<f32>> {
     ArrayTable::create(tables, 3, None, options)
 }
 
-/// What rank 0 is told when it does something alone, while rank 1 does nothing.
+/// The error of rank 0 for a collective call that it makes alone, while rank 1 does nothing.
 fn error_alone(alone: impl Fn(&Tables) -> Result<()> + Sync) -> String {
     error_within(SOON, alone, |_| ())
 }
 
-/// What rank 0 is told when it does something alone, while rank 1 does something else.
+/// The error of rank 0 for a collective call that it makes alone, while rank 1 does something else.
 fn error_within(
     timeout: Duration,
     alone: impl Fn(&Tables) -> Result<()> + Sync,
@@ -150,7 +150,7 @@ fn options_of_the_table_are_compared() {
             assert_eq!(error.kind(), Kind::Usage, "{error}");
             assert!(error.to_string().contains(words), "{words}: {error}");
         }
-        // What the updater takes anyway may be said or not.
+        // The updater's defaults may be given explicitly or omitted.
         let table = create(tables, adam((world.rank() == 1).then_some(0.001))).unwrap();
         tables.barrier().unwrap();
         drop(table);
@@ -171,7 +171,7 @@ fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
         };
         let table = create(tables, named("weights")).unwrap();
         let text = expect(tables.save(&inside), Kind::Io, "a-file");
-        // Of each host the first rank writes.
+        // The first rank of each host writes.
         assert!(world.local_rank() == 0 || text.contains("on rank "), "{text}");
         expect(tables.load(&inside), Kind::Io, "a-file");
         if !cfg!(feature = "cloud") {
@@ -182,7 +182,7 @@ fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
         let short = ArrayTable::create(tables, 3, Some(&[1.0f32]), named("short")).map(drop);
         let text = expect(short, Kind::Usage, "initial values");
         assert!(world.rank() == 0 || text.contains("on rank 0"), "{text}");
-        // What only the last rank refuses.
+        // Options that only the last rank rejects.
         let backup = if world.rank() == 2 { 3 } else { 1 };
         let rounds =
             TableOptions { consistency: Consistency::Bsp { backup, mean: false }, ..named("rounds") };

@@ -69,7 +69,7 @@ fn workers_may_finish_early() {
             (0..3).for_each(|_| table.add(&vec![1; 500]).unwrap());
             (0..3).for_each(|_| table.get(&mut vec![0; 500]).unwrap());
         }
-        // Of one table, or of all.
+        // Finishes with one table, or with all.
         if world.rank() % 2 == 0 { table.finish().unwrap() } else { tables.finish().unwrap() }
     });
 }
@@ -118,7 +118,7 @@ fn the_adds_of_the_slowest_are_dropped_and_answered() {
         table.get(&mut values).unwrap();
         values
     });
-    // Who reads late may see adds of later rounds already; in the end no round has had more than two.
+    // A late reader may already see adds of later rounds; in the end no round has had more than two.
     assert!(paths.iter().flatten().all(|values| *values == [40; 4]), "{paths:?}");
 }
 

@@ -6,7 +6,7 @@ typedef unsigned long long Count;
 // that write read this first.
 struct Faults { Count row, nan; };
 
-__device__ inline bool refused(const Faults* faults) {
+__device__ inline bool has_faults(const Faults* faults) {
     return faults && (faults->row != ~0ull || faults->nan != ~0ull);
 }
 

@@ -11,7 +11,7 @@ template <class Unit>
 __device__ void gather(
     const Unit* values, const long long* ids, Count count, unsigned int units, unsigned int lanes, Unit* out,
     const Faults* faults) {
-    if (refused(faults)) return;
+    if (has_faults(faults)) return;
     Count group = thread_number() / lanes, groups = ((Count)gridDim.x * blockDim.x) / lanes;
     unsigned int lane = threadIdx.x % lanes;
     for (Count first = group; first < count; first += groups * FLIGHT) {

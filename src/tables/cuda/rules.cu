@@ -158,11 +158,11 @@ struct Ftrl {
 };
 
 // The weight that a worker saw last. Plus zero: it has seen none; minus zero: it saw zero.
-__device__ inline State recall(State backup, State value) {
+__device__ inline State from_backup(State backup, State value) {
     return backup == 0 && with_sign((State)1, backup) > 0 ? value : backup;
 }
 
-__device__ inline State keep(State value) { return value == 0 ? -(State)0 : value; }
+__device__ inline State to_backup(State value) { return value == 0 ? -(State)0 : value; }
 
 struct Dcasgd {
     static const int PLANES = 1;
@@ -170,9 +170,9 @@ struct Dcasgd {
     __device__ Dcasgd(const Numbers& n) : factor(n.at[0]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
-        State missed = value - recall(state[0], value);
+        State missed = value - from_backup(state[0], value);
         value = widen(narrow(value - (delta + factor * (delta * delta) * missed)));
-        state[0] = keep(value);
+        state[0] = to_backup(value);
         return value;
     }
 };
@@ -187,9 +187,9 @@ struct Dcasgda {
         State gradient = delta / learning_rate;
         state[1] = momentum * state[1] + fresh * (gradient * gradient);
         State strength = lambda / root_of(state[1] + epsilon);
-        State missed = value - recall(state[0], value);
+        State missed = value - from_backup(state[0], value);
         value = widen(narrow(value - (delta + strength * (delta * gradient) * missed)));
-        state[0] = keep(value);
+        state[0] = to_backup(value);
         return value;
     }
 };

@@ -55,7 +55,7 @@ template <int WIDTH> struct Piece {
 // Counts an add to every row, and stores the scale derived from each count.
 extern "C" __global__ void count_all(Count* steps, void* scales, Count rows, Numbers numbers, const Faults* faults) {
     Count row = thread_number();
-    if (row >= rows || refused(faults)) return;
+    if (row >= rows || has_faults(faults)) return;
     Count step = ++steps[row];
 #ifdef STEPS
     Rule rule(numbers);
@@ -77,7 +77,7 @@ __device__ void all(
     const Memory& memory, const Element* delta, Count count, Count cols, const void* scales, const Numbers& numbers,
     const Faults* faults) {
     Count at = thread_number() * WIDTH;
-    if (at >= count || refused(faults)) return;
+    if (at >= count || has_faults(faults)) return;
     Rule rule(numbers);
 #ifdef STEPS
     rule.rescale(((const Scale*)scales)[at / cols]);
@@ -104,7 +104,7 @@ __device__ void rows(
     const Memory& memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
     Count count, Count cols, unsigned int lanes, const Numbers& numbers, const Faults* faults) {
     Count first = thread_number() / lanes;
-    if (first >= count || refused(faults)) return;
+    if (first >= count || has_faults(faults)) return;
     unsigned int row = sorted[first], lane = threadIdx.x % lanes;
     if (first > 0 && sorted[first - 1] == row) return; // another group's
     Count end = first + 1;
@@ -174,7 +174,7 @@ template <int WIDTH>
 __device__ void scatter(
     Element* values, const Element* delta, const long long* ids, Count count, Count cols, unsigned int lanes,
     const Faults* faults) {
-    if (refused(faults)) return;
+    if (has_faults(faults)) return;
     Count group = thread_number() / lanes, groups = ((Count)gridDim.x * blockDim.x) / lanes;
     unsigned int lane = threadIdx.x % lanes;
     for (Count first = group; first < count; first += groups * FLIGHT) {
