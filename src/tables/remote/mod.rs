@@ -7,6 +7,12 @@
 //! | `server`, `queue` | server side: one thread; FIFO per worker and table; requests that are not ready wait |
 //! | `compress` | compression of adds and replies |
 //!
+//! An add that spans several hosts is two-phase. The worker sends it to every server with `needs_confirm`; each server queues it,
+//! replies once its clock would let it run, and keeps it at the head of that worker's requests to the table. When all servers have
+//! replied, the worker confirms, and each server runs the add and replies again. On an error before that, the worker cancels, and
+//! no server runs it. A server also drops the queued requests of a dead sender, so a worker that dies before it confirms leaves no
+//! part of its add behind.
+//!
 //! Every rank that sends or serves requests runs the server thread, because messages progress only while some thread of a rank is
 //! inside a call: a worker that computes for minutes after an add must not keep its server waiting for the bytes of that add.
 
