@@ -1,4 +1,4 @@
-//! Gets and adds, roles, initial values, and calls that are refused.
+//! Gets and adds, roles, initial values, and rejected calls.
 
 use half::{bf16, f16};
 use unisono::tables::{
@@ -140,7 +140,7 @@ fn a_sparse_get_brings_what_changed() {
         tables.barrier().unwrap();
         if world.rank() == 0 {
             table.add_rows(&[2, 5, 2], &[1.0; 6], &AddOptions::default()).unwrap();
-            // A whole delta changes only the rows that are not all zero; all zero is nothing at all.
+            // A delta for all rows changes only the rows that are not all zero; a delta of zeros changes nothing.
             table.add(&[0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
             table.add(&[0.0; 12]).unwrap();
         }
@@ -148,7 +148,7 @@ fn a_sparse_get_brings_what_changed() {
         let mut mine = [7.0; 12];
         assert_eq!(table.get_changed(0, &mut mine).unwrap(), [1, 2, 5]);
         assert_eq!(mine, [7.0, 7.0, 3.0, 0.0, 2.0, 2.0, 7.0, 7.0, 7.0, 7.0, 1.0, 1.0]);
-        // The second buffer has seen nothing yet.
+        // The second buffer has not been read into yet.
         assert_eq!(table.get_changed(1, &mut first).unwrap().len(), 6);
         let wrong = table.get_changed(2, &mut first).unwrap_err();
         assert!(wrong.to_string().contains("a buffer below 2"), "{wrong}");
@@ -239,7 +239,7 @@ fn copies_are_averaged_when_all_tick() {
         table.tick().unwrap();
         table.get(&mut values).unwrap();
         assert_eq!(values, [1.0, 1.0, 4.0, 2.0]);
-        // The sum of the copies is more than a half type can hold; their average is not.
+        // The sum of the copies exceeds the range of a half type; their average does not.
         let options = TableOptions { consistency: Consistency::Average, ..TableOptions::default() };
         let large = half::f16::from_f32(60_000.0);
         let table = ArrayTable::<half::f16>::create(tables, 3, Some(&[large; 3]), options).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints: saved by some ranks, loaded by other ones, and what happens to damaged ones.
+//! Checkpoints: saved by some ranks, loaded by others, and rejected if damaged.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use unisono::{DType, Kind};
 use crate::sums::sums;
 use crate::with_tables;
 
-/// A folder that is gone when the test ends.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -120,7 +120,7 @@ fn user_defined_tables_are_kept() {
                 tables.barrier().unwrap();
                 dealt.add(&delta).unwrap();
                 tables.barrier().unwrap();
-                // Beside it, one that cannot be loaded by another number of servers: then neither is changed.
+                // A second table, which cannot be loaded by another number of servers: then neither table changes.
                 let plain = sums(tables, "plain", 50, false);
                 let outcome = tables.load(folder.text());
                 match ranks {
@@ -154,7 +154,7 @@ fn a_half_may_refuse_to_be_saved() {
             sound.add(&[1; 5]).unwrap();
             let error = tables.save(&target).unwrap_err();
             assert!(["\"unlucky\"", "luck"].iter().all(|word| error.to_string().contains(word)), "{error}");
-            // The other ranks were told, and the older checkpoint is as it was.
+            // The other ranks got the error too, and the older checkpoint is unchanged.
             let error = tables.load(&target).unwrap_err();
             assert!(error.to_string().contains("no table of this name"), "{error}");
             drop(unlucky);
@@ -180,7 +180,7 @@ fn make(tables: &Tables) -> All {
     }
 }
 
-/// One step of one worker: only worker 0 adds, so that the result does not depend on how many there are.
+/// One step: only worker 0 adds, so that the result does not depend on the number of workers.
 fn step(tables: &Tables, all: &All, number: usize) {
     if tables.worker_id() == Some(0) {
         let gradient: Vec<f64> = (0..20_001).map(|at| ((at * 7 + number) % 13) as f64 - 6.0).collect();
@@ -278,7 +278,7 @@ fn a_damaged_or_foreign_checkpoint_changes_nothing() {
     refuses("nothing there");
 }
 
-/// What adds lost on their way before a load has nothing to do with what is loaded.
+/// Compression residuals from before a load do not affect the loaded values.
 #[test]
 fn a_load_forgets_what_adds_have_lost() {
     on_hosts(2, 2, |tables| {

@@ -1,4 +1,4 @@
-//! User-defined tables: requests reach their shards one at a time, clocks hold, and mistakes are named.
+//! User-defined tables: requests reach their shards one at a time, clocks apply, and errors name the mistake.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::on_all_paths;
 #[path = "../../examples/tables/user_defined.rs"]
 mod example;
 
-/// A list of numbers in each shard, in the order in which they came, after their count.
+/// A list of numbers in each shard, in order of arrival, preceded by their count.
 struct List {
     capacity: usize,
 }
@@ -148,7 +148,7 @@ fn rounds_and_bounds_hold() {
         for step in 0..30 {
             table.add(&[step]).unwrap();
             table.tick().unwrap();
-            // The others have ticked at least as often as this one had before.
+            // The others have ticked at least as often as this worker had before.
             let found = table.get(&()).unwrap().concat().len() as u64;
             assert!(found > 3 * step, "{found} at {step}");
         }
@@ -168,7 +168,7 @@ fn mistakes_are_named() {
         };
         if world.rank() == 0 {
             table.add(&[0, 2]).unwrap();
-            // The other shard has room, wherever it is.
+            // The other shard has room, on whichever host it is.
             refused(table.add(&[4, 6, 1]), &["room", "2 numbers"]);
             table.add_soon(&[8, 10]).unwrap_or_else(|error| refused(Err(error), &["room"]));
             let _ = table.flush();
@@ -184,7 +184,7 @@ fn mistakes_are_named() {
     });
 }
 
-/// A call that fails on one shard counts as a call on all hosts: the next rounds are as complete as ever.
+/// A call that fails on one shard counts as a call on all hosts: later rounds are still complete.
 #[test]
 fn rounds_stay_in_step_after_an_error() {
     on_all_paths(3, |world, tables| {
@@ -192,7 +192,7 @@ fn rounds_stay_in_step_after_an_error() {
         let me = world.rank() as u64;
         for round in 0..6 {
             let outcome = match round {
-                // Server 2 has no room for that many, and server 1 must get its number all the same.
+                // Server 2 has no room for that many numbers, and server 1 must still get its number.
                 2 if me == 1 => table.add(&[[2 + 3 * me; 21].as_slice(), &[1 + 3 * me]].concat()),
                 _ => table.add(&[1 + 3 * me]),
             };

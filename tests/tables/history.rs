@@ -1,8 +1,8 @@
-//! A checker of histories: workers with random delays record what they add and get; afterwards every promise is checked
-//! against the record.
+//! A history checker: workers with random delays record their adds and gets; afterwards every guarantee is checked against the
+//! record.
 //!
-//! Each worker adds 1 to its own element only, so a get shows exactly how many adds of each worker it contains. An element is one
-//! of an array, the value of a key, or a sum in a table of the test's own.
+//! Each worker adds 1 to its own element only, so a get shows exactly how many adds of each worker it contains. An element is an
+//! array element, the value of a key, or a sum in a user-defined table.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use unisono::{DType, ReduceOp, World};
 use crate::on_all_paths;
 use crate::sums::{Dealer, sums_with};
 
-/// The sorts of tables.
-const SORTS: [&str; 3] = ["array", "key-value", "user-defined"];
+/// The kinds of tables.
+const KINDS: [&str; 3] = ["array", "key-value", "user-defined"];
 
-/// A number for each worker, in a table of some sort.
+/// One counter per worker, in a table of some kind.
 enum Counts {
     Array(ArrayTable<i64>),
     Keys(KeyValueTable),
@@ -26,10 +26,10 @@ enum Counts {
 }
 
 impl Counts {
-    fn create(tables: &Tables, sort: &str, consistency: Consistency) -> Counts {
+    fn create(tables: &Tables, kind: &str, consistency: Consistency) -> Counts {
         let workers = tables.workers();
         let options = TableOptions { consistency, ..TableOptions::default() };
-        match sort {
+        match kind {
             "array" => Counts::Array(ArrayTable::create(tables, workers, None, options).unwrap()),
             "key-value" => {
                 Counts::Keys(KeyValueTable::create(tables, KeyType::Int, 1, DType::I64, options).unwrap())
@@ -38,7 +38,7 @@ impl Counts {
         }
     }
 
-    /// Adds 1 to a worker's number, at once or soon.
+    /// Adds 1 to a worker's counter, synchronously or in the background.
     fn count(&self, me: usize, workers: usize, soon: bool) {
         let none = AddOptions::default();
         let mut mine = vec![0i64; workers];
@@ -89,7 +89,7 @@ impl Counts {
     }
 }
 
-/// What a worker saw in one of its gets: its own adds, ticks and barriers before, and the values.
+/// One get of a worker: the worker's own adds, ticks and barriers before it, and the values read.
 #[derive(Debug)]
 struct Get {
     adds: i64,
@@ -101,13 +101,13 @@ struct Get {
 #[derive(Debug, Default)]
 struct History {
     gets: Vec<Get>,
-    /// How many adds this worker had made at each barrier.
+    /// The number of this worker's adds at each barrier.
     at_barriers: Vec<i64>,
-    /// How many adds it had made when it made its k-th tick.
+    /// The number of its adds at its k-th tick.
     at_ticks: Vec<i64>,
 }
 
-/// A generator of random numbers that differs between workers and runs.
+/// A random number generator, seeded differently for each worker and run.
 struct Random(u64);
 
 impl Random {
@@ -119,10 +119,10 @@ impl Random {
     }
 }
 
-/// Random adds, ticks, gets and pauses; a barrier now and then, at the same steps on all workers.
-fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> History {
+/// Random adds, ticks, gets and pauses; occasional barriers, at the same steps on all workers.
+fn record_history(tables: &Tables, kind: &str, consistency: Consistency, seed: u64) -> History {
     let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
-    let table = Counts::create(tables, sort, consistency);
+    let table = Counts::create(tables, kind, consistency);
     let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
     let mut history = History::default();
     let (mut adds, mut ticks) = (0, 0);
@@ -130,7 +130,7 @@ fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> His
         if random.below(3) == 0 {
             std::thread::sleep(Duration::from_micros(random.below(400)));
         }
-        // In rounds all workers must make the same calls; elsewhere each does as it likes.
+        // In rounds all workers must make the same calls; otherwise each makes its own.
         let rounds = matches!(consistency, Consistency::Bsp { .. });
         let times = if rounds { 1 + step % 2 } else { random.below(3) };
         for _ in 0..times {
@@ -155,10 +155,10 @@ fn live(tables: &Tables, sort: &str, consistency: Consistency, seed: u64) -> His
     history
 }
 
-/// As [`live`] with a bound, but every worker makes as many steps between two barriers as it likes.
-fn live_unevenly(world: &World, tables: &Tables, sort: &str, bound: u64, seed: u64) -> History {
+/// As [`record_history`] with a bound, but every worker makes its own number of steps between two barriers.
+fn record_uneven_history(world: &World, tables: &Tables, kind: &str, bound: u64, seed: u64) -> History {
     let (workers, me) = (tables.workers(), tables.worker_id().unwrap());
-    let table = Counts::create(tables, sort, Consistency::Ssp { bound });
+    let table = Counts::create(tables, kind, Consistency::Ssp { bound });
     let mut random = Random(seed * 7919 + me as u64 * 104_729 + 1);
     let (mut history, mut adds) = (History::default(), 0);
     for epoch in 0..6 {
@@ -181,21 +181,21 @@ fn live_unevenly(world: &World, tables: &Tables, sort: &str, bound: u64, seed: u
             _ => tables.flush().and(world.group().all_reduce(&mut [1], ReduceOp::Sum)).unwrap(),
         }
         history.at_barriers.push(adds);
-        // The steps that the others made without this worker are behind it, with what it had added until then.
+        // The clock was fast-forwarded over the steps that the others made without this worker, with its adds up to then.
         history.at_ticks.resize(table.clock() as usize, adds);
     }
     tables.finish().unwrap();
     history
 }
 
-/// Whoever reads at tick c sees all that the others added before their tick c − bound.
+/// A get at tick c sees all adds that the other workers made before their tick c − bound.
 fn check_bound(histories: &[History], bound: u64) {
     for get in histories.iter().flat_map(|history| &history.gets) {
         let Some(tick) = (get.ticks - bound as i64).checked_sub(1).filter(|&tick| tick >= 0) else {
             continue;
         };
         for (other, &seen) in get.values.iter().enumerate() {
-            // Who stopped before has added nothing that could be missed.
+            // A worker that stopped earlier has made no later adds that could be missed.
             let ticks = &histories[other].at_ticks;
             let needed = ticks.get(tick as usize).or(ticks.last()).copied().unwrap_or(0);
             assert!(seen >= needed, "bound {bound}: {get:?} lacks adds of worker {other} ({needed})");
@@ -205,10 +205,10 @@ fn check_bound(histories: &[History], bound: u64) {
 
 #[test]
 fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
-    for (ranks, sort) in [2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
+    for (ranks, kind) in [2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for (seed, bound) in [(0, 0), (1, 1), (2, 3)] {
-            let live = |world: &World, tables: &Tables| live_unevenly(world, tables, sort, bound, seed);
-            for histories in on_all_paths(ranks, live) {
+            let record_history = |world: &World, tables: &Tables| record_uneven_history(world, tables, kind, bound, seed);
+            for histories in on_all_paths(ranks, record_history) {
                 check_common(&histories);
                 check_bound(&histories, bound);
             }
@@ -216,7 +216,7 @@ fn a_bound_holds_also_where_workers_make_different_numbers_of_steps() {
     }
 }
 
-/// Every promise that holds for all consistencies.
+/// The guarantees that hold for all consistencies.
 fn check_common(histories: &[History]) {
     for (me, history) in histories.iter().enumerate() {
         let mut before = vec![0; histories.len()];
@@ -236,26 +236,26 @@ fn check_common(histories: &[History]) {
 
 #[test]
 fn recorded_histories_keep_every_promise() {
-    for (ranks, sort) in [1, 2, 3, 4].into_iter().flat_map(|ranks| SORTS.map(|sort| (ranks, sort))) {
+    for (ranks, kind) in [1, 2, 3, 4].into_iter().flat_map(|ranks| KINDS.map(|kind| (ranks, kind))) {
         for seed in 0..3 {
-            for histories in on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Async, seed)) {
+            for histories in on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Async, seed)) {
                 check_common(&histories);
             }
             for histories in on_all_paths(ranks, |_, tables| {
-                live(tables, sort, Consistency::Bsp { backup: 0, mean: false }, seed)
+                record_history(tables, kind, Consistency::Bsp { backup: 0, mean: false }, seed)
             }) {
                 check_common(&histories);
                 for get in histories.iter().flat_map(|history| &history.gets) {
                     assert!(
                         get.values.iter().all(|&seen| seen == get.adds),
-                        "{sort}: a get of round {} holds exactly that many adds of everybody: {get:?}",
+                        "{kind}: a get of round {} holds exactly that many adds of everybody: {get:?}",
                         get.adds
                     );
                 }
             }
             let bound = seed;
             for histories in
-                on_all_paths(ranks, |_, tables| live(tables, sort, Consistency::Ssp { bound }, seed))
+                on_all_paths(ranks, |_, tables| record_history(tables, kind, Consistency::Ssp { bound }, seed))
             {
                 check_common(&histories);
                 check_bound(&histories, bound);

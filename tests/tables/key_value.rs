@@ -1,4 +1,4 @@
-//! Key-value tables against maps, and calls that are refused.
+//! Key-value tables against maps, and rejected calls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// Each rank works on keys of its own, so that it knows what it must find; a shared key tells who else was there.
+/// Each rank has its own keys, so that it knows the expected values; a shared key counts the calls of all ranks.
 #[test]
 fn random_calls_do_what_a_map_does() {
     for ranks in RANKS {
@@ -161,7 +161,7 @@ fn extreme_and_repeated_keys() {
     });
 }
 
-/// The same adds by two workers in turns, to a key and to a row.
+/// The same adds by two workers alternately, to a key and to a row.
 #[test]
 fn every_updater_does_to_a_key_what_it_does_to_a_row() {
     for name in UpdaterChoice::names() {
@@ -292,7 +292,7 @@ fn who_is_done_with_a_table_holds_up_nobody_there() {
                 items.values.chunks_exact(8).map(|count| i64::from_ne_bytes(count.try_into().unwrap()));
             (items.keys, counts.collect::<Vec<_>>())
         });
-        // Whoever has rank r adds once to each of the keys below 3 (r + 1), and once to -1.
+        // Rank r adds once to each of the keys below 3 (r + 1), and once to -1.
         let keys: Vec<i64> = (-1..3 * ranks as i64).collect();
         let counts: Vec<i64> = keys.iter().map(|key| ranks as i64 - key.max(&0) / 3).collect();
         let expected = (OwnedKeys::Int(keys), counts);
@@ -379,7 +379,7 @@ fn a_rank_that_is_no_worker_may_look_but_not_touch() {
     }
 }
 
-/// Each worker has keys of its own, so that what all of them lost on their way can be told from what they added.
+/// Each worker has its own keys, so that the loss of compression can be distinguished from the adds of others.
 #[test]
 fn smaller_messages_lose_nothing_for_good() {
     let all = ["none", "float16", "bfloat16", "int8", "topk:0.3"];
@@ -402,9 +402,9 @@ fn smaller_messages_lose_nothing_for_good() {
             table.get(keys, bytemuck::cast_slice_mut(&mut values)).unwrap();
             for (value, delta) in values.iter().zip(&delta) {
                 let wanted = 50.0 * delta;
-                // What the last adds lost is still under way, and a get may lose some more.
+                // The residual of the last adds has not been sent yet, and a get may lose some more precision.
                 let most = if compression == "none" { 1e-4 } else { 0.02 * wanted.abs().max(50.0) };
-                // A small value waits until so much of it has come together that it is among the largest.
+                // With top-k, a small value is sent only once its residual has grown to be among the largest.
                 let most = if compression.starts_with("topk") { 4.5 } else { most };
                 assert!((value - wanted).abs() <= most, "{compression}: {value} instead of {wanted}");
             }
@@ -431,7 +431,7 @@ fn rounds_go_on_without_the_slowest() {
         tables.barrier().unwrap();
         get(&table, &[0, 1, 2])
     }) {
-        // Who reads late may see adds of later rounds already; in the end no round has had more than two.
+        // A late reader may already see adds of later rounds; in the end no round has had more than two.
         assert!(seen.iter().flatten().all(|&value| value == 30), "{seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Workers that go without a word, and hosts that are needed longer than others think.
+//! Workers that die without disconnecting, and hosts that must keep serving while others still work.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ fn options(text: &str) -> TableOptions {
     TableOptions { consistency: Consistency::parse(text).unwrap(), ..TableOptions::default() }
 }
 
-/// Steps that a worker makes; returns after how many, and with which error.
+/// Makes steps as a worker; returns their number, and the error if one occurred.
 fn work(table: &ArrayTable<i64>, steps: usize) -> (usize, Option<unisono::Error>) {
     for step in 0..steps {
         let made = table.add(&[1]).and_then(|()| table.tick()).and_then(|()| table.get(&mut [0]));
@@ -20,7 +20,7 @@ fn work(table: &ArrayTable<i64>, steps: usize) -> (usize, Option<unisono::Error>
     (steps, None)
 }
 
-/// Whoever waits does so at a server whose own rank makes no calls: nobody else looks after the dead there.
+/// The waiting worker waits at a server whose own rank makes no calls: only the server thread can detect the dead worker there.
 #[test]
 fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
     let roles = [Role::Server, Role::Worker, Role::Worker];
@@ -41,7 +41,7 @@ fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
                 },
                 _ => {
                     assert_eq!(work(&table, 5).0, 5, "the other one is alive");
-                    // Gone without goodbye, as a process that is killed.
+                    // Never disconnects, like a process that is killed.
                     std::mem::forget((table, tables));
                 }
             }
@@ -49,7 +49,7 @@ fn a_worker_that_dies_on_another_host_is_noticed_by_the_server() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_host_serves_as_long_as_it_is_asked() {
@@ -57,21 +57,21 @@ fn a_host_serves_as_long_as_it_is_asked() {
         let tables = Tables::join(world, Role::Both).unwrap();
         let table = ArrayTable::<i64>::create(&tables, 10, None, TableOptions::default()).unwrap();
         match world.rank() {
-            // It has less patience than the other one has work, and far more than that one rests.
+            // Its timeout is shorter than the other rank's total work, and far longer than that rank's pauses.
             0 => {
-                tables.with_timeout(PATIENCE).close().unwrap();
+                tables.with_timeout(CLOSE_TIMEOUT).close().unwrap();
                 let error = table.get(&mut [0; 10]).unwrap_err();
                 assert!(error.to_string().contains("a call before close()"), "{error}");
             }
             _ => {
                 let began = Instant::now();
                 for step in 1.. {
-                    std::thread::sleep(PATIENCE / 50);
+                    std::thread::sleep(CLOSE_TIMEOUT / 50);
                     table.add(&[1; 10]).unwrap();
                     let mut values = [0; 10];
                     table.get(&mut values).unwrap();
                     assert_eq!(values, [step; 10]);
-                    if began.elapsed() > PATIENCE * 3 / 2 {
+                    if began.elapsed() > CLOSE_TIMEOUT * 3 / 2 {
                         break;
                     }
                 }

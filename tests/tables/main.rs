@@ -1,4 +1,4 @@
-//! Tables against a naive computation, with ranks as threads: on one host, and spread over pretended hosts.
+//! Tables against a naive computation, with ranks as threads: on one host, and on several simulated hosts.
 
 mod basics;
 mod checkpoints;
@@ -14,12 +14,12 @@ mod sums;
 use unisono::World;
 use unisono::tables::{Role, Tables};
 
-/// Runs `body` on so many ranks that are threads; all are workers and servers.
+/// Runs `body` on `ranks` ranks as threads; all are workers and servers.
 pub fn with_tables<R: Send>(ranks: usize, body: impl Fn(&World, &Tables) -> R + Sync) -> Vec<R> {
     unisono::testing::spawn_worlds(ranks, |world| body(world, &Tables::join(world, Role::Both).unwrap()))
 }
 
-/// Runs `body` on one host, on two, and with every rank on a host of its own; returns the results of each.
+/// Runs `body` on one host, on two, and with every rank on its own host; returns the results of each.
 pub fn on_all_paths<R: Send>(ranks: usize, body: impl Fn(&World, &Tables) -> R + Sync) -> Vec<Vec<R>> {
     let mut hosts = vec![1, 2.min(ranks), ranks];
     hosts.dedup();

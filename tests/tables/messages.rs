@@ -1,4 +1,4 @@
-//! What errors say when ranks do not come together: in the words of the call that users made.
+//! Error messages when ranks do not make the same call: they name the call that the user made.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -21,21 +21,21 @@ fn create(tables: &Tables, options: TableOptions) -> Result<ArrayTable<f32>> {
     ArrayTable::create(tables, 3, None, options)
 }
 
-/// What rank 0 is told when it does something alone, while rank 1 does nothing.
-fn told(alone: impl Fn(&Tables) -> Result<()> + Sync) -> String {
-    told_within(SOON, alone, |_| ())
+/// The error of rank 0 for a collective call that it makes alone, while rank 1 does nothing.
+fn error_alone(alone: impl Fn(&Tables) -> Result<()> + Sync) -> String {
+    error_within(SOON, alone, |_| ())
 }
 
-/// What rank 0 is told when it does something alone, while rank 1 does something else.
-fn told_within(
-    patience: Duration,
+/// The error of rank 0 for a collective call that it makes alone, while rank 1 does something else.
+fn error_within(
+    timeout: Duration,
     alone: impl Fn(&Tables) -> Result<()> + Sync,
     other: impl Fn(&World) + Sync,
 ) -> String {
     let end = Barrier::new(2);
     let mut texts = with_tables(2, |world, tables| {
         let text = match world.rank() {
-            0 => alone(&tables.with_timeout(patience)).unwrap_err().to_string(),
+            0 => alone(&tables.with_timeout(timeout)).unwrap_err().to_string(),
             _ => {
                 other(world);
                 String::new()
@@ -49,16 +49,16 @@ fn told_within(
 
 #[test]
 fn whoever_makes_a_table_alone_hears_which_and_who_did_not_come() {
-    let text = told(|tables| create(tables, named("weights")).map(drop));
+    let text = error_alone(|tables| create(tables, named("weights")).map(drop));
     assert!(text.contains("making table \"weights\" #") && text.contains("waiting for rank 1"), "{text}");
     assert!(!text.contains("all_gather"), "{text}");
 }
 
 #[test]
 fn whoever_saves_or_loads_alone_hears_where_to_and_who_did_not_come() {
-    let text = told(|tables| tables.save("memory://alone"));
+    let text = error_alone(|tables| tables.save("memory://alone"));
     assert!(text.contains("saving to \"memory://alone\" #") && text.contains("waiting for rank 1"), "{text}");
-    let text = told(|tables| tables.load("memory://alone"));
+    let text = error_alone(|tables| tables.load("memory://alone"));
     assert!(text.contains("loading from \"memory://alone\" #"), "{text}");
 }
 
@@ -68,7 +68,7 @@ fn whoever_does_something_else_meanwhile_hears_of_the_table() {
         let text = world.group().barrier().unwrap_err().to_string();
         assert!(text.contains("rank 0 called new table #") && !text.contains("uint8"), "{text}");
     };
-    let text = told_within(LATE, |tables| create(tables, named("weights")).map(drop), other);
+    let text = error_within(LATE, |tables| create(tables, named("weights")).map(drop), other);
     assert!(text.contains("rank 0 called making table \"weights\""), "{text}");
     assert!(text.contains("rank 1 called barrier"), "{text}");
 }
@@ -150,7 +150,7 @@ fn options_of_the_table_are_compared() {
             assert_eq!(error.kind(), Kind::Usage, "{error}");
             assert!(error.to_string().contains(words), "{words}: {error}");
         }
-        // What the updater takes anyway may be said or not.
+        // The updater's defaults may be given explicitly or omitted.
         let table = create(tables, adam((world.rank() == 1).then_some(0.001))).unwrap();
         tables.barrier().unwrap();
         drop(table);
@@ -171,7 +171,7 @@ fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
         };
         let table = create(tables, named("weights")).unwrap();
         let text = expect(tables.save(&inside), Kind::Io, "a-file");
-        // Of each host the first rank writes.
+        // The first rank of each host writes.
         assert!(world.local_rank() == 0 || text.contains("on rank "), "{text}");
         expect(tables.load(&inside), Kind::Io, "a-file");
         if !cfg!(feature = "cloud") {
@@ -182,7 +182,7 @@ fn what_one_rank_cannot_do_is_the_same_kind_of_error_on_all() {
         let short = ArrayTable::create(tables, 3, Some(&[1.0f32]), named("short")).map(drop);
         let text = expect(short, Kind::Usage, "initial values");
         assert!(world.rank() == 0 || text.contains("on rank 0"), "{text}");
-        // What only the last rank refuses.
+        // Options that only the last rank rejects.
         let backup = if world.rank() == 2 { 3 } else { 1 };
         let rounds =
             TableOptions { consistency: Consistency::Bsp { backup, mean: false }, ..named("rounds") };

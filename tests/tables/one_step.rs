@@ -1,4 +1,4 @@
-//! A `bsp` round is one step of the updater with the sum (or the mean) of the workers' adds: equal to one worker with a larger batch.
+//! A `bsp` round is one updater step with the sum (or the mean) of the workers' adds: equal to one worker with a larger batch.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -16,7 +16,7 @@ const COLS: usize = 3;
 const WORKERS: usize = 3;
 const ROUNDS: usize = 4;
 
-/// What one worker adds in one round. `None`: all rows.
+/// The add of one worker in one round. `None`: all rows.
 struct Add {
     rows: Option<Vec<i64>>,
     delta: Vec<f64>,
@@ -39,7 +39,7 @@ fn add(worker: usize, round: usize) -> Add {
     Add { rows, delta: (0..count * COLS).map(|at| number(at + 100 * worker + 1000 * round)).collect() }
 }
 
-/// The rows that the adds of these workers name, with their sums divided by `divisor`.
+/// The rows in these workers' adds, with their sums divided by `divisor`.
 fn sum(adds: &[Add], divisor: f64) -> (Vec<i64>, Vec<f64>) {
     let mut sums: BTreeMap<i64, [f64; COLS]> = BTreeMap::new();
     for add in adds {
@@ -66,7 +66,7 @@ fn bytes(numbers: &[f64]) -> &[u8] {
     bytemuck::cast_slice(numbers)
 }
 
-/// The values after all rounds, made by one worker, whose adds are the sums of these workers' adds.
+/// The values after all rounds, computed by one worker whose adds are the sums of these workers' adds.
 fn by_one(tables: &Tables, updater: &str, workers: std::ops::Range<usize>, mean: bool) -> Vec<f64> {
     let one =
         Table::matrix(tables, (ROWS, COLS), DType::F64, None, options(updater, "async", "one")).unwrap();
@@ -212,7 +212,7 @@ fn of_keys_and_in_checkpoints() {
                     table.add(keys, bytes(&delta), &AddOptions::default()).unwrap();
                 });
                 if round == 1 {
-                    // A complete round is in a checkpoint, whoever has read it or not.
+                    // A complete round is part of a checkpoint, whether a worker has read it or not.
                     let place = format!("memory://one-step-{updater}-{}", world.size());
                     tables.save(&place).unwrap();
                     tables.load(&place).unwrap();

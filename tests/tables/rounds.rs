@@ -11,7 +11,7 @@ fn options(text: &str) -> TableOptions {
 }
 
 /// A short pause that differs between ranks and steps.
-fn dawdle(rank: usize, step: usize) {
+fn jitter(rank: usize, step: usize) {
     std::thread::sleep(Duration::from_micros(((rank * 7919 + step * 104_729) % 13 * 60) as u64));
 }
 
@@ -22,7 +22,7 @@ fn in_rounds_every_worker_reads_the_same() {
             let table = ArrayTable::<i64>::create(tables, 1001, None, options("bsp")).unwrap();
             let mut seen = Vec::new();
             for step in 0..30 {
-                dawdle(world.rank(), step);
+                jitter(world.rank(), step);
                 let delta = vec![(world.rank() + 1) as i64; 1001];
                 match step % 3 {
                     0 => table
@@ -50,7 +50,7 @@ fn rounds_need_no_rows_on_every_host() {
         on_all_paths(ranks, |world, tables| {
             let table = ArrayTable::<i32>::create(tables, 1, None, options("bsp")).unwrap();
             for step in 1..=10 {
-                dawdle(world.rank(), step);
+                jitter(world.rank(), step);
                 table.add(&[1]).unwrap();
                 let mut value = [0];
                 table.get(&mut value).unwrap();
@@ -65,11 +65,11 @@ fn workers_may_finish_early() {
     on_all_paths(4, |world, tables| {
         let table = ArrayTable::<i32>::create(tables, 500, None, options("bsp")).unwrap();
         for step in 0..5 * (world.rank() + 2) {
-            dawdle(world.rank(), step);
+            jitter(world.rank(), step);
             (0..3).for_each(|_| table.add(&vec![1; 500]).unwrap());
             (0..3).for_each(|_| table.get(&mut vec![0; 500]).unwrap());
         }
-        // Of one table, or of all.
+        // Finishes with one table, or with all.
         if world.rank() % 2 == 0 { table.finish().unwrap() } else { tables.finish().unwrap() }
     });
 }
@@ -81,7 +81,7 @@ fn a_reader_is_never_further_ahead_than_the_bound() {
             let table = ArrayTable::<i64>::create(tables, 3, None, options(&format!("ssp:{bound}"))).unwrap();
             for step in 0..40 {
                 if world.rank() == 0 {
-                    dawdle(step, step);
+                    jitter(step, step);
                 }
                 let mut delta = [0; 3];
                 delta[world.rank()] = 1;
@@ -118,7 +118,7 @@ fn the_adds_of_the_slowest_are_dropped_and_answered() {
         table.get(&mut values).unwrap();
         values
     });
-    // Who reads late may see adds of later rounds already; in the end no round has had more than two.
+    // A late reader may already see adds of later rounds; in the end no round has had more than two.
     assert!(paths.iter().flatten().all(|values| *values == [40; 4]), "{paths:?}");
 }
 
@@ -127,7 +127,7 @@ fn a_last_round_drops_no_more_than_the_backup() {
     for _ in 0..20 {
         for values in on_all_paths(4, |world, tables| {
             let table = ArrayTable::<i64>::create(tables, 1, None, options("bsp:backup=1")).unwrap();
-            dawdle(world.rank(), 1);
+            jitter(world.rank(), 1);
             table.add(&[1]).unwrap();
             tables.finish().unwrap();
             tables.barrier().unwrap();

@@ -1,10 +1,10 @@
-//! A user-defined table for tests: sums of numbers, which can be dealt out to another number of servers.
+//! A user-defined table for tests: sums of numbers, which can be redistributed over another number of servers.
 
 use unisono::tables::{Consistency, CustomTable, Requests, SavedShards, ServerHalf, Tables, WorkerHalf};
 use unisono::{Error, Result};
 
-/// Sums of numbers: number i belongs to server i mod the number of servers. If it is `dealt`, a checkpoint is of use to
-/// another number of servers too.
+/// Sums of numbers: number i belongs to server i mod the number of servers. If `dealt`, a checkpoint can be loaded by another
+/// number of servers too.
 struct Sums {
     numbers: usize,
     dealt: bool,
@@ -57,7 +57,7 @@ impl ServerHalf for Sums {
     }
 }
 
-/// What a half does that says nothing of checkpoints.
+/// A server half that keeps the default methods for checkpoints.
 struct Plain;
 
 impl ServerHalf for Plain {
@@ -78,7 +78,7 @@ impl ServerHalf for Plain {
     }
 }
 
-/// Deals numbers out to servers.
+/// Distributes numbers over servers.
 pub struct Dealer {
     numbers: usize,
 }
@@ -107,7 +107,7 @@ impl WorkerHalf for Dealer {
     }
 }
 
-/// A table of so many sums.
+/// Creates a table of `numbers` sums.
 pub fn sums(tables: &Tables, name: &str, numbers: usize, dealt: bool) -> CustomTable<Dealer> {
     sums_with(tables, name, numbers, dealt, Consistency::Async)
 }

@@ -1,6 +1,6 @@
-//! Checksums as text, so that a manifest says which kind it means: `crc32:` and eight hexadecimal digits.
+//! Checksums as text that includes their kind: `crc32:` and eight hexadecimal digits.
 
-/// Takes bytes as they pass by.
+/// Running checksum of a byte stream.
 pub(super) struct Checksum(crc32fast::Hasher);
 
 impl Checksum {

@@ -1,4 +1,4 @@
-//! The header of a safetensors file: a length, then JSON that says where each tensor lies; nothing in it is believed.
+//! The header of a safetensors file: a length, then JSON with the offsets of each tensor; every field is validated.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 use super::manifest::FORMAT;
 use crate::memory::DType;
 
-/// The file begins with the length of the JSON.
-pub(super) const PREFIX: usize = 8;
-/// The reference implementation reads no longer header than this, in bytes.
-pub(super) const LONGEST: u64 = 100_000_000;
+/// Size of the length field at the start of the file.
+pub(super) const LENGTH_BYTES: usize = 8;
+/// The longest header that the reference implementation reads, in bytes.
+pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// A key that no tensor may have.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// One tensor in a file; its offsets count from the end of the header.
+/// One tensor in a file; its offsets are relative to the end of the header.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct TensorEntry {
     pub key: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+struct EntryFields {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (u64, u64),
@@ -49,8 +49,8 @@ fn type_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The length and the JSON, filled up with spaces so that the data begins at a multiple of 8 bytes.
-pub(super) fn encode(id: &str, entries: &[Entry]) -> Vec<u8> {
+/// The length and the JSON, padded with spaces so that the data is aligned to 8 bytes.
+pub(super) fn encode(id: &str, entries: &[TensorEntry]) -> Vec<u8> {
     let mut map = Map::new();
     map.insert(METADATA.into(), json!({ "format": FORMAT, "id": id }));
     for entry in entries {
@@ -63,21 +63,21 @@ pub(super) fn encode(id: &str, entries: &[Entry]) -> Vec<u8> {
     let length = text.len().next_multiple_of(8);
     let mut bytes = (length as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());
-    bytes.resize(PREFIX + length, b' ');
+    bytes.resize(LENGTH_BYTES + length, b' ');
     bytes
 }
 
-/// Reads the JSON of a file that has `data` bytes after it. The entries are in the order of their bytes and fill the
-/// data exactly. The error says what is wrong, in words.
-pub(super) fn decode(json: &[u8], data: u64) -> Result<Vec<Entry>, String> {
-    let Unique(fields) = parse::<Unique<Box<RawValue>>>(json)?;
+/// Decodes the JSON of a file that has `data` bytes after it. The entries are sorted by offset and cover the data exactly. The
+/// error describes what is wrong.
+pub(super) fn decode(json: &[u8], data: u64) -> Result<Vec<TensorEntry>, String> {
+    let UniqueKeys(fields) = parse::<UniqueKeys<Box<RawValue>>>(json)?;
     let mut entries = Vec::with_capacity(fields.len());
     for (key, value) in fields {
         let text = value.get().as_bytes();
         if key == METADATA {
-            parse::<Unique<String>>(text)?;
+            parse::<UniqueKeys<String>>(text)?;
         } else {
-            let fields = parse::<Fields>(text).map_err(|error| format!("for `{key}`: {error}"))?;
+            let fields = parse::<EntryFields>(text).map_err(|error| format!("for `{key}`: {error}"))?;
             entries.push(entry(key, fields)?);
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn decode(json: &[u8], data: u64) -> Result<Vec<Entry>, String> {
     let mut at = 0;
     for entry in &entries {
         if entry.begin != at {
-            let Entry { key, begin, end, .. } = entry;
+            let TensorEntry { key, begin, end, .. } = entry;
             return Err(format!("`{key}` at bytes {begin}..{end}, where byte {at} comes next"));
         }
         at = entry.end;
@@ -96,30 +96,30 @@ pub(super) fn decode(json: &[u8], data: u64) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-fn entry(key: String, fields: Fields) -> Result<Entry, String> {
-    let Fields { dtype, shape, data_offsets: (begin, end) } = fields;
+fn entry(key: String, fields: EntryFields) -> Result<TensorEntry, String> {
+    let EntryFields { dtype, shape, data_offsets: (begin, end) } = fields;
     let known = DType::ALL.into_iter().find(|known| type_name(*known) == dtype);
     let dtype = known.ok_or_else(|| format!("`{key}` of the unknown type `{dtype}`"))?;
     let size = shape.iter().try_fold(dtype.size() as u64, |size, axis| size.checked_mul(*axis as u64));
     if size.is_none() || end.checked_sub(begin) != size {
         return Err(format!("`{key}` of shape {shape:?} and type {dtype} at bytes {begin}..{end}"));
     }
-    Ok(Entry { key, dtype, shape, begin, end })
+    Ok(TensorEntry { key, dtype, shape, begin, end })
 }
 
 fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 
-/// A JSON object whose keys differ: of a key that comes twice, readers may each take another one.
-struct Unique<V>(Vec<(String, V)>);
+/// A JSON object without duplicate keys: for a duplicate key, readers may disagree on which value counts.
+struct UniqueKeys<V>(Vec<(String, V)>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pairs<V>(std::marker::PhantomData<V>);
 
         impl<'de, V: Deserialize<'de>> Visitor<'de> for Pairs<V> {
-            type Value = Unique<V>;
+            type Value = UniqueKeys<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -134,7 +134,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
                     }
                     pairs.push((key, value));
                 }
-                Ok(Unique(pairs))
+                Ok(UniqueKeys(pairs))
             }
         }
 

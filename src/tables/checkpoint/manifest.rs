@@ -1,4 +1,4 @@
-//! What `manifest.json` says, and whether it can be true.
+//! The contents of `manifest.json`, and its consistency checks.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Tensor, checksum, damaged, names};
+use super::{TensorSpec, checksum, damaged, names};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
 pub(super) const FORMAT: &str = "unisono-tables";
 const VERSION: u64 = 1;
 
-/// What a reader looks at first, also in the manifests of other programs and of later versions.
+/// Read first, also from manifests of other programs and of later versions.
 #[derive(Deserialize)]
-struct Opening {
+struct VersionHeader {
     format: String,
     version: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope<'a> {
+struct ManifestFile<'a> {
     #[serde(rename = "format")]
     _format: String,
     #[serde(rename = "version")]
@@ -33,24 +33,24 @@ struct Envelope<'a> {
     content: &'a RawValue,
 }
 
-/// The whole checkpoint: its data files, its tensors, and what the caller wants to remember.
+/// The entire checkpoint: its data files, its tensors, and the caller's metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Content {
+pub(super) struct Manifest {
     pub id: String,
     pub tables: Value,
     pub files: Vec<DataFile>,
-    pub tensors: Vec<Stored>,
+    pub tensors: Vec<StoredTensor>,
 }
 
-/// What one writer wrote. The committing rank needs every writer's: send it as bytes.
+/// The output of one writer. The committing rank needs that of every writer: send it as bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
+pub(crate) struct PartManifest {
     pub(super) id: String,
-    /// None where all pieces were empty.
+    /// None if all pieces were empty.
     pub(super) file: Option<DataFile>,
-    pub(super) tensors: Vec<Stored>,
+    pub(super) tensors: Vec<StoredTensor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,51 +61,51 @@ pub(super) struct DataFile {
     pub checksum: String,
 }
 
-/// A tensor and where its rows are.
+/// A tensor and the locations of its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Stored {
+pub(super) struct StoredTensor {
     pub name: String,
     pub dtype: String,
     pub shape: Vec<usize>,
-    pub pieces: Vec<Location>,
+    pub pieces: Vec<PieceLocation>,
 }
 
-/// Some rows of a tensor: under `key` in the file with this index.
+/// Some rows of a tensor: stored under `key` in the file with this index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Location {
+pub(super) struct PieceLocation {
     pub file: usize,
     pub key: String,
     pub first_row: usize,
     pub rows: usize,
 }
 
-impl Part {
+impl PartManifest {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Part> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<PartManifest> {
         serde_json::from_slice(bytes).map_err(|error| {
             Error::usage("save", "what another rank wrote", error.to_string(), "run one version on all ranks")
         })
     }
 }
 
-impl Stored {
-    pub(super) fn tensor(&self) -> Option<Tensor> {
+impl StoredTensor {
+    pub(super) fn tensor(&self) -> Option<TensorSpec> {
         let dtype = DType::from_name(&self.dtype)?;
-        Some(Tensor { name: self.name.clone(), dtype, shape: self.shape.clone() })
+        Some(TensorSpec { name: self.name.clone(), dtype, shape: self.shape.clone() })
     }
 }
 
-/// Whether this is a manifest of ours, of whatever version, damaged further on or not.
-pub(super) fn is_ours(text: &[u8]) -> bool {
-    serde_json::from_slice::<Opening>(text).is_ok_and(|opening| opening.format == FORMAT)
+/// Whether this is a unisono manifest, of any version, even if damaged further on.
+pub(super) fn is_unisono_manifest(text: &[u8]) -> bool {
+    serde_json::from_slice::<VersionHeader>(text).is_ok_and(|header| header.format == FORMAT)
 }
 
-pub(super) fn encode(content: &Content) -> Result<Vec<u8>> {
+pub(super) fn encode(content: &Manifest) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(content)
         .map_err(|error| Error::internal("save", format!("the manifest cannot be written: {error}")))?;
     let checksum = checksum::of(text.as_bytes());
@@ -115,43 +115,43 @@ pub(super) fn encode(content: &Content) -> Result<Vec<u8>> {
     Ok(whole.into_bytes())
 }
 
-/// Reads a manifest and checks all that can be checked without the data files.
-pub(super) fn decode(operation: &str, place: &str, text: &[u8]) -> Result<Content> {
-    let foreign = |error: serde_json::Error| damaged(operation, place, "a manifest", error.to_string());
-    let opening: Opening = serde_json::from_slice(text).map_err(foreign)?;
-    if opening.format != FORMAT {
+/// Decodes a manifest and validates everything that can be validated without the data files.
+pub(super) fn decode(operation: &str, location: &str, text: &[u8]) -> Result<Manifest> {
+    let foreign = |error: serde_json::Error| damaged(operation, location, "a manifest", error.to_string());
+    let header: VersionHeader = serde_json::from_slice(text).map_err(foreign)?;
+    if header.format != FORMAT {
         return Err(damaged(
             operation,
-            place,
+            location,
             format!("the format `{FORMAT}`"),
-            format!("`{}`", opening.format),
+            format!("`{}`", header.format),
         ));
     }
-    if opening.version != VERSION {
+    if header.version != VERSION {
         return Err(Error::usage(
             operation,
-            format!("version {VERSION} in {place}"),
-            format!("version {}", opening.version),
+            format!("version {VERSION} in {location}"),
+            format!("version {}", header.version),
             "read it with the version of unisono that wrote it",
         ));
     }
-    let envelope: Envelope = serde_json::from_slice(text).map_err(foreign)?;
+    let envelope: ManifestFile = serde_json::from_slice(text).map_err(foreign)?;
     let found = checksum::of(envelope.content.get().as_bytes());
     if found != envelope.checksum {
-        return Err(damaged(operation, place, format!("the checksum {}", envelope.checksum), found));
+        return Err(damaged(operation, location, format!("the checksum {}", envelope.checksum), found));
     }
-    let content: Content = serde_json::from_str(envelope.content.get()).map_err(foreign)?;
+    let content: Manifest = serde_json::from_str(envelope.content.get()).map_err(foreign)?;
     match check(&content) {
         Ok(()) => Ok(content),
-        Err((expected, received)) => Err(damaged(operation, place, expected, received)),
+        Err((expected, received)) => Err(damaged(operation, location, expected, received)),
     }
 }
 
-/// What was expected and what was found instead.
+/// The expected and the actual value.
 type Fault = (String, String);
 
-/// Whether files, tensors and pieces fit together: every row of every tensor lies in exactly one place.
-pub(super) fn check(content: &Content) -> Result<(), Fault> {
+/// Checks that files, tensors and pieces are consistent: every row of every tensor is stored exactly once.
+pub(super) fn check(content: &Manifest) -> Result<(), Fault> {
     if !names::is_id(&content.id) {
         return Err(("an id of 32 hexadecimal digits".into(), format!("`{}`", content.id)));
     }
@@ -182,13 +182,13 @@ pub(super) fn check(content: &Content) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_rows(stored: &Stored) -> Result<(), Fault> {
-    let Stored { name, dtype, shape, pieces } = stored;
+fn check_rows(stored: &StoredTensor) -> Result<(), Fault> {
+    let StoredTensor { name, dtype, shape, pieces } = stored;
     let tensor = stored.tensor().filter(|tensor| tensor.checked_row_bytes().is_some()).ok_or_else(|| {
         ("a known type and a size within memory".to_string(), format!("`{name}` of {dtype} {shape:?}"))
     })?;
     let mut ranges: Vec<Range<usize>> = Vec::with_capacity(pieces.len());
-    for Location { first_row, rows, .. } in pieces {
+    for PieceLocation { first_row, rows, .. } in pieces {
         let end = first_row.checked_add(*rows).filter(|end| *rows > 0 && *end <= tensor.rows());
         let end = end.ok_or_else(|| {
             let expected = format!("pieces within the {} rows of `{name}`", tensor.rows());

@@ -1,18 +1,18 @@
-//! Checkpoints: tensors and a little JSON in a folder or an object store, safe against crashes and damage.
+//! Checkpoints: tensors and some JSON metadata in a folder or an object store, safe against crashes and corruption.
 //!
 //! A checkpoint is a folder (or a prefix of an object store) with
 //!
-//! - `manifest.json`: `{"format": "unisono-tables", "version": 1, "checksum": …, "content": {…}}`. The content names the
-//!   data files with their lengths and checksums, every tensor with the pieces that it consists of, and what the caller
-//!   wants to remember. The checksum is over the content's bytes as they stand in the file.
-//! - `<id>-<part>.safetensors`: what one writer wrote, a valid safetensors file. A piece is some rows of a tensor;
-//!   it is stored under the tensor's name, with its rows in brackets where it is not the whole.
+//! - `manifest.json`: `{"format": "unisono-tables", "version": 1, "checksum": …, "content": {…}}`. The content lists the data
+//!   files with their lengths and checksums, every tensor with its pieces, and the caller's metadata. The checksum covers the
+//!   content's bytes exactly as they are in the file.
+//! - `<id>-<part>.safetensors`: the output of one writer, a valid safetensors file. A piece is some rows of a tensor; its key is
+//!   the tensor's name, followed by the row range in brackets unless the piece is the entire tensor.
 //!
-//! The manifest is written last and takes its name in one step. So a folder holds the old checkpoint or the new one,
-//! whole, at any moment; files of unfinished saves are never looked at and go away with the next save.
-//! A reader believes nothing before it has checked everything.
+//! The manifest is written last and renamed atomically. So a folder contains either the complete old checkpoint or the complete
+//! new one at any moment; files of unfinished saves are never read, and the next save removes them. A reader validates everything
+//! before it uses anything.
 //!
-//! It knows nothing of tables and nothing of ranks: whoever calls decides who writes which piece, and who commits.
+//! This module is independent of tables and ranks: the caller decides which rank writes which piece, and which rank commits.
 
 mod checksum;
 mod commit;
@@ -26,9 +26,9 @@ mod store;
 mod tests;
 
 pub(crate) use commit::{commit, discard};
-pub(crate) use manifest::Part;
+pub(crate) use manifest::PartManifest;
 pub(crate) use names::new_id;
-pub(crate) use open::{Checkpoint, Share, open_share};
+pub(crate) use open::{Checkpoint, ChecksumShare, open_share};
 pub(crate) use part::write_part;
 
 use crate::error::{Error, Result};
@@ -36,21 +36,21 @@ use crate::memory::DType;
 
 const _: () = assert!(cfg!(target_endian = "little"), "safetensors files hold little-endian values");
 
-/// A tensor as the caller sees it: which pieces it lies in is the checkpoint's business.
+/// A tensor as the caller sees it, independent of the pieces in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tensor {
+pub(crate) struct TensorSpec {
     pub name: String,
     pub dtype: DType,
     /// Row-major; rows run along the first axis. A tensor without axes has one row.
     pub shape: Vec<usize>,
 }
 
-impl Tensor {
+impl TensorSpec {
     pub(crate) fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// The bytes of one row; none where the tensor would not fit into memory.
+    /// Bytes per row; `None` if the tensor would not fit into memory.
     fn checked_row_bytes(&self) -> Option<usize> {
         let mut columns = self.shape.iter().skip(1);
         let row = columns.try_fold(self.dtype.size(), |bytes, axis| bytes.checked_mul(*axis))?;
@@ -58,12 +58,12 @@ impl Tensor {
         Some(row)
     }
 
-    /// The bytes of one row of a tensor that was written or opened, whose size is therefore in range.
+    /// Bytes per row of a tensor that was written or opened, whose size is therefore in range.
     pub(crate) fn row_bytes(&self) -> usize {
         self.checked_row_bytes().unwrap_or(0)
     }
 
-    /// The shape of some rows of this tensor.
+    /// The shape of a piece of this tensor with `rows` rows.
     fn shape_of(&self, rows: usize) -> Vec<usize> {
         let mut shape = self.shape.clone();
         shape.iter_mut().take(1).for_each(|axis| *axis = rows);
@@ -71,31 +71,31 @@ impl Tensor {
     }
 }
 
-/// Some rows of a tensor, which one writer writes.
+/// Some rows of a tensor, written by one writer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub tensor: &'a Tensor,
+pub(crate) struct TensorPiece<'a> {
+    pub tensor: &'a TensorSpec,
     pub first_row: usize,
     pub rows: usize,
 }
 
-/// Where a writer takes the bytes of its pieces from.
-pub(crate) trait Source {
-    /// Fills `out` with the bytes of the piece with this index, from `offset` on. It is asked in order, each byte once;
+/// Provides a writer with the bytes of its pieces.
+pub(crate) trait PieceSource {
+    /// Fills `out` with the bytes of the piece with this index, starting at `offset`. It is called in order, once for each byte;
     /// an error ends the save and leaves nothing of this part behind.
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()>;
 }
 
-/// Something in the checkpoint's own files is not as it must be.
+/// The error for invalid contents of the checkpoint's own files.
 fn damaged(
     operation: &str,
-    place: &str,
+    location: &str,
     expected: impl std::fmt::Display,
     received: impl Into<String>,
 ) -> Error {
     Error::usage(
         operation,
-        format!("{expected} in {place}"),
+        format!("{expected} in {location}"),
         received,
         "take another checkpoint: this one is damaged, or was not written by unisono",
     )

@@ -1,4 +1,4 @@
-//! The names of a checkpoint's files: each tells which save made it, so that leftovers can be told from a user's files.
+//! The names of a checkpoint's files: each contains the id of its save, which distinguishes leftovers from a user's files.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -6,17 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// The file that makes a checkpoint out of data files.
+/// The file that turns data files into a checkpoint.
 pub(super) const MANIFEST: &str = "manifest.json";
 
-/// A fresh id for one save: the time, then chance, in 32 hexadecimal digits. Ids sort by age.
-/// One rank makes it; all writers of the save use the same.
+/// A new id for one save: the time, then random bits, in 32 hexadecimal digits. Ids sort by age. One rank generates it; all
+/// writers of the save use the same id.
 pub(crate) fn new_id() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanoseconds = since.map_or(0, |since| since.as_nanos() as u64);
     // The standard library seeds each of these from the operating system.
-    let chance = RandomState::new().build_hasher().finish();
-    format!("{nanoseconds:016x}{chance:016x}")
+    let random = RandomState::new().build_hasher().finish();
+    format!("{nanoseconds:016x}{random:016x}")
 }
 
 pub(super) fn is_id(text: &str) -> bool {
@@ -34,13 +34,14 @@ pub(super) fn data_file(id: &str, part: usize) -> String {
     format!("{id}-{part}.safetensors")
 }
 
-/// What a file is called until it is whole.
+/// The temporary name of a file until it is complete.
 pub(super) fn partial(id: &str, name: &str) -> String {
     let own = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('-')).unwrap_or(name);
     format!("{id}-{own}.partial")
 }
 
-/// The id of the save that made this data file, if it is one: so no name in a manifest leads out of its folder.
+/// The id of the save that wrote this data file, `None` for other names. This also keeps names in a manifest from escaping the
+/// folder.
 pub(super) fn id_of_data(name: &str) -> Option<&str> {
     let (id, rest) = name.split_at_checked(32)?;
     let part = rest.strip_prefix('-')?.strip_suffix(".safetensors")?;
@@ -48,7 +49,7 @@ pub(super) fn id_of_data(name: &str) -> Option<&str> {
     (is_id(id) && plain).then_some(id)
 }
 
-/// The id of the save that made this file, whole or not; none for the manifest and for files of others.
+/// The id of the save that wrote this file, complete or partial; `None` for the manifest and for files of other programs.
 pub(super) fn id_of(name: &str) -> Option<&str> {
     let whole = name.strip_suffix(".partial");
     let of_manifest =

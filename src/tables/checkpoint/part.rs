@@ -1,51 +1,51 @@
-//! One writer's share of a checkpoint: its pieces, streamed into a safetensors file.
+//! One writer's part of a checkpoint: its pieces, streamed into a safetensors file.
 
 use std::collections::{HashMap, HashSet};
 
 use super::checksum::Checksum;
-use super::header::{self, Entry};
-use super::manifest::{DataFile, Location, Part, Stored};
-use super::store::{NewFile, Store, Upload, locate};
-use super::{Piece, Source, commit, names};
+use super::header::{self, TensorEntry};
+use super::manifest::{DataFile, PieceLocation, PartManifest, StoredTensor};
+use super::store::{NewFile, CheckpointStore, Upload, open_store};
+use super::{TensorPiece, PieceSource, commit, names};
 use crate::error::{Error, Result};
 
-/// Writes these pieces as part number `part` of the save `id`. Nothing of it counts before [`commit`](super::commit).
-/// No two writers of a save have the same number. Memory for one chunk is all that it needs.
+/// Writes these pieces as part number `part` of the save `id`. The part has no effect before [`commit`](super::commit). Each
+/// writer of a save has its own number. It needs memory for one chunk only.
 pub(crate) fn write_part(
     target: &str,
     id: &str,
     part: usize,
-    pieces: &[Piece],
-    source: &dyn Source,
-) -> Result<Part> {
+    pieces: &[TensorPiece],
+    source: &dyn PieceSource,
+) -> Result<PartManifest> {
     names::check_id("save", id)?;
-    let store = locate("save", target)?;
-    commit::refuse_foreign(&*store)?;
-    let layout = Layout::of(pieces)?;
+    let store = open_store("save", target)?;
+    commit::reject_foreign(&*store)?;
+    let layout = PartLayout::of(pieces)?;
     let file = match layout.entries.is_empty() {
         true => None,
         false => Some(write(&*store, id, part, &layout, source)?),
     };
-    Ok(Part { id: id.into(), file, tensors: layout.tensors })
+    Ok(PartManifest { id: id.into(), file, tensors: layout.tensors })
 }
 
-/// Where each piece lies in the file.
-struct Layout {
-    /// In the order of the file, each with the index of its piece.
-    entries: Vec<(usize, Entry)>,
-    tensors: Vec<Stored>,
+/// The offsets of all pieces in the file.
+struct PartLayout {
+    /// In file order, each with the index of its piece.
+    entries: Vec<(usize, TensorEntry)>,
+    tensors: Vec<StoredTensor>,
 }
 
-impl Layout {
-    fn of(pieces: &[Piece]) -> Result<Layout> {
-        let mut layout = Layout { entries: Vec::new(), tensors: Vec::new() };
+impl PartLayout {
+    fn of(pieces: &[TensorPiece]) -> Result<PartLayout> {
+        let mut layout = PartLayout { entries: Vec::new(), tensors: Vec::new() };
         let mut known = HashMap::new();
-        let mut taken = HashSet::from([header::METADATA.to_string()]);
+        let mut used_keys = HashSet::from([header::METADATA.to_string()]);
         for (index, piece) in pieces.iter().enumerate() {
-            let Piece { tensor, first_row, rows } = *piece;
+            let TensorPiece { tensor, first_row, rows } = *piece;
             let number = *known.entry(tensor.name.as_str()).or_insert(layout.tensors.len());
             if number == layout.tensors.len() {
-                layout.tensors.push(Stored {
+                layout.tensors.push(StoredTensor {
                     name: tensor.name.clone(),
                     dtype: tensor.dtype.name().into(),
                     shape: tensor.shape.clone(),
@@ -65,19 +65,19 @@ impl Layout {
                 true => tensor.name.clone(),
                 false => format!("{}[{first_row}..{}]", tensor.name, first_row + rows),
             };
-            while !taken.insert(key.clone()) {
+            while !used_keys.insert(key.clone()) {
                 key.push('\'');
             }
-            layout.tensors[number].pieces.push(Location { file: 0, key: key.clone(), first_row, rows });
+            layout.tensors[number].pieces.push(PieceLocation { file: 0, key: key.clone(), first_row, rows });
             let (shape, end) = (tensor.shape_of(rows), (rows * row) as u64);
-            layout.entries.push((index, Entry { key, dtype: tensor.dtype, shape, begin: 0, end }));
+            layout.entries.push((index, TensorEntry { key, dtype: tensor.dtype, shape, begin: 0, end }));
         }
-        layout.place()?;
+        layout.assign_offsets()?;
         Ok(layout)
     }
 
-    /// Gives every piece its bytes: wide types come first, so that each value is aligned for whoever maps the file.
-    fn place(&mut self) -> Result<()> {
+    /// Assigns offsets: wide types come first, so that every value is aligned if a reader maps the file.
+    fn assign_offsets(&mut self) -> Result<()> {
         self.entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.dtype.size()));
         let mut at: u64 = 0;
         for (_, entry) in &mut self.entries {
@@ -92,19 +92,19 @@ impl Layout {
     }
 }
 
-fn write(store: &dyn Store, id: &str, part: usize, layout: &Layout, source: &dyn Source) -> Result<DataFile> {
-    let entries: Vec<Entry> = layout.entries.iter().map(|(_, entry)| entry.clone()).collect();
+fn write(store: &dyn CheckpointStore, id: &str, part: usize, layout: &PartLayout, source: &dyn PieceSource) -> Result<DataFile> {
+    let entries: Vec<TensorEntry> = layout.entries.iter().map(|(_, entry)| entry.clone()).collect();
     let header = header::encode(id, &entries);
-    if header.len() as u64 > header::LONGEST {
+    if header.len() as u64 > header::MAX_HEADER_BYTES {
         let received = format!("{} pieces", entries.len());
-        let expected = format!("a header of at most {} bytes", header::LONGEST);
+        let expected = format!("a header of at most {} bytes", header::MAX_HEADER_BYTES);
         return Err(Error::usage("save", expected, received, "spread the tensors over more writers"));
     }
     let data = entries.last().map_or(0, |entry| entry.end);
     let bytes = header.len() as u64 + data;
     let name = names::data_file(id, part);
     let file = NewFile { name: &name, partial: &names::partial(id, &name), bytes, replace: false };
-    let mut output = Output { upload: store.create(file)?, checksum: Checksum::new() };
+    let mut output = ChecksumWriter { upload: store.create(file)?, checksum: Checksum::new() };
     output.write(&header)?;
     let mut buffer = vec![0; store.chunk().min(usize::try_from(data).unwrap_or(usize::MAX))];
     for (piece, entry) in &layout.entries {
@@ -119,13 +119,13 @@ fn write(store: &dyn Store, id: &str, part: usize, layout: &Layout, source: &dyn
     Ok(DataFile { name, bytes, checksum: output.checksum.text() })
 }
 
-/// Takes the checksum of what it passes on.
-struct Output<'a> {
+/// Computes the checksum of the bytes it writes.
+struct ChecksumWriter<'a> {
     upload: Box<dyn Upload + 'a>,
     checksum: Checksum,
 }
 
-impl Output<'_> {
+impl ChecksumWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.checksum.update(bytes);
         self.upload.write(bytes)

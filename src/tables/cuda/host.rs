@@ -1,9 +1,9 @@
 //! A table's rows on a device, for callers whose arrays are in host memory: through pinned memory, chunk by chunk.
 
-use super::lanes::CHUNK;
-use super::scratch::{Faults, Room, Scratch};
-use super::shard::Shard;
-use super::work::{Change, List};
+use super::transfer::CHUNK_BYTES;
+use super::scratch::{KernelFaults, ScratchBuffer, Scratch};
+use super::shard::DeviceShard;
+use super::launch::{UpdateArgs, DeviceRowIds};
 use crate::cuda::Argument;
 use crate::error::{Error, Result};
 use crate::tables::picks::Pick;
@@ -11,66 +11,66 @@ use crate::tables::storage::{Section, Storage};
 use crate::tables::updater::UpdateContext;
 use crate::transport::Call;
 
-/// Bytes of listed rows that are handled at once.
-const AT_ONCE: usize = 64 << 20;
+/// Bytes of listed rows per batch.
+const BATCH_BYTES: usize = 64 << 20;
 
-/// Rows that a host's caller names, and where they stand in its list.
+/// The rows that a host caller lists, and their positions in its list.
 fn split(picks: impl Iterator<Item = Pick>) -> (Vec<i64>, Vec<usize>) {
     picks.map(|pick| (i64::from(pick.row), pick.position as usize)).unzip()
 }
 
-/// No check was asked for on the device, so there is nothing to find.
-fn faultless(faults: Faults) -> Result<()> {
-    match faults == Faults::NONE {
+/// No device-side check was requested, so no fault can be reported.
+fn expect_no_faults(faults: KernelFaults) -> Result<()> {
+    match faults == KernelFaults::NONE {
         true => Ok(()),
         false => Err(Error::internal("table", "a fault that nobody looked for")),
     }
 }
 
 impl Storage {
-    /// Does something with the shard: under the table's lock, with the rank's scratch, while its owner is there. The
-    /// scratch's stream waits for nobody's work: others wait for the lock.
+    /// Runs `work` on the shard: under the table's lock, with the rank's scratch memory, while the owner of the shard is alive.
+    /// The scratch stream never waits for user work, because other ranks wait for the lock.
     pub(super) fn with_shard<R>(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         work: impl FnOnce(&mut Scratch) -> Result<R>,
     ) -> Result<R> {
         shard.check(call, &self.seat)?;
         let _guard = self.lock(call, 0)?;
-        let mut taken = self.scratch.take(shard.device.ordinal())?;
-        work(taken.scratch())
+        let mut guard = self.scratch.take(shard.device.ordinal())?;
+        work(guard.scratch())
     }
 
-    /// An add of a worker, as kernels need it.
-    pub(super) fn change(&self, shard: &Shard, context: &UpdateContext, reject_nan: bool) -> Change {
-        Change {
+    /// A worker's add in the form that kernels need.
+    pub(super) fn update_args(&self, shard: &DeviceShard, context: &UpdateContext, reject_nan: bool) -> UpdateArgs {
+        UpdateArgs {
             memory: shard.memory(self.shared_planes(), self.worker_planes(context.worker)),
             numbers: shard.formula.numbers(context.options),
             reject_nan,
         }
     }
 
-    /// Copies listed rows to their places in `out`.
+    /// Copies listed rows to their positions in `out`.
     pub(in crate::tables) fn device_get_list(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         picks: impl Iterator<Item = Pick>,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let (rows, positions) = split(picks);
         let bytes = shard.shape.row_bytes;
-        let step = (AT_ONCE / bytes).max(1);
+        let step = (BATCH_BYTES / bytes).max(1);
         self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = List { address: scratch.put_ids(rows)?, count: rows.len(), unchecked: false };
-                let room = scratch.room(Room::Rows, rows.len() * bytes)?;
-                faultless(shard.gather(scratch, list, room)?)?;
-                let chunk = (CHUNK / bytes).max(1) * bytes;
-                // SAFETY: the room holds the rows, and nobody else has it.
+                let list = DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
+                let buffer = scratch.buffer(ScratchBuffer::Rows, rows.len() * bytes)?;
+                expect_no_faults(shard.gather(scratch, list, buffer)?)?;
+                let chunk = (CHUNK_BYTES / bytes).max(1) * bytes;
+                // SAFETY: the buffer holds the rows, and this call alone uses it.
                 unsafe {
-                    scratch.lanes.outward(room, rows.len() * bytes, chunk, |start, part| {
+                    scratch.transfer.download_chunks(buffer, rows.len() * bytes, chunk, |start, part| {
                         let places = &positions[start / bytes..];
                         places
                             .iter()
@@ -88,37 +88,37 @@ impl Storage {
     pub(in crate::tables) fn device_add(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         delta: &[u8],
         context: &UpdateContext,
     ) -> Result<()> {
-        let change = self.change(shard, context, false);
+        let args = self.update_args(shard, context, false);
         let size = shard.dtype.size();
-        // Rows are not cut, and packs neither: counts of adds are those of rows.
+        // Neither rows nor packs are split across chunks, because adds are counted per row.
         let unit = if shard.shape.counts_stripes { 16 } else { shard.shape.row_bytes };
-        let step = (CHUNK / unit).max(1) * unit;
+        let step = (CHUNK_BYTES / unit).max(1) * unit;
         self.with_shard(call, shard, |scratch| {
-            let nowhere = Argument::Address(0);
-            // Once adds are counted, nothing may be missing to make them.
-            scratch.lanes.reserve(step.min(delta.len()))?;
-            let scales = shard.count_all(scratch, &change, nowhere)?;
+            let null_faults = Argument::Address(0);
+            // Once the adds are counted, applying them must not fail for lack of memory.
+            scratch.transfer.reserve(step.min(delta.len()))?;
+            let scales = shard.count_all(scratch, &args, null_faults)?;
             let fill = |start: usize, chunk: &mut [u8]| {
                 chunk.copy_from_slice(&delta[start..][..chunk.len()]);
                 Ok(())
             };
-            scratch.lanes.inward(delta.len(), step, fill, |device, lane, start, length| {
-                let sent = lane.send_here(device, length)?;
+            scratch.transfer.upload_chunks(delta.len(), step, fill, |device, staging, start, length| {
+                let sent = staging.copy_to_own(device, length)?;
                 let range = (start / size, length / size);
-                shard.change_range(&lane.stream, &change, range, sent, scales, nowhere)
+                shard.update_range(&staging.stream, &args, range, sent, scales, null_faults)
             })
         })
     }
 
-    /// Adds to listed rows, in the order of the list; `done` is called before others see them.
+    /// Adds to listed rows, in the order of the list; `done` is called before other ranks see the result.
     pub(in crate::tables) fn device_add_list(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         picks: impl Iterator<Item = Pick>,
         delta: &[u8],
         context: &UpdateContext,
@@ -126,13 +126,13 @@ impl Storage {
     ) -> Result<()> {
         let (rows, positions) = split(picks);
         let bytes = shard.shape.row_bytes;
-        let step = (AT_ONCE / bytes).max(1);
-        let change = self.change(shard, context, false);
+        let step = (BATCH_BYTES / bytes).max(1);
+        let args = self.update_args(shard, context, false);
         self.with_shard(call, shard, |scratch| {
             for (rows, positions) in rows.chunks(step).zip(positions.chunks(step)) {
-                let list = List { address: scratch.put_ids(rows)?, count: rows.len(), unchecked: false };
-                let room = scratch.room(Room::Rows, rows.len() * bytes)?;
-                let chunk = (CHUNK / bytes).max(1) * bytes;
+                let list = DeviceRowIds { address: scratch.upload_ids(rows)?, count: rows.len(), unchecked: false };
+                let buffer = scratch.buffer(ScratchBuffer::Rows, rows.len() * bytes)?;
+                let chunk = (CHUNK_BYTES / bytes).max(1) * bytes;
                 let fill = |start: usize, part: &mut [u8]| {
                     let places = &positions[start / bytes..];
                     for (&place, row) in places.iter().zip(part.chunks_exact_mut(bytes)) {
@@ -140,44 +140,44 @@ impl Storage {
                     }
                     Ok(())
                 };
-                scratch.lanes.inward(rows.len() * bytes, chunk, fill, |_, lane, start, length| {
-                    // SAFETY: the room is large enough, and nobody else has it.
-                    unsafe { lane.send(room + start as u64, length) }
+                scratch.transfer.upload_chunks(rows.len() * bytes, chunk, fill, |_, staging, start, length| {
+                    // SAFETY: the buffer is large enough, and this call alone uses it.
+                    unsafe { staging.copy_to(buffer + start as u64, length) }
                 })?;
-                faultless(shard.change_rows(scratch, &change, list, room)?)?;
+                expect_no_faults(shard.update_rows(scratch, &args, list, buffer)?)?;
             }
             done();
             Ok(())
         })
     }
 
-    /// Copies bytes of a section, from `start` on.
-    pub(in crate::tables) fn device_out(
+    /// Copies bytes of a section, starting at `start`.
+    pub(in crate::tables) fn device_read(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         section: Section,
         start: usize,
         out: &mut [u8],
     ) -> Result<()> {
         self.with_shard(call, shard, |scratch| {
             // SAFETY: a part of the section, whose lock is held.
-            unsafe { scratch.lanes.download(shard.range(section, start, out.len()), out) }
+            unsafe { scratch.transfer.download(shard.range(section, start, out.len()), out) }
         })
     }
 
-    /// Overwrites bytes of a section, from `start` on.
-    pub(in crate::tables) fn device_in(
+    /// Overwrites bytes of a section, starting at `start`.
+    pub(in crate::tables) fn device_write(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         section: Section,
         start: usize,
         bytes: &[u8],
     ) -> Result<()> {
         self.with_shard(call, shard, |scratch| {
             // SAFETY: a part of the section, whose lock is held.
-            unsafe { scratch.lanes.upload(shard.range(section, start, bytes.len()), bytes) }
+            unsafe { scratch.transfer.upload(shard.range(section, start, bytes.len()), bytes) }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels of a table: compiled for its type and its updater when it is made.
+//! The kernels of a table: compiled for its element type and its updater when the table is created.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ pub(super) static UPDATE: Source = Source {
     ),
 };
 
-/// Threads of a block, for all of them.
+/// Threads per block, for all kernels.
 pub(super) const THREADS: u32 = 256;
 
-/// Rows that a group of lanes handles at once; as in `common.cu`.
+/// Rows that a group of lanes has in flight; must match `common.cu`.
 pub(super) const FLIGHT: usize = 4;
 
-/// Entries that a block sorts; as in `rows.cu`.
+/// Entries that a block sorts; must match `rows.cu`.
 pub(super) const TILE: usize = 4096;
 
-/// Kernels that know no element types.
+/// Kernels that are independent of the element type.
 #[derive(Clone, Copy)]
 pub(super) struct RowKernels {
     pub check: Kernel,
@@ -57,13 +57,13 @@ impl RowKernels {
     }
 }
 
-/// A kernel for elements one by one, and one for packs of sixteen bytes.
-pub(super) struct Pair {
+/// One kernel for single elements, and one for packs of 16 bytes.
+pub(super) struct KernelPair {
     narrow: Kernel,
     wide: Kernel,
 }
 
-impl Pair {
+impl KernelPair {
     pub fn of(&self, wide: bool) -> &Kernel {
         if wide { &self.wide } else { &self.narrow }
     }
@@ -73,10 +73,10 @@ impl Pair {
 pub(super) struct UpdateKernels {
     pub check_nan: Kernel,
     pub count_all: Kernel,
-    pub all: Pair,
-    pub rows: Pair,
-    /// Adds to rows in any order, for updaters that have none.
-    pub scatter: Option<Pair>,
+    pub all: KernelPair,
+    pub rows: KernelPair,
+    /// Adds to rows in any order, for updaters whose result does not depend on it.
+    pub scatter: Option<KernelPair>,
 }
 
 impl UpdateKernels {
@@ -84,7 +84,7 @@ impl UpdateKernels {
         let macros = formula.macros(dtype);
         let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
         let find = |name: &str| device.kernel_with(&UPDATE, &macros, name);
-        let pair = |narrow, wide| Ok(Pair { narrow: find(narrow)?, wide: find(wide)? });
+        let pair = |narrow, wide| Ok(KernelPair { narrow: find(narrow)?, wide: find(wide)? });
         let scatter = formula.any_order(dtype).then(|| pair("scatter_narrow", "scatter_wide"));
         Ok(UpdateKernels {
             check_nan: find("check_nan")?,

@@ -1,22 +1,23 @@
-//! Tables and CUDA memory: tables whose rows live on a device, and arrays on a device for tables that live in the host.
+//! Tables and CUDA memory: tables whose rows are in device memory, and calls with device arrays on tables in host memory.
 //!
-//! The first rank of a host takes the device memory of a table; the others open it. Whoever calls runs the kernels, under the
-//! table's lock, and waits for the device before it lets go. `shard.rs` is the memory, `work.rs` what kernels do with it,
-//! `host.rs` the same for arrays in host memory, `door.rs` the calls with arrays on a device.
+//! The first rank of a host allocates the device memory of a table; the other ranks open it through CUDA IPC. The calling rank
+//! launches the kernels itself, under the table's lock, and waits for the device before it releases the lock. `shard.rs` is the
+//! memory, `launch.rs` the kernel launches, `host.rs` the same for arrays in host memory, `transfer.rs` the copies between host
+//! and device, `device_calls.rs` the calls with arrays on a device.
 
-mod door;
+mod device_calls;
 mod formula;
 mod host;
 mod kernels;
-mod lanes;
+mod transfer;
 mod scratch;
 mod shard;
 mod staged;
 #[cfg(test)]
 mod tests;
-mod work;
+mod launch;
 
-pub use door::{Cuda, CudaRows};
+pub use device_calls::{Cuda, CudaRows};
 pub(super) use formula::check;
 pub(super) use scratch::ScratchByDevice;
-pub(super) use shard::{Parked, Published, Shard};
+pub(super) use shard::{RetainedMemory, PublishedShard, DeviceShard};

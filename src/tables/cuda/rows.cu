@@ -1,17 +1,17 @@
-// Rows by their numbers: checked, copied out, sorted. It knows no element types, only units of memory.
+// Operations on row ids: check, gather, sort. Independent of the element type; memory is copied in units.
 
-// Notes the position of the first id that is no row.
+// Records the position of the first id that is no row.
 extern "C" __global__ void check_rows(const long long* ids, Count count, Count rows, Faults* faults) {
     Count position = thread_number();
     if (position < count && (Count)ids[position] >= rows) atomicMin(&faults->row, position);
 }
 
-// A group of `lanes` copies FLIGHT rows of `units` each. Neighbouring groups take neighbouring places in the result.
+// A group of `lanes` copies FLIGHT rows of `units` each. Adjacent groups write adjacent rows of the result.
 template <class Unit>
 __device__ void gather(
     const Unit* values, const long long* ids, Count count, unsigned int units, unsigned int lanes, Unit* out,
     const Faults* faults) {
-    if (refused(faults)) return;
+    if (has_faults(faults)) return;
     Count group = thread_number() / lanes, groups = ((Count)gridDim.x * blockDim.x) / lanes;
     unsigned int lane = threadIdx.x % lanes;
     for (Count first = group; first < count; first += groups * FLIGHT) {
@@ -48,8 +48,8 @@ GATHER(gather_8, uint2)
 GATHER(gather_4, unsigned int)
 GATHER(gather_2, unsigned short)
 
-// Sorting (row, position) by row; positions of equal rows stay in order. Least significant digit first: each pass counts the
-// digits of every tile, adds the counts up, and moves everything to its place.
+// Stable LSD radix sort of (row, position) by row: each pass counts the digits of every tile, computes prefix sums of the counts,
+// and scatters the entries to their new positions.
 
 const int DIGITS = 256, WARPS = 8, ROUNDS = 16, TILE = WARPS * 32 * ROUNDS;
 
@@ -74,7 +74,7 @@ extern "C" __global__ void sort_count(const unsigned int* rows, Count count, int
     counts[(Count)threadIdx.x * gridDim.x + blockIdx.x] = found[threadIdx.x];
 }
 
-// One block for each digit: its counts become the number of those in earlier tiles; totals[digit] their sum.
+// One block per digit: replaces its counts by their exclusive prefix sums over the tiles; totals[digit] is their sum.
 extern "C" __global__ void sort_add_up(unsigned int* counts, unsigned int tiles, unsigned int* totals) {
     __shared__ unsigned int sums[32];
     counts += (Count)blockIdx.x * tiles;
@@ -109,14 +109,14 @@ extern "C" __global__ void __launch_bounds__(256) sort_move(
     for (int other = 0; other < WARPS; other++) places[other][thread] = 0;
     starts[thread] = totals[thread];
     __syncthreads();
-    // Where each digit begins.
+    // Prefix sums of the totals: the start of each digit.
     for (int step = 1; step < DIGITS; step *= 2) {
         unsigned int below = thread >= step ? starts[thread - step] : 0;
         __syncthreads();
         starts[thread] += below;
         __syncthreads();
     }
-    // Each warp has a stretch of the tile; it counts its digits, then knows how many the warps before it have.
+    // Each warp has a contiguous part of the tile; it counts its digits, which gives the offsets of the warps behind it.
     Count start = (Count)blockIdx.x * TILE + warp * 32 * ROUNDS + lane;
     for (int round = 0; round < ROUNDS; round++) {
         Count at = start + round * 32;

@@ -1,9 +1,9 @@
-// What an add does to one element: the formulas of the processor's rules, operation by operation. `numbers` are the rule's settings, as
-// the host has computed them in double precision.
+// The effect of an add on one element: the formulas of the CPU rules, operation by operation. `numbers` are the rule's
+// parameters, computed by the host in double precision.
 
 struct Numbers { double at[8]; };
 
-// What follows from how often a row was changed, for rules that depend on it: computed once for each row.
+// Factors derived from a row's number of updates, for rules that depend on it: computed once per row.
 struct Scale { State rate, root; };
 
 __device__ inline float root_of(float x) { return sqrtf(x); }
@@ -11,7 +11,7 @@ __device__ inline double root_of(double x) { return sqrt(x); }
 __device__ inline float with_sign(float x, float sign) { return copysignf(x, sign); }
 __device__ inline double with_sign(double x, double sign) { return copysign(x, sign); }
 
-// Rules without state. The sign says whether a delta is added or taken away.
+// Rules without state. The sign determines whether a delta is added or subtracted.
 struct Add {
     static const int PLANES = 0, SIGN = 1;
     __device__ Add(const Numbers&) {}
@@ -107,7 +107,7 @@ struct Adam {
     __device__ Adam(const Numbers& n)
         : beta1(n.at[0]), beta2(n.at[1]), fresh1(n.at[2]), fresh2(n.at[3]), epsilon(n.at[4]), rate(0), root(1),
           learning_rate(n.at[5]), log1(n.at[6]), log2(n.at[7]) {}
-    // How much of the running means comes from gradients, not from the zero that they began with.
+    // Bias correction: the share of the running means that comes from gradients rather than from their initial zero.
     __device__ void at_step(Count step) {
         rate = (State)(learning_rate / -expm1(log1 * (double)step));
         root = (State)sqrt(-expm1(log2 * (double)step));
@@ -130,7 +130,7 @@ struct Lion {
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State gradient) const {
         State mean = beta1 * state[0] + fresh1 * gradient;
-        // A zero stays zero, and a NaN is not hidden.
+        // A zero stays zero, and a NaN propagates.
         State direction = mean > 0 || mean < 0 ? with_sign((State)1, mean) : mean;
         state[0] = beta2 * state[0] + fresh2 * gradient;
         return value - learning_rate * (direction + lambda * value);
@@ -158,11 +158,11 @@ struct Ftrl {
 };
 
 // The weight that a worker saw last. Plus zero: it has seen none; minus zero: it saw zero.
-__device__ inline State recall(State backup, State value) {
+__device__ inline State from_backup(State backup, State value) {
     return backup == 0 && with_sign((State)1, backup) > 0 ? value : backup;
 }
 
-__device__ inline State keep(State value) { return value == 0 ? -(State)0 : value; }
+__device__ inline State to_backup(State value) { return value == 0 ? -(State)0 : value; }
 
 struct Dcasgd {
     static const int PLANES = 1;
@@ -170,9 +170,9 @@ struct Dcasgd {
     __device__ Dcasgd(const Numbers& n) : factor(n.at[0]) {}
     __device__ void at_step(Count) {}
     __device__ State update(State value, State* state, State delta) const {
-        State missed = value - recall(state[0], value);
+        State missed = value - from_backup(state[0], value);
         value = widen(narrow(value - (delta + factor * (delta * delta) * missed)));
-        state[0] = keep(value);
+        state[0] = to_backup(value);
         return value;
     }
 };
@@ -187,9 +187,9 @@ struct Dcasgda {
         State gradient = delta / learning_rate;
         state[1] = momentum * state[1] + fresh * (gradient * gradient);
         State strength = lambda / root_of(state[1] + epsilon);
-        State missed = value - recall(state[0], value);
+        State missed = value - from_backup(state[0], value);
         value = widen(narrow(value - (delta + strength * (delta * gradient) * missed)));
-        state[0] = keep(value);
+        state[0] = to_backup(value);
         return value;
     }
 };

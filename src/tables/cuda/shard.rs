@@ -1,4 +1,4 @@
-//! The device memory of a table on this host: taken by the host's first rank, opened by the others.
+//! The device memory of a table on this host: allocated by the host's first rank, opened by the other ranks.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,23 @@ use crate::transport::Call;
 use crate::transport::arena::{Extent, Seat};
 use crate::world::Watcher;
 
-/// Where sections begin: enough for every element type and for wide accesses.
-const ALIGNED: usize = 512;
+/// Alignment of sections: sufficient for every element type and for wide accesses.
+const SECTION_ALIGN: usize = 512;
 
-/// What the first rank tells the others of its host, in the table's part of the job's memory.
+/// Published by the host's first rank for the other ranks, in the table's extent of the shared heap.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(in crate::tables) struct Published {
+pub(in crate::tables) struct PublishedShard {
     exported: Exported,
-    /// Where the memory is in the process that took it.
+    /// The address of the memory in the process that allocated it.
     address: u64,
-    /// That process, and its name on locks.
+    /// That process, and its token on locks.
     process: u64,
     token: u32,
     rank: u32,
     uuid: [u8; 16],
     /// Whether other processes can open it.
-    shown: u64,
+    exportable: u64,
 }
 
 /// Offsets in bytes from the beginning of a shard.
@@ -48,33 +48,33 @@ impl Sections {
         let mut end = 0;
         let mut section = |bytes: usize| {
             let start = end;
-            end = (end + bytes).next_multiple_of(ALIGNED);
+            end = (end + bytes).next_multiple_of(SECTION_ALIGN);
             start
         };
         let _values = section(shape.rows * shape.row_bytes);
         let planes = (0..shape.planes).map(|_| section(shape.rows * shape.state_row_bytes)).collect();
-        let steps = section(if shape.planes > 0 { 8 * units(shape) } else { 0 });
+        let steps = section(if shape.planes > 0 { 8 * step_units(shape) } else { 0 });
         Sections { planes, steps, total: end }
     }
 }
 
-/// How many counts of adds there are: an array is changed as a whole.
-pub(super) fn units(shape: &Shape) -> usize {
+/// The number of step counters: an array has one for all of its elements.
+pub(super) fn step_units(shape: &Shape) -> usize {
     if shape.counts_stripes { 1 } else { shape.rows }
 }
 
-/// Whose memory it is.
-enum Holding {
-    /// This rank's, which gives it back when nobody has the table any more.
+/// Who owns the memory.
+enum Ownership {
+    /// This rank, which frees it when no rank uses the table any more.
     Own(Option<DeviceMemory>),
-    /// Another process's.
+    /// Another process.
     Opened(Arc<Mapped>),
-    /// Another rank's of this process.
-    Beside,
+    /// Another rank of this process.
+    SameProcess,
 }
 
-/// A table's memory on a device.
-pub(in crate::tables) struct Shard {
+/// A table's device memory.
+pub(in crate::tables) struct DeviceShard {
     pub(super) device: Arc<Device>,
     pub(super) formula: Formula,
     pub(super) kernels: UpdateKernels,
@@ -82,17 +82,17 @@ pub(in crate::tables) struct Shard {
     pub(super) dtype: DType,
     sections: Sections,
     address: u64,
-    published: Published,
-    holding: Holding,
-    /// The table's part of the job's memory, and where in it the shard is published.
-    place: (Extent, usize),
-    parked: Arc<Parked>,
+    published: PublishedShard,
+    ownership: Ownership,
+    /// The table's extent of the shared heap, and the offset of the published record in it.
+    record: (Extent, usize),
+    retained_memory: Arc<RetainedMemory>,
 }
 
-impl Shard {
-    /// Takes the memory of a shard, all zeroes. For the first rank of a host.
-    pub fn found(ordinal: u32, shape: &Shape, parked: &Parked) -> Result<DeviceMemory> {
-        parked.clear_out();
+impl DeviceShard {
+    /// Allocates the memory of a shard, zeroed. Called by the first rank of a host.
+    pub fn allocate(ordinal: u32, shape: &Shape, retained_memory: &RetainedMemory) -> Result<DeviceMemory> {
+        retained_memory.free_unused();
         let device = Device::get(ordinal)?;
         let memory = DeviceMemory::new(&device, Sections::of(shape).total)?;
         // SAFETY: the memory is new, and the stream is waited for.
@@ -101,13 +101,13 @@ impl Shard {
         Ok(memory)
     }
 
-    /// Tells the other ranks of this host where the memory is.
-    pub fn publish(memory: &DeviceMemory, ordinal: u32, seat: &Seat, rank: usize, place: (&Extent, usize)) {
+    /// Publishes the memory to the other ranks of this host.
+    pub fn publish(memory: &DeviceMemory, ordinal: u32, seat: &Seat, rank: usize, record: (&Extent, usize)) {
         let Ok(device) = Device::get(ordinal) else { return };
         // SAFETY: the span is only looked up.
         let exported = export(&device, &unsafe { memory.span() });
-        let published = Published {
-            shown: u64::from(exported.is_ok()),
+        let published = PublishedShard {
+            exportable: u64::from(exported.is_ok()),
             exported: exported.unwrap_or_else(|_| Exported::zeroed()),
             address: memory.address(),
             process: process_number(),
@@ -115,32 +115,32 @@ impl Shard {
             rank: rank as u32,
             uuid: device.uuid(),
         };
-        let target = place.0.range(place.1, size_of::<Published>());
-        // SAFETY: the layout keeps these bytes for it, and nobody else sees the table's memory yet.
-        unsafe { target.cast::<Published>().write_unaligned(published) };
+        let target = record.0.range(record.1, size_of::<PublishedShard>());
+        // SAFETY: the layout reserves these bytes for the record, and no other rank sees the table's extent yet.
+        unsafe { target.cast::<PublishedShard>().write_unaligned(published) };
     }
 
-    /// The shard, from the memory that this rank took or that another one published.
+    /// Opens the shard, from the memory that this rank allocated or that another rank published.
     pub fn open(
         ordinal: u32,
         memory: Option<DeviceMemory>,
         (updater, dtype, shape): (&str, DType, Shape),
         seat: &Seat,
-        place: (&Extent, usize),
-        parked: &Arc<Parked>,
-    ) -> Result<Shard> {
+        record: (&Extent, usize),
+        retained_memory: &Arc<RetainedMemory>,
+    ) -> Result<DeviceShard> {
         let device = Device::get(ordinal)?;
-        let published = read(place);
+        let published = read(record);
         let formula =
             Formula::of(updater).ok_or_else(|| Error::internal("table", "an updater without kernels"))?;
         let kernels = UpdateKernels::new(&device, &formula, dtype)?;
-        let gone = seat.is_dead(published.token);
-        let (address, holding) = match memory {
-            Some(memory) => (memory.address(), Holding::Own(Some(memory))),
-            None if gone => return Err(ended(published.rank)),
-            None if published.uuid != device.uuid() => return Err(elsewhere(&published, &device)),
-            None if published.process == process_number() => (published.address, Holding::Beside),
-            None if published.shown == 0 => {
+        let owner_dead = seat.is_dead(published.token);
+        let (address, ownership) = match memory {
+            Some(memory) => (memory.address(), Ownership::Own(Some(memory))),
+            None if owner_dead => return Err(owner_ended(published.rank)),
+            None if published.uuid != device.uuid() => return Err(wrong_device(&published, &device)),
+            None if published.process == process_number() => (published.address, Ownership::SameProcess),
+            None if published.exportable == 0 => {
                 let what = "device memory that other processes cannot open, on this machine";
                 return Err(Error::unsupported(
                     "table",
@@ -150,12 +150,12 @@ impl Shard {
             }
             None => {
                 let (address, mapped) = open(&device, published.process, &published.exported)?;
-                (address, Holding::Opened(mapped))
+                (address, Ownership::Opened(mapped))
             }
         };
         let sections = Sections::of(&shape);
-        let (place, parked) = ((place.0.clone(), place.1), parked.clone());
-        Ok(Shard {
+        let (record, retained_memory) = ((record.0.clone(), record.1), retained_memory.clone());
+        Ok(DeviceShard {
             device,
             formula,
             kernels,
@@ -164,15 +164,15 @@ impl Shard {
             sections,
             address,
             published,
-            holding,
-            place,
-            parked,
+            ownership,
+            record,
+            retained_memory,
         })
     }
 
-    /// Fails if the process is gone that had the memory: it went with it.
+    /// Fails if the process that owned the memory has died: the memory died with it.
     pub fn check(&self, call: &Call, seat: &Seat) -> Result<()> {
-        let lost = matches!(self.holding, Holding::Opened(_)) && seat.is_dead(self.published.token);
+        let lost = matches!(self.ownership, Ownership::Opened(_)) && seat.is_dead(self.published.token);
         match lost {
             false => Ok(()),
             true => {
@@ -197,29 +197,29 @@ impl Shard {
         let length = match section {
             Section::Values => self.shape.rows * self.shape.row_bytes,
             Section::Plane(_) => self.shape.rows * self.shape.state_row_bytes,
-            Section::Steps => 8 * units(&self.shape),
+            Section::Steps => 8 * step_units(&self.shape),
         };
         assert!(start + bytes <= length, "outside the section");
         self.section(section) + start as u64
     }
 
-    /// The address of the values, and those of the planes that an add of a worker changes: none is zero.
+    /// The addresses of the values and of the planes that a worker's add changes; zero for a plane that does not exist.
     pub(super) fn memory(&self, shared: Range<usize>, own: Range<usize>) -> [u64; 3] {
         let mut addresses = [self.section(Section::Values), 0, 0];
-        for (place, plane) in addresses[1..].iter_mut().zip(shared.chain(own)) {
-            *place = self.section(Section::Plane(plane));
+        for (address, plane) in addresses[1..].iter_mut().zip(shared.chain(own)) {
+            *address = self.section(Section::Plane(plane));
         }
         addresses
     }
 }
 
-fn read((extent, offset): (&Extent, usize)) -> Published {
-    let source = extent.range(offset, size_of::<Published>());
-    // SAFETY: the layout keeps these bytes for it; whoever reads has waited until they were written.
-    unsafe { source.cast::<Published>().read_unaligned() }
+fn read((extent, offset): (&Extent, usize)) -> PublishedShard {
+    let source = extent.range(offset, size_of::<PublishedShard>());
+    // SAFETY: the layout reserves these bytes for the record; every reader has waited until it was written.
+    unsafe { source.cast::<PublishedShard>().read_unaligned() }
 }
 
-fn ended(rank: u32) -> Error {
+fn owner_ended(rank: u32) -> Error {
     Error::unsupported(
         "table",
         format!(
@@ -229,7 +229,7 @@ fn ended(rank: u32) -> Error {
     )
 }
 
-fn elsewhere(published: &Published, device: &Device) -> Error {
+fn wrong_device(published: &PublishedShard, device: &Device) -> Error {
     let words = |uuid: [u8; 16]| uuid.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let expected = format!("device {} as on rank {}", words(published.uuid), published.rank);
     let received = format!("device {} ({})", words(device.uuid()), device.name());
@@ -237,67 +237,68 @@ fn elsewhere(published: &Published, device: &Device) -> Error {
     Error::usage("table", expected, received, advice)
 }
 
-impl Drop for Shard {
+impl Drop for DeviceShard {
     fn drop(&mut self) {
-        match &mut self.holding {
-            Holding::Own(memory) => {
-                let place = self.place.clone();
+        match &mut self.ownership {
+            Ownership::Own(memory) => {
+                let record = self.record.clone();
                 memory
                     .take()
                     .into_iter()
-                    .for_each(|memory| self.parked.keep(Left { memory, place: place.clone() }));
+                    .for_each(|memory| self.retained_memory.retain(Retained { memory, record: record.clone() }));
             }
-            Holding::Opened(mapped) => forget(mapped),
-            Holding::Beside => {}
+            Ownership::Opened(mapped) => forget(mapped),
+            Ownership::SameProcess => {}
         }
     }
 }
 
-/// Memory of a table that this rank has dropped and others may still use.
-struct Left {
+/// Memory of a table that this rank has dropped and that other ranks may still use.
+struct Retained {
     memory: DeviceMemory,
-    place: (Extent, usize),
+    record: (Extent, usize),
 }
 
-impl Left {
-    /// Whether anybody uses it: the table's part of the job's memory is cleared when the last one has dropped it.
+impl Retained {
+    /// Whether any rank uses it: the table's extent is cleared when the last rank has dropped the table.
     fn is_used(&self) -> bool {
-        let (extent, offset) = (&self.place.0, self.place.1);
+        let (extent, offset) = (&self.record.0, self.record.1);
         Header::of(extent).is_used() && read((extent, offset)).address == self.memory.address()
     }
 }
 
-/// Device memory that this rank took, while others may still use it.
+/// Device memory that this rank allocated and that other ranks may still use.
 #[derive(Default)]
-pub(in crate::tables) struct Parked(Mutex<Vec<Left>>);
+pub(in crate::tables) struct RetainedMemory(Mutex<Vec<Retained>>);
 
-impl Parked {
-    fn keep(&self, left: Left) {
-        if left.is_used() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+impl RetainedMemory {
+    fn retain(&self, retained: Retained) {
+        if retained.is_used() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(retained);
         }
     }
 
-    /// Gives back what nobody uses any more.
-    fn clear_out(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(Left::is_used);
+    /// Frees the memory that no rank uses any more.
+    fn free_unused(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(Retained::is_used);
     }
 }
 
-/// The last one to drop a table does not tell the others: the rank that took the memory looks at its calls on the world.
-impl Watcher for Parked {
+/// The last rank to drop a table does not notify the others: the rank that allocated the memory checks whenever it enters a call
+/// on the world.
+impl Watcher for RetainedMemory {
     fn enter(&self, _number: u64) {
-        self.clear_out();
+        self.free_unused();
     }
 
     fn leave(&self) {}
 }
 
-impl Drop for Parked {
+impl Drop for RetainedMemory {
     fn drop(&mut self) {
-        self.clear_out();
-        // Others may still use it: it ends with the process.
+        self.free_unused();
+        // Other ranks may still use it: it is freed when the process ends.
         let rest = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        rest.into_iter().for_each(|left| std::mem::forget(left.memory));
+        rest.into_iter().for_each(|retained| std::mem::forget(retained.memory));
     }
 }

@@ -1,7 +1,7 @@
-//! Tables that live in the host, for callers whose arrays are on a device: while the device copies one chunk, the host gets or adds
+//! Tables in host memory, for callers whose arrays are on a device: while the device copies one chunk, the host gets or adds
 //! another.
 
-use super::lanes::CHUNK;
+use super::transfer::CHUNK_BYTES;
 use crate::cuda::Span;
 use crate::error::Result;
 use crate::tables::core::Core;
@@ -10,20 +10,20 @@ use crate::tables::{AddOptions, Rows};
 use crate::transport::Call;
 
 impl Core {
-    /// Bytes of a chunk. Those of all rows do not cut stripes: each counts its adds.
+    /// Bytes per chunk. A call on all rows does not split stripes, because adds are counted per stripe.
     fn chunk(&self, rows: Rows) -> usize {
         let bytes = self.description.row_bytes();
         let unit = match rows {
             Rows::All => self.storage.layout.stripe_rows * bytes,
             Rows::List(_) => bytes,
         };
-        (CHUNK / unit).max(1) * unit
+        (CHUNK_BYTES / unit).max(1) * unit
     }
 
-    /// Copies rows, all of which this host holds, to a device.
+    /// Copies rows, all of which are on this host, to a device.
     pub(super) fn staged_get(&self, call: &Call, worker: usize, rows: Rows, out: Span) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.scratch.take(out.device())?;
+        let mut guard = self.storage.scratch.take(out.device())?;
         let fill = |start: usize, chunk: &mut [u8]| match rows {
             Rows::All => self.storage.get(call, worker, start / bytes, chunk),
             Rows::List(list) => {
@@ -32,13 +32,13 @@ impl Core {
             }
         };
         let step = self.chunk(rows);
-        taken.scratch().lanes.inward(out.bytes(), step, fill, |_, lane, start, length| {
-            // SAFETY: a part of the span, which is lent for the call; the lanes are waited for.
-            unsafe { lane.send(out.address() + start as u64, length) }
+        guard.scratch().transfer.upload_chunks(out.bytes(), step, fill, |_, staging, start, length| {
+            // SAFETY: a part of the span, which is borrowed for the call; the staging buffers are waited for.
+            unsafe { staging.copy_to(out.address() + start as u64, length) }
         })
     }
 
-    /// Applies a delta on a device to rows, all of which this host holds.
+    /// Applies a delta on a device to rows, all of which are on this host.
     pub(super) fn staged_add(
         &self,
         call: &Call,
@@ -48,13 +48,13 @@ impl Core {
         options: &AddOptions,
     ) -> Result<()> {
         let bytes = self.description.row_bytes();
-        let mut taken = self.storage.scratch.take(delta.device())?;
+        let mut guard = self.storage.scratch.take(delta.device())?;
         let all = options.or(&self.add);
         let context = UpdateContext { worker, step: 0, options: &all };
         let step = self.chunk(rows);
-        // SAFETY: the span is lent for the call.
+        // SAFETY: the span is borrowed for the call.
         unsafe {
-            taken.scratch().lanes.outward(delta.address(), delta.bytes(), step, |start, chunk| match rows {
+            guard.scratch().transfer.download_chunks(delta.address(), delta.bytes(), step, |start, chunk| match rows {
                 Rows::All => self.storage.add(call, start / bytes, chunk, &context, &|_| false),
                 Rows::List(list) => {
                     let part = &list[start / bytes..][..chunk.len() / bytes];

@@ -1,4 +1,4 @@
-//! What can be shown without a device: every kernel compiles, and formulas know every built-in updater.
+//! Tests that need no device: every kernel compiles, and every built-in updater has a formula.
 
 use super::formula::Formula;
 use super::kernels::{ROWS, UPDATE};
@@ -15,7 +15,7 @@ fn every_kernel_compiles() {
     for name in UpdaterChoice::names() {
         let formula = Formula::of(name).unwrap();
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64] {
-            // Compiling takes its time: all rules for one type, and some for all types.
+            // Compilation is slow: all rules for one type, and some rules for all types.
             let some = dtype == DType::F32 || ["add", "adam", "dcasgda"].contains(&name);
             if some && UpdaterChoice::named(name).unwrap().rule(dtype).is_ok() {
                 let macros = formula.macros(dtype);
@@ -38,7 +38,7 @@ fn formulas_take_what_rules_compute() {
     assert!(Formula::of("sign_descent").is_none());
 }
 
-/// All ranks hear why there is no such table, whether this machine has a device or not.
+/// All ranks get the reason why the table cannot be created, whether this machine has a device or not.
 #[test]
 fn what_cannot_live_on_a_device_is_refused() {
     spawn_on_hosts(2, 1, |world| {

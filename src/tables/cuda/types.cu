@@ -1,5 +1,5 @@
-// The element types of tables, and the wider type in which each is computed: as on the processor.
-// ELEMENT and STATE are defined by the host; halves.cu comes before.
+// The element types of tables, and the wider type in which each is computed, as on the CPU. ELEMENT and STATE are defined by the
+// host; halves.cu is included before this file.
 
 typedef unsigned int Word; // integers wrap around
 typedef ELEMENT Element;
@@ -25,7 +25,7 @@ __device__ inline bool is_nan(double x) { return x != x; }
 __device__ inline bool is_nan(Word) { return false; }
 __device__ inline bool is_nan(Count) { return false; }
 
-// Elements that are read and written at once.
+// Elements that are loaded and stored together.
 template <class T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH < 16 ? sizeof(T) * WIDTH : 16) Pack { T at[WIDTH]; };
 

@@ -1,5 +1,5 @@
-// Adds: to all rows, to rows in the order of a sorted list, and, for rules without state, to rows in any order. RULE is defined by
-// the host, and so are STEPS and ATOMIC for rules that have them.
+// Adds: to all rows, to rows in the order of a sorted list, and, for rules without state, to rows in any order. The host defines
+// RULE, and STEPS and ATOMIC for the rules that need them.
 
 typedef RULE Rule;
 
@@ -10,13 +10,13 @@ struct Memory {
     State* planes[2];
 };
 
-// Notes the position of the first NaN of a delta.
+// Records the position of the first NaN of a delta.
 extern "C" __global__ void check_nan(const Element* delta, Count count, Faults* faults) {
     Count at = thread_number();
     if (at < count && is_nan(widen(delta[at]))) atomicMin(&faults->nan, at);
 }
 
-// Some neighbouring elements with their state, while they are changed.
+// Some adjacent elements with their state, in registers while they are updated.
 template <int WIDTH> struct Piece {
     Pack<Element, WIDTH> values;
     Pack<State, WIDTH> planes[PLANES];
@@ -29,7 +29,7 @@ template <int WIDTH> struct Piece {
         }
     }
 
-    // One add. Values are rounded to the table's type after each, as if they had been stored.
+    // Applies one add. Values are rounded to the table's type after each add, as if they had been stored.
     __device__ void change(const Element* place, const Rule& rule) {
         Pack<Element, WIDTH> delta = *(const Pack<Element, WIDTH>*)place;
 #pragma unroll
@@ -52,10 +52,10 @@ template <int WIDTH> struct Piece {
     }
 };
 
-// Counts an add to every row, and notes what follows from the counts.
+// Counts an add to every row, and stores the scale derived from each count.
 extern "C" __global__ void count_all(Count* steps, void* scales, Count rows, Numbers numbers, const Faults* faults) {
     Count row = thread_number();
-    if (row >= rows || refused(faults)) return;
+    if (row >= rows || has_faults(faults)) return;
     Count step = ++steps[row];
 #ifdef STEPS
     Rule rule(numbers);
@@ -71,13 +71,13 @@ __device__ void change_all(const Memory& memory, const Element* delta, Count at,
     piece.store(memory, at);
 }
 
-// `cols`: how many elements a row has, for which adds are counted; a pack has elements of one row only.
+// `cols`: the number of elements per row, the unit for which adds are counted; a pack never spans two rows.
 template <int WIDTH>
 __device__ void all(
     const Memory& memory, const Element* delta, Count count, Count cols, const void* scales, const Numbers& numbers,
     const Faults* faults) {
     Count at = thread_number() * WIDTH;
-    if (at >= count || refused(faults)) return;
+    if (at >= count || has_faults(faults)) return;
     Rule rule(numbers);
 #ifdef STEPS
     rule.rescale(((const Scale*)scales)[at / cols]);
@@ -98,20 +98,20 @@ extern "C" __global__ void __launch_bounds__(256) update_all(
     all<1>(memory, delta, count, cols, scales, numbers, faults);
 }
 
-// A group of `lanes` changes one row, as often as the sorted list names it, in the list's order.
+// A group of `lanes` updates one row, once for each time the sorted list contains it, in the list's order.
 template <int WIDTH>
 __device__ void rows(
     const Memory& memory, Count* steps, const Element* delta, const unsigned int* sorted, const unsigned int* positions,
     Count count, Count cols, unsigned int lanes, const Numbers& numbers, const Faults* faults) {
     Count first = thread_number() / lanes;
-    if (first >= count || refused(faults)) return;
+    if (first >= count || has_faults(faults)) return;
     unsigned int row = sorted[first], lane = threadIdx.x % lanes;
     if (first > 0 && sorted[first - 1] == row) return; // another group's
     Count end = first + 1;
     while (end < count && sorted[end] == row) end++;
     Rule rule(numbers);
     Count step = Rule::PLANES ? steps[row] : 0;
-    // All lanes have read the count before one of them writes it.
+    // All lanes must have read the counter before one of them writes it.
     __syncwarp((lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes));
     for (Count at = lane * WIDTH; at < cols; at += lanes * WIDTH) {
         Count place = row * cols + at;
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(256) update_rows(
 }
 
 #ifdef ATOMIC
-// Adds to memory that others add to at the same time, where the hardware can: the sum is that of any order.
+// Atomic adds to memory that other threads add to concurrently: the order of the sum is unspecified.
 
 __device__ inline void put(float* place, float x) { atomicAdd(place, x); }
 __device__ inline void put(Word* place, Word x) { atomicAdd(place, x); }
@@ -174,7 +174,7 @@ template <int WIDTH>
 __device__ void scatter(
     Element* values, const Element* delta, const long long* ids, Count count, Count cols, unsigned int lanes,
     const Faults* faults) {
-    if (refused(faults)) return;
+    if (has_faults(faults)) return;
     Count group = thread_number() / lanes, groups = ((Count)gridDim.x * blockDim.x) / lanes;
     unsigned int lane = threadIdx.x % lanes;
     for (Count first = group; first < count; first += groups * FLIGHT) {

@@ -1,22 +1,22 @@
-//! Asking servers: several requests at once, from several threads, each with a deadline.
+//! Client side: sends requests to servers and collects their replies, from several threads, each call with a deadline.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::open_requests::{Open, OpenRequests, State};
-use super::reply::Reply;
-use super::request::Request;
+use super::open_requests::{OpenRequest, OpenRequests, RequestState};
+use super::reply::RemoteReply;
+use super::request::RemoteRequest;
 use super::{server, wire};
 use crate::error::{Error, Lost, Missing, Result};
 use crate::transport::wait::{Awaited, Park, Parked, wait};
 use crate::transport::{Call, Signature, Slot, Transport, Verb};
 
-/// What may be under way to one server without an answer: more would only fill memory.
-const MOST_BYTES: usize = 64 << 20;
-const MOST_REQUESTS: usize = 256;
+/// Limits on unanswered requests per server; more would only fill memory.
+const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
+const MAX_IN_FLIGHT_REQUESTS: usize = 256;
 
-/// This rank's requests to all servers.
+/// This rank's client for all servers.
 pub(super) struct Client {
     transport: Arc<dyn Transport>,
     context: u32,
@@ -29,26 +29,26 @@ impl Client {
         Client { transport, context, servers, open: OpenRequests::new() }
     }
 
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        self.ask(call, requests, |answer| answer.map(|answer| answers.push(answer)))?;
-        Ok(answers)
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        self.call_many(call, requests, |reply| reply.map(|reply| replies.push(reply)))?;
+        Ok(replies)
     }
 
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        self.ask(call, requests, |answer| {
-            answers.push(answer.map_err(|error| error.at_rank(self.transport.rank())));
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        self.call_many(call, requests, |reply| {
+            replies.push(reply.map_err(|error| error.at_rank(self.transport.rank())));
             Ok(())
         })?;
-        Ok(answers)
+        Ok(replies)
     }
 
-    /// Sends requests and hands out their answers in the same order; an error of `take` ends it.
-    fn ask(
+    /// Sends the requests and passes their replies to `take` in the same order; an error from `take` ends the call.
+    fn call_many(
         &self,
         call: &Call,
-        requests: Vec<(usize, Request)>,
+        requests: Vec<(usize, RemoteRequest)>,
         mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
     ) -> Result<()> {
         let mut numbers = Vec::with_capacity(requests.len());
@@ -56,50 +56,51 @@ impl Client {
             for (server, request) in requests {
                 self.send(call, server, request, false, |number| numbers.push(number))?;
             }
-            self.take_all(call, &numbers, &mut take)
+            self.collect_replies(call, &numbers, &mut take)
         })();
         if outcome.is_err() {
-            numbers.into_iter().for_each(|number| self.give_up(call, number));
+            numbers.into_iter().for_each(|number| self.cancel(call, number));
         }
         outcome.map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
-    /// Sends requests that no server runs before they are confirmed, and waits until all of them could be run. Returns their
-    /// servers and numbers. After an error none of them is ever run.
-    pub fn prepare(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<(usize, u64)>> {
+    /// First phase of a two-phase request: servers do not run the requests before they are confirmed. Waits until every server
+    /// reports that its request is ready to run. Returns servers and request numbers. After an error none of the requests ever
+    /// runs.
+    pub fn prepare(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<(usize, u64)>> {
         let mut sent: Vec<(usize, u64)> = Vec::with_capacity(requests.len());
         let outcome = (|| {
             for (server, request) in requests {
-                let request = Request { held: true, ..request };
+                let request = RemoteRequest { needs_confirm: true, ..request };
                 self.send(call, server, request, false, |number| sent.push((server, number)))?;
             }
             let numbers: Vec<u64> = sent.iter().map(|(_, number)| *number).collect();
-            self.take_all(call, &numbers, |answer| answer.map(drop))
+            self.collect_replies(call, &numbers, |reply| reply.map(drop))
         })();
         if outcome.is_err() {
-            self.withdraw(call, &sent);
+            self.cancel_prepared(call, &sent);
         }
         outcome.map(|()| sent).map_err(|error: Error| error.at_rank(self.transport.rank()))
     }
 
-    /// Takes back requests that were prepared.
-    pub fn withdraw(&self, call: &Call, sent: &[(usize, u64)]) {
+    /// Cancels prepared requests.
+    pub fn cancel_prepared(&self, call: &Call, sent: &[(usize, u64)]) {
         for &(server, number) in sent {
             self.open.with(|state| state.forget(number));
-            let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
+            let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));
         }
     }
 
-    /// Has requests run that were prepared. The inner result is the first error among the answers.
+    /// Second phase: has the servers run prepared requests. The inner result is the first error among the replies.
     pub fn confirm(&self, call: &Call, sent: Vec<(usize, u64)>) -> Result<Result<()>> {
         let (mut numbers, mut outcome) = (Vec::with_capacity(sent.len()), Ok(()));
-        for (server, held) in sent {
+        for (server, prepared) in sent {
             let number =
-                self.open.with(|state| state.open(Open { server, bytes: 0, posted: false, answer: None }));
-            let message = server::confirmation(held, number);
+                self.open.with(|state| state.open(OpenRequest { server, bytes: 0, posted: false, reply: None }));
+            let message = server::confirmation(prepared, number);
             match self.transport.post(call, server, &self.slot(), message) {
                 Ok(()) => numbers.push(number),
-                // The others must hear of it all the same.
+                // The other servers must still receive their confirmations.
                 Err(error) => {
                     self.open.with(|state| state.forget(number));
                     outcome = outcome.and(Err(error));
@@ -107,45 +108,45 @@ impl Client {
             }
         }
         let mut failed = Ok(());
-        let answered = self.take_all(call, &numbers, |answer| {
-            failed = std::mem::replace(&mut failed, Ok(())).and(answer.map(drop));
+        let answered = self.collect_replies(call, &numbers, |reply| {
+            failed = std::mem::replace(&mut failed, Ok(())).and(reply.map(drop));
             Ok(())
         });
         numbers.into_iter().for_each(|number| drop(self.open.with(|state| state.forget(number))));
-        let here = |error: Error| error.at_rank(self.transport.rank());
-        outcome.and(answered).map(|()| failed.map_err(here)).map_err(here)
+        let at_this_rank = |error: Error| error.at_rank(self.transport.rank());
+        outcome.and(answered).map(|()| failed.map_err(at_this_rank)).map_err(at_this_rank)
     }
 
-    /// Hands out the answers to these requests in order; an error of `take` ends it.
-    fn take_all(
+    /// Passes the replies to these requests to `take` in order; an error from `take` ends the call.
+    fn collect_replies(
         &self,
         call: &Call,
         numbers: &[u64],
         mut take: impl FnMut(Result<Vec<u8>>) -> Result<()>,
     ) -> Result<()> {
         for (index, &number) in numbers.iter().enumerate() {
-            let owing = |state: &State| state.owing_for(&numbers[index..]);
-            take(self.wait(call, |state| state.take(number), owing)?)?;
+            let pending_servers = |state: &RequestState| state.pending_servers_of(&numbers[index..]);
+            take(self.wait(call, |state| state.take(number), pending_servers)?)?;
         }
         Ok(())
     }
 
-    pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    pub fn post(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.wait_for_room(call, server)?;
         self.post_now(call, server, request)
     }
 
-    /// Waits while very much is under way to a server already.
+    /// Waits while the in-flight limits of this server are reached.
     pub fn wait_for_room(&self, call: &Call, server: usize) -> Result<()> {
-        let room = |state: &mut State| {
-            let (count, bytes) = state.under_way(server);
-            (count == 0 || (count < MOST_REQUESTS && bytes < MOST_BYTES)).then_some(())
+        let room = |state: &mut RequestState| {
+            let (count, bytes) = state.in_flight(server);
+            (count == 0 || (count < MAX_IN_FLIGHT_REQUESTS && bytes < MAX_IN_FLIGHT_BYTES)).then_some(())
         };
         self.wait(call, room, |_| vec![server])
     }
 
-    /// As [`Client::post`], however much is under way.
-    pub fn post_now(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    /// As [`Client::post`], but ignores the in-flight limits.
+    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         let mut sent = 0;
         let outcome = self.send(call, server, request, true, |number| sent = number);
         if outcome.is_err() {
@@ -155,34 +156,34 @@ impl Client {
     }
 
     pub fn flush(&self, call: &Call) -> Result<()> {
-        let answered = |state: &mut State| state.owing().is_empty().then(|| state.take_failed());
-        let failed = self.wait(call, answered, |state| state.owing())?;
+        let answered = |state: &mut RequestState| state.pending_servers().is_empty().then(|| state.take_errors());
+        let failed = self.wait(call, answered, |state| state.pending_servers())?;
         match failed.into_iter().next() {
             Some(error) => Err(error.at_rank(self.transport.rank())),
             None => Ok(()),
         }
     }
 
-    /// Forgets a request. If it still waits for its turn, it must not keep this worker's later ones waiting.
-    fn give_up(&self, call: &Call, number: u64) {
-        let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.answer.is_none());
-        if let Some(Open { server, .. }) = unanswered {
-            let _ = self.transport.post(call, server, &self.slot(), server::withdrawal(number));
+    /// Drops a request. If the server has not run it yet, it must not block this worker's later requests.
+    fn cancel(&self, call: &Call, number: u64) {
+        let unanswered = self.open.with(|state| state.forget(number)).filter(|open| open.reply.is_none());
+        if let Some(OpenRequest { server, .. }) = unanswered {
+            let _ = self.transport.post(call, server, &self.slot(), server::cancellation(number));
         }
     }
 
-    /// Tells all servers that nothing more comes from this rank.
-    pub fn say_goodbye(&self, call: &Call) {
+    /// Notifies all servers that this rank sends no more requests.
+    pub fn send_disconnect(&self, call: &Call) {
         for &to in &self.servers {
-            if let Err(error) = self.transport.post(call, to, &self.slot(), server::GOODBYE.to_vec()) {
+            if let Err(error) = self.transport.post(call, to, &self.slot(), server::DISCONNECT.to_vec()) {
                 tracing::debug!(%error, to, "a server did not hear our goodbye");
             }
         }
     }
 
-    /// Receives what has arrived, unless another thread is at it.
-    pub fn look(&self, call: &Call) -> Result<()> {
-        let Some(_lead) = self.open.lead() else { return Ok(()) };
+    /// Receives the replies that have arrived, unless another thread is receiving.
+    pub fn receive_arrived(&self, call: &Call) -> Result<()> {
+        let Some(_lead) = self.open.try_lead() else { return Ok(()) };
         while self.receive(call, Duration::ZERO)? {}
         Ok(())
     }
@@ -196,23 +197,23 @@ impl Client {
         &self,
         call: &Call,
         server: usize,
-        request: Request,
+        request: RemoteRequest,
         posted: bool,
         opened: impl FnOnce(u64),
     ) -> Result<()> {
         let bytes = request.payload.len();
-        let number = self.open.with(|state| state.open(Open { server, bytes, posted, answer: None }));
+        let number = self.open.with(|state| state.open(OpenRequest { server, bytes, posted, reply: None }));
         opened(number);
         self.transport.post(call, server, &self.slot(), request.encode(number))
     }
 
-    /// Receives one answer, if one comes within `limit`.
+    /// Receives one reply, if one arrives within `limit`.
     fn receive(&self, call: &Call, limit: Duration) -> Result<bool> {
         let Some((from, bytes)) = self.transport.receive_next(call, self.context, Slot::REPLY, limit)? else {
             return Ok(false);
         };
         let number = wire::number(&bytes);
-        match (Reply::decode(bytes), number) {
+        match (RemoteReply::decode(bytes), number) {
             (Ok(reply), _) => self.open.with(|state| state.deliver(from, reply.number, reply.outcome)),
             (Err(error), Some(number)) => self.open.with(|state| state.deliver(from, number, Err(error))),
             (Err(error), None) => tracing::warn!(%error, from, "an answer to nothing"),
@@ -220,47 +221,47 @@ impl Client {
         Ok(true)
     }
 
-    /// Waits until `done` finds what it looks for. `owing` says which servers that takes.
+    /// Waits until `done` returns a value. `pending_servers` lists the servers whose replies it depends on.
     fn wait<R>(
         &self,
         call: &Call,
-        done: impl FnMut(&mut State) -> Option<R>,
-        owing: impl Fn(&State) -> Vec<usize>,
+        done: impl FnMut(&mut RequestState) -> Option<R>,
+        pending_servers: impl Fn(&RequestState) -> Vec<usize>,
     ) -> Result<R> {
-        let (waiter, done) = (Waiter { client: self, call, owing }, RefCell::new(done));
+        let (waiter, done) = (Waiter { client: self, call, pending_servers }, RefCell::new(done));
         let poll = || Ok(self.open.with(&mut *done.borrow_mut()));
         let check = || {
             let mut found = None;
             let last_poll = || {
-                self.look(call)?;
+                self.receive_arrived(call)?;
                 found = poll()?;
                 Ok(found.is_some())
             };
-            call.check(&waiter, last_poll).inspect_err(|error| self.write_off(error))?;
+            call.check(&waiter, last_poll).inspect_err(|error| self.forget_lost(error))?;
             Ok(found)
         };
         wait(call.deadline, &waiter, poll, check)
     }
 
-    /// Forgets what was posted to the servers that an error reports as lost.
-    fn write_off(&self, error: &Error) {
+    /// Drops the posted requests to the servers that an error reports as lost.
+    fn forget_lost(&self, error: &Error) {
         let Error::PeerLost { lost, .. } = error else { return };
         for rank in lost.iter().map(|lost| lost.rank).filter(|&rank| self.transport.lost(rank).is_some()) {
-            self.open.with(|state| state.write_off(rank));
+            self.open.with(|state| state.forget_lost(rank));
         }
     }
 }
 
-/// A thread that waits for answers: it receives for all threads, or sleeps while another one does.
+/// A thread that waits for replies: it receives for all threads, or sleeps while another thread does (leader/follower).
 struct Waiter<'a, F> {
     client: &'a Client,
     call: &'a Call<'a>,
-    owing: F,
+    pending_servers: F,
 }
 
 impl<F> Park for &Waiter<'_, F> {
     fn seen(&self) -> u32 {
-        self.client.open.with(|state| state.receptions)
+        self.client.open.with(|state| state.receive_count)
     }
 
     fn park(&mut self, seen: u32, until: Instant) -> Result<Parked> {
@@ -272,9 +273,9 @@ impl<F> Park for &Waiter<'_, F> {
     }
 }
 
-impl<F: Fn(&State) -> Vec<usize>> Awaited for Waiter<'_, F> {
+impl<F: Fn(&RequestState) -> Vec<usize>> Awaited for Waiter<'_, F> {
     fn awaited(&self) -> Vec<usize> {
-        self.client.open.with(|state| (self.owing)(state))
+        self.client.open.with(|state| (self.pending_servers)(state))
     }
 
     fn lost(&self, server: usize) -> Option<Lost> {

@@ -1,14 +1,20 @@
-//! The path between hosts: workers send requests to the rank that serves a shard, and its thread answers them.
+//! Remote procedure calls between hosts: workers send requests to the rank that serves a shard, and its server thread replies.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `request`, `reply`, `wire` | what travels, and its checked form in bytes |
-//! | `client`, `open_requests` | asking: several threads at once, answers in any order |
-//! | `server`, `queue` | answering: one thread, each worker's requests to a table in order, those not ready parked |
-//! | `compress` | smaller messages |
+//! | `request`, `reply`, `wire` | messages, and their validated encoding |
+//! | `client`, `open_requests` | client side: several threads at once, replies in any order |
+//! | `server`, `queue` | server side: one thread; FIFO per worker and table; requests that are not ready wait |
+//! | `compress` | compression of adds and replies |
 //!
-//! Every rank that asks or answers has the thread, because messages move only while some thread of a rank is inside a call:
-//! a worker that computes for minutes after an add must not keep its server waiting for the add's bytes.
+//! An add that spans several hosts is two-phase. The worker sends it to every server with `needs_confirm`; each server queues it,
+//! replies once its clock would let it run, and keeps it at the head of that worker's requests to the table. When all servers have
+//! replied, the worker confirms, and each server runs the add and replies again. On an error before that, the worker cancels, and
+//! no server runs it. A server also drops the queued requests of a dead sender, so a worker that dies before it confirms leaves no
+//! part of its add behind.
+//!
+//! Every rank that sends or serves requests runs the server thread, because messages progress only while some thread of a rank is
+//! inside a call: a worker that computes for minutes after an add must not keep its server waiting for the bytes of that add.
 
 mod client;
 pub(crate) mod compress;
@@ -23,133 +29,133 @@ mod wire;
 
 use std::sync::Arc;
 
-pub(crate) use reply::{Reply, name_the_rank};
-pub(crate) use request::{Request, RowList, Verb};
+pub(crate) use reply::{RemoteReply, with_server_rank};
+pub(crate) use request::{RemoteRequest, RowList, RequestVerb};
 
 use crate::error::Result;
 use crate::transport::{Call, Transport};
 use client::Client;
-use server::Server;
+use server::ServerThread;
 
-/// The server's side of tables: runs requests on this host's shards.
-pub(crate) trait Store: Send + Sync {
-    /// Whether this rank may send this request. An error is the answer.
-    fn admit(&self, from: usize, request: &Request) -> Result<()> {
+/// Server side of tables: runs requests on this host's shards.
+pub(crate) trait RequestHandler: Send + Sync {
+    /// Whether this rank may send this request. An error is returned to the sender.
+    fn admit(&self, from: usize, request: &RemoteRequest) -> Result<()> {
         let _ = (from, request);
         Ok(())
     }
 
-    /// Whether the table's clock lets this request run, or be dropped, at this moment. An error is the answer.
-    fn ready(&self, request: &Request) -> Result<bool>;
+    /// Whether the table's clock allows this request to run, or to be dropped, now. An error is returned to the sender.
+    fn ready(&self, request: &RemoteRequest) -> Result<bool>;
 
-    /// Asked now and then of a request that is not ready: an error is the answer, because there is no sense in waiting.
-    fn check(&self, request: &Request) -> Result<()> {
+    /// Called periodically for a request that is not ready. If waiting is pointless, the error is returned to the sender.
+    fn check(&self, request: &RemoteRequest) -> Result<()> {
         let _ = request;
         Ok(())
     }
 
     /// Runs a request that is ready; never waits for other workers.
-    fn run(&self, request: &Request) -> Result<Vec<u8>>;
+    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>>;
 }
 
-/// Who talks to whom.
-pub(crate) struct Terms {
-    /// Keeps these messages apart from those of other tables and groups: the number of a group that is theirs alone, or of
-    /// the world's for the world's only tables.
+/// The ranks that exchange requests, and their context.
+pub(crate) struct RemotePeers {
+    /// Separates these messages from those of other tables and groups: the number of a group used only by these tables, or the
+    /// number of the world's group for the world's only tables.
     pub context: u32,
-    /// The ranks that may send requests to this one.
+    /// Ranks that may send requests to this rank.
     pub callers: Vec<usize>,
-    /// The ranks to which this one may send requests.
+    /// Ranks to which this rank may send requests.
     pub servers: Vec<usize>,
 }
 
-/// This rank's end of the path between hosts. Dropping it ends its thread without farewell; see [`Remote::close`].
+/// This rank's client and server. Dropping it stops the server thread without notifying the peers; see [`Remote::close`].
 pub(crate) struct Remote {
     client: Arc<Client>,
-    server: Server,
+    server: ServerThread,
 }
 
 impl Remote {
-    /// Starts the thread.
-    pub fn start(transport: Arc<dyn Transport>, terms: Terms, store: Arc<dyn Store>) -> Result<Remote> {
-        let client = Arc::new(Client::new(transport.clone(), terms.context, terms.servers));
-        let server = Server::start(transport, terms.context, terms.callers, store, client.clone())?;
+    /// Starts the server thread.
+    pub fn start(transport: Arc<dyn Transport>, peers: RemotePeers, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
+        let client = Arc::new(Client::new(transport.clone(), peers.context, peers.servers));
+        let server = ServerThread::start(transport, peers.context, peers.callers, handler, client.clone())?;
         Ok(Remote { client, server })
     }
 
     /// [`Remote::call_all`] with one request.
     #[cfg(test)]
-    pub fn call(&self, call: &Call, server: usize, request: Request) -> Result<Vec<u8>> {
+    pub fn call(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<Vec<u8>> {
         Ok(self.call_all(call, vec![(server, request)])?.remove(0))
     }
 
-    /// Asks several servers at once and waits for all answers, which come in the order of the requests. An error of a server's
-    /// comes back as the same kind of error. After Timeout and Interrupted the requests may have been run; those that were
-    /// not ready are withdrawn. What must not be run in part is prepared: see [`Remote::prepare`].
-    pub fn call_all(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Vec<u8>>> {
+    /// Sends requests to several servers and waits for all replies, which are returned in the order of the requests. A server's
+    /// error is returned as the same kind of error. After Timeout and Interrupted the requests may have run; requests that were
+    /// not ready are cancelled. For requests that must run on all servers or on none, see [`Remote::prepare`].
+    pub fn call_all(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Vec<u8>>> {
         self.client.call_all(call, requests)
     }
 
-    /// As [`Remote::call_all`], but an error of one server's leaves the other requests alone.
-    pub fn call_each(&self, call: &Call, requests: Vec<(usize, Request)>) -> Result<Vec<Result<Vec<u8>>>> {
+    /// As [`Remote::call_all`], but an error of one server does not affect the other requests.
+    pub fn call_each(&self, call: &Call, requests: Vec<(usize, RemoteRequest)>) -> Result<Vec<Result<Vec<u8>>>> {
         self.client.call_each(call, requests)
     }
 
-    /// Sends requests that servers keep until they are confirmed, and waits until all of them could be run at once. What is
-    /// returned confirms them, or takes them back when it is dropped. After an error none of them is ever run.
-    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, Request)>) -> Result<Prepared<'a>> {
+    /// First phase of an all-or-nothing call: servers queue the requests until they are confirmed. Waits until all of them are
+    /// ready to run. The returned value confirms them, or cancels them when it is dropped. After an error none of them ever runs.
+    pub fn prepare<'a>(&'a self, call: &'a Call, requests: Vec<(usize, RemoteRequest)>) -> Result<PreparedRequests<'a>> {
         let sent = self.client.prepare(call, requests)?;
-        Ok(Prepared { client: &self.client, call, sent })
+        Ok(PreparedRequests { client: &self.client, call, sent })
     }
 
-    /// Waits while very much is under way to these servers already.
+    /// Waits while the in-flight limits of these servers are reached.
     pub fn wait_for_room(&self, call: &Call, mut servers: impl Iterator<Item = usize>) -> Result<()> {
         servers.try_for_each(|server| self.client.wait_for_room(call, server))
     }
 
     /// As [`Remote::post`], but never waits.
-    pub fn post_now(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    pub fn post_now(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.client.post_now(call, server, request)
     }
 
-    /// Sends a request whose answer nobody waits for: [`Remote::flush`] does. Returns when it is on its way; waits only
-    /// while very much is under way to that server already.
-    pub fn post(&self, call: &Call, server: usize, request: Request) -> Result<()> {
+    /// Sends a request without waiting for its reply; [`Remote::flush`] waits for it. Returns once the request is sent; waits
+    /// only while the in-flight limits of the server are reached.
+    pub fn post(&self, call: &Call, server: usize, request: RemoteRequest) -> Result<()> {
         self.client.post(call, server, request)
     }
 
-    /// Waits until everything that was posted is answered; fails with the first error among the answers.
+    /// Waits until every posted request is answered; fails with the first error among the replies.
     pub fn flush(&self, call: &Call) -> Result<()> {
         self.client.flush(call)
     }
 
-    /// Ends in order: flushes, tells the servers that nothing more comes, and serves until every caller has said the same
-    /// or is gone; the call's deadline counts from the last request. The thread has ended afterwards, whatever comes of it.
+    /// Orderly shutdown: flushes, notifies the servers that no more requests follow, and serves until every caller has done the
+    /// same or is dead. The call's deadline restarts with every request. The thread has ended afterwards, also after an error.
     pub fn close(&self, call: &Call) -> Result<()> {
         let flushed = self.client.flush(call);
-        self.client.say_goodbye(call);
+        self.client.send_disconnect(call);
         let closed = self.server.close(call);
         flushed.and(closed)
     }
 }
 
-/// Requests that servers keep until they are confirmed.
-pub(crate) struct Prepared<'a> {
+/// Requests that servers queue until they are confirmed; dropping the value cancels them.
+pub(crate) struct PreparedRequests<'a> {
     client: &'a Client,
     call: &'a Call<'a>,
     sent: Vec<(usize, u64)>,
 }
 
-impl Prepared<'_> {
-    /// Has them run, and waits until they are; the inner result is the first error of a server's. They are run even if this
-    /// fails, by all servers that are alive.
+impl PreparedRequests<'_> {
+    /// Has the servers run the requests and waits for them; the inner result is the first error of a server. Even if this call
+    /// fails, all servers that are alive run them.
     pub fn confirm(mut self) -> Result<Result<()>> {
         self.client.confirm(self.call, std::mem::take(&mut self.sent))
     }
 }
 
-impl Drop for Prepared<'_> {
+impl Drop for PreparedRequests<'_> {
     fn drop(&mut self) {
-        self.client.withdraw(self.call, &self.sent);
+        self.client.cancel_prepared(self.call, &self.sent);
     }
 }

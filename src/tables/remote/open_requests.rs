@@ -1,4 +1,4 @@
-//! Open requests and their answers. Of the threads that wait, one receives for all of them.
+//! Open requests and their replies. Of the waiting threads, one receives for all of them (leader/follower).
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,34 +6,34 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::{Error, Result};
 use crate::transport::wait::Monitor;
 
-/// A request without an answer, or with one that nobody has fetched.
-pub(super) struct Open {
+/// A request without a reply, or whose reply has not been fetched yet.
+pub(super) struct OpenRequest {
     pub server: usize,
-    /// Bytes that travel; counted for posted requests alone.
+    /// Payload bytes; counted for posted requests only.
     pub bytes: usize,
-    /// Whether nobody waits for the answer itself.
+    /// Whether the request was posted: no caller waits for its reply.
     pub posted: bool,
-    pub answer: Option<Result<Vec<u8>>>,
+    pub reply: Option<Result<Vec<u8>>>,
 }
 
 /// All open requests of this rank.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct RequestState {
     last: u64,
-    open: HashMap<u64, Open>,
-    /// For each server, the number and the bytes of what was posted to it and is not answered.
+    open: HashMap<u64, OpenRequest>,
+    /// For each server, the number and the payload bytes of posted requests without a reply.
     posted: HashMap<usize, (usize, usize)>,
-    /// Errors among the answers to posted requests, since the last flush.
+    /// Errors among the replies to posted requests since the last flush.
     failed: Vec<Error>,
-    /// Whether some thread is receiving.
+    /// Whether a thread is receiving.
     leading: bool,
-    /// How often a thread has ended that: changes when answers may have been delivered.
-    pub receptions: u32,
+    /// How often a thread has stopped receiving; it changes whenever replies may have been delivered.
+    pub receive_count: u32,
 }
 
-impl State {
-    /// Opens a request and gives its number.
-    pub fn open(&mut self, request: Open) -> u64 {
+impl RequestState {
+    /// Registers a request and returns its number.
+    pub fn open(&mut self, request: OpenRequest) -> u64 {
         self.last += 1;
         if request.posted {
             let (count, bytes) = self.posted.entry(request.server).or_default();
@@ -43,14 +43,14 @@ impl State {
         self.last
     }
 
-    /// Takes the answer to a request, which is closed then.
+    /// Takes the reply to a request, which closes the request.
     pub fn take(&mut self, number: u64) -> Option<Result<Vec<u8>>> {
-        self.open.get(&number)?.answer.as_ref()?;
-        self.open.remove(&number)?.answer
+        self.open.get(&number)?.reply.as_ref()?;
+        self.open.remove(&number)?.reply
     }
 
-    /// Forgets a request; its answer will be ignored.
-    pub fn forget(&mut self, number: u64) -> Option<Open> {
+    /// Drops a request; its reply will be ignored.
+    pub fn forget(&mut self, number: u64) -> Option<OpenRequest> {
         let open = self.open.remove(&number)?;
         if open.posted
             && let Some((count, bytes)) = self.posted.get_mut(&open.server)
@@ -60,102 +60,102 @@ impl State {
         Some(open)
     }
 
-    /// Puts an answer where it belongs.
-    pub fn deliver(&mut self, server: usize, number: u64, answer: Result<Vec<u8>>) {
+    /// Stores a reply with its request.
+    pub fn deliver(&mut self, server: usize, number: u64, reply: Result<Vec<u8>>) {
         match self.open.get_mut(&number) {
             Some(open) if open.server == server && open.posted => {
                 self.forget(number);
-                self.failed.extend(answer.err());
+                self.failed.extend(reply.err());
             }
-            Some(open) if open.server == server => open.answer = Some(answer),
-            // Its caller has given up.
+            Some(open) if open.server == server => open.reply = Some(reply),
+            // The caller has given up.
             _ => tracing::debug!(server, number, "an answer that nobody waits for"),
         }
     }
 
-    /// The number and the bytes of what was posted to this server and is not answered.
-    pub fn under_way(&self, server: usize) -> (usize, usize) {
+    /// The number and the payload bytes of posted requests to this server without a reply.
+    pub fn in_flight(&self, server: usize) -> (usize, usize) {
         self.posted.get(&server).copied().unwrap_or_default()
     }
 
-    /// The servers that owe answers to what was posted.
-    pub fn owing(&self) -> Vec<usize> {
-        let owing = self.posted.iter().filter(|(_, (count, _))| *count > 0);
-        owing.map(|(server, _)| *server).collect()
+    /// The servers with unanswered posted requests.
+    pub fn pending_servers(&self) -> Vec<usize> {
+        let pending_servers = self.posted.iter().filter(|(_, (count, _))| *count > 0);
+        pending_servers.map(|(server, _)| *server).collect()
     }
 
-    /// The servers that owe answers to these requests.
-    pub fn owing_for(&self, numbers: &[u64]) -> Vec<usize> {
+    /// The servers with unanswered requests among these.
+    pub fn pending_servers_of(&self, numbers: &[u64]) -> Vec<usize> {
         let waiting = numbers.iter().filter_map(|number| self.open.get(number));
         let mut servers: Vec<usize> =
-            waiting.filter(|open| open.answer.is_none()).map(|open| open.server).collect();
+            waiting.filter(|open| open.reply.is_none()).map(|open| open.server).collect();
         servers.sort_unstable();
         servers.dedup();
         servers
     }
 
-    /// Forgets what was posted to this server, which will not answer any more.
-    pub fn write_off(&mut self, server: usize) {
+    /// Drops the posted requests to this server, which will not reply any more.
+    pub fn forget_lost(&mut self, server: usize) {
         self.open.retain(|_, open| !(open.posted && open.server == server));
         self.posted.remove(&server);
     }
 
-    /// Starts to receive, unless another thread does.
-    fn lead(&mut self) -> bool {
+    /// Becomes the leader, unless another thread is.
+    fn try_lead(&mut self) -> bool {
         !std::mem::replace(&mut self.leading, true)
     }
 
-    /// The errors since the last time.
-    pub fn take_failed(&mut self) -> Vec<Error> {
+    /// Takes the errors collected since the last call.
+    pub fn take_errors(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.failed)
     }
 }
 
 /// The state, and the threads that wait for it to change.
 pub(super) struct OpenRequests {
-    state: Monitor<State>,
+    state: Monitor<RequestState>,
 }
 
 impl OpenRequests {
-    /// Numbers begin where those of earlier tables in this context do not reach: a late answer to one of their requests must
-    /// not be taken for one of ours.
+    /// Numbers start above those of earlier tables in this context: a late reply to one of their requests must not be mistaken
+    /// for a reply to one of ours.
     pub fn new() -> OpenRequests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        OpenRequests { state: Monitor::new(State { last: now, ..State::default() }) }
+        OpenRequests { state: Monitor::new(RequestState { last: now, ..RequestState::default() }) }
     }
 
-    /// Looks at the state or changes it.
-    pub fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
-        self.state.with(look)
+    /// Reads or changes the state.
+    pub fn with<R>(&self, access: impl FnOnce(&mut RequestState) -> R) -> R {
+        self.state.with(access)
     }
 
-    /// The right to receive for all threads, unless another one has it.
-    pub fn lead(&self) -> Option<Lead<'_>> {
-        self.with(State::lead).then(|| Lead { requests: self })
+    /// Leadership, the right to receive for all threads, unless another thread holds it.
+    pub fn try_lead(&self) -> Option<LeaderGuard<'_>> {
+        self.with(RequestState::try_lead).then(|| LeaderGuard { requests: self })
     }
 
-    /// The same; if another thread has the right, waits until that one has received something, at most for `limit`. `None` if any
-    /// thread has, since [`State::receptions`] was `seen`.
-    pub fn lead_or_follow(&self, seen: u32, limit: Duration) -> Option<Lead<'_>> {
-        let turn = |state: &mut State| match state.receptions == seen {
-            true => state.lead().then_some(true),
+    /// As [`OpenRequests::try_lead`], but if another thread leads, waits at most `limit` for that thread to receive something.
+    /// `None` if any thread has received since [`RequestState::receive_count`] was `seen`.
+    pub fn lead_or_follow(&self, seen: u32, limit: Duration) -> Option<LeaderGuard<'_>> {
+        let turn = |state: &mut RequestState| match state.receive_count == seen {
+            true => state.try_lead().then_some(true),
             false => Some(false),
         };
         let leads = self.state.wait_timeout(limit, turn)?;
-        leads.then(|| Lead { requests: self })
+        leads.then(|| LeaderGuard { requests: self })
     }
 }
 
-/// The right to receive for all threads; when it ends, another thread takes it.
-pub(super) struct Lead<'a> {
+/// The right to receive for all threads; another thread can take over when it is dropped.
+pub(super) struct LeaderGuard<'a> {
     requests: &'a OpenRequests,
 }
 
-impl Drop for Lead<'_> {
+impl Drop for LeaderGuard<'_> {
     fn drop(&mut self) {
         self.requests.state.update(|state| {
             state.leading = false;
-            state.receptions = state.receptions.wrapping_add(1);
+            state.receive_count = state.receive_count.wrapping_add(1);
         });
     }
 }

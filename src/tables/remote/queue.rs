@@ -1,115 +1,115 @@
-//! Requests that wait for their turn: those of one worker to one table keep their order, and run when they are ready.
+//! Requests that wait to run: requests of one worker to one table run in FIFO order, each when it is ready.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Store;
-use super::request::Request;
+use super::RequestHandler;
+use super::request::RemoteRequest;
 use crate::error::{Error, Result};
 
-/// A request, who sent it, and the number that the sender gave it.
-pub(super) struct Job {
+/// A request, its sender, and the number that the sender gave it.
+pub(super) struct QueuedRequest {
     pub from: usize,
     pub number: u64,
-    pub request: Request,
-    /// Whether the sender of a request that is held knows that it could be run.
-    pub announced: bool,
+    pub request: RemoteRequest,
+    /// Whether the sender of a request that needs a confirmation was notified that it is ready to run.
+    pub ready_sent: bool,
 }
 
-impl Job {
-    /// Requests of one lane run in order.
-    fn lane(&self) -> (usize, u32, u32) {
+impl QueuedRequest {
+    /// Requests with the same key run in FIFO order.
+    fn fifo_key(&self) -> (usize, u32, u32) {
         (self.from, self.request.worker, self.request.table)
     }
 }
 
-/// Requests in the order in which they arrived.
+/// Requests in order of arrival.
 #[derive(Default)]
-pub(super) struct Queue {
-    jobs: VecDeque<Job>,
+pub(super) struct RequestQueue {
+    requests: VecDeque<QueuedRequest>,
 }
 
-impl Queue {
-    pub fn push(&mut self, job: Job) {
-        self.jobs.push_back(job);
+impl RequestQueue {
+    pub fn push(&mut self, queued: QueuedRequest) {
+        self.requests.push_back(queued);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+        self.requests.is_empty()
     }
 
-    /// Whose requests wait.
+    /// The ranks that have sent the waiting requests.
     pub fn senders(&self) -> HashSet<usize> {
-        self.jobs.iter().map(|job| job.from).collect()
+        self.requests.iter().map(|queued| queued.from).collect()
     }
 
-    /// The sender confirms a request that was held: it runs, and is answered under the new number. False if there is none.
-    pub fn confirm(&mut self, from: usize, held: u64, number: u64) -> bool {
-        let job = self.jobs.iter_mut().find(|job| (job.from, job.number) == (from, held));
-        job.map(|job| (job.number, job.request.held) = (number, false)).is_some()
+    /// The sender confirms a prepared request: it runs, and its reply has the new number. False if there is no such request.
+    pub fn confirm(&mut self, from: usize, prepared: u64, number: u64) -> bool {
+        let queued = self.requests.iter_mut().find(|queued| (queued.from, queued.number) == (from, prepared));
+        queued.map(|queued| (queued.number, queued.request.needs_confirm) = (number, false)).is_some()
     }
 
-    /// Takes all requests that wait and fulfil a condition.
-    pub fn remove(&mut self, condition: impl Fn(&Job) -> bool) -> VecDeque<Job> {
-        let (removed, kept) = std::mem::take(&mut self.jobs).into_iter().partition(condition);
-        self.jobs = kept;
+    /// Removes and returns all waiting requests that satisfy a condition.
+    pub fn remove(&mut self, condition: impl Fn(&QueuedRequest) -> bool) -> VecDeque<QueuedRequest> {
+        let (removed, kept) = std::mem::take(&mut self.requests).into_iter().partition(condition);
+        self.requests = kept;
         removed
     }
 
-    /// Answers those requests for whose turn there is no sense in waiting.
-    pub fn check(&mut self, store: &dyn Store, mut answer: impl FnMut(&Job, Result<Vec<u8>>)) {
-        let mut lanes = HashSet::new();
-        for job in std::mem::take(&mut self.jobs) {
-            // What stands behind another request waits for that one first.
-            let checked = if lanes.insert(job.lane()) { check(store, &job.request) } else { Ok(()) };
+    /// Replies to the requests for which waiting is pointless.
+    pub fn check(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
+        let mut seen = HashSet::new();
+        for queued in std::mem::take(&mut self.requests) {
+            // A request behind another one of the same key waits for that one first.
+            let checked = if seen.insert(queued.fifo_key()) { check(handler, &queued.request) } else { Ok(()) };
             match checked {
-                Ok(()) => self.jobs.push_back(job),
-                Err(error) => answer(&job, Err(error)),
+                Ok(()) => self.requests.push_back(queued),
+                Err(error) => reply(&queued, Err(error)),
             }
         }
     }
 
-    /// Runs what is ready, again and again until nothing is: each may make others ready.
-    pub fn run(&mut self, store: &dyn Store, mut answer: impl FnMut(&Job, Result<Vec<u8>>)) {
+    /// Runs the ready requests until none is left: each may make others ready.
+    pub fn run(&mut self, handler: &dyn RequestHandler, mut reply: impl FnMut(&QueuedRequest, Result<Vec<u8>>)) {
         loop {
             let mut ran = false;
             let mut blocked = HashSet::new();
-            for mut job in std::mem::take(&mut self.jobs) {
-                let waits = blocked.contains(&job.lane()) || (job.request.held && job.announced);
-                let outcome = if waits { None } else { attempt(store, &job.request) };
-                let keeps = job.request.held && matches!(outcome, Some(Ok(_)));
+            for mut queued in std::mem::take(&mut self.requests) {
+                let waits = blocked.contains(&queued.fifo_key()) || (queued.request.needs_confirm && queued.ready_sent);
+                let outcome = if waits { None } else { attempt(handler, &queued.request) };
+                let keeps = queued.request.needs_confirm && matches!(outcome, Some(Ok(_)));
                 if let Some(outcome) = outcome {
                     ran = true;
-                    answer(&job, outcome);
-                    job.announced = true;
+                    reply(&queued, outcome);
+                    queued.ready_sent = true;
                     if !keeps {
                         continue;
                     }
                 }
-                blocked.insert(job.lane());
-                self.jobs.push_back(job);
+                blocked.insert(queued.fifo_key());
+                self.requests.push_back(queued);
             }
-            if !ran || self.jobs.is_empty() {
+            if !ran || self.requests.is_empty() {
                 return;
             }
         }
     }
 }
 
-/// The outcome of a request, or `None` when it is not ready. One that is held is not run. A panic is an error like others: the
-/// worker must hear of it.
-fn attempt(store: &dyn Store, request: &Request) -> Option<Result<Vec<u8>>> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| match store.ready(request) {
+/// The outcome of a request, or `None` if it is not ready. A request that needs a confirmation is not run. A panic becomes an
+/// error reply, so that the worker learns of it.
+fn attempt(handler: &dyn RequestHandler, request: &RemoteRequest) -> Option<Result<Vec<u8>>> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match handler.ready(request) {
         Ok(false) => None,
-        Ok(true) if request.held => Some(Ok(Vec::new())),
-        Ok(true) => Some(store.run(request)),
+        Ok(true) if request.needs_confirm => Some(Ok(Vec::new())),
+        Ok(true) => Some(handler.run(request)),
         Err(error) => Some(Err(error)),
     }));
     outcome.unwrap_or_else(|_| Some(Err(panicked())))
 }
 
-fn check(store: &dyn Store, request: &Request) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(|| store.check(request))).unwrap_or_else(|_| Err(panicked()))
+fn check(handler: &dyn RequestHandler, request: &RemoteRequest) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(|| handler.check(request))).unwrap_or_else(|_| Err(panicked()))
 }
 
 fn panicked() -> Error {

@@ -1,39 +1,39 @@
-//! What a server answers: bytes, or the error that it met, with all it says.
+//! A server's reply: bytes, or the server's error with all its fields.
 
 use std::io;
 use std::time::Duration;
 
 use super::compress;
-use super::wire::{self, Reader, Writer, foreign};
+use super::wire::{self, Reader, Writer, malformed};
 use crate::error::{Error, Lost, Missing, Result};
 
-/// A server's answer to the request of that number.
+/// A server's reply to the request with this number.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct RemoteReply {
     pub number: u64,
     pub outcome: Result<Vec<u8>>,
-    /// Whether the bytes are packed elements.
+    /// Whether the bytes are compressed elements.
     pub packed: bool,
 }
 
-impl Reply {
-    /// The form that travels.
+impl RemoteReply {
+    /// Encodes the reply for the wire.
     pub fn encode(self) -> Vec<u8> {
-        let Reply { number, outcome, packed } = self;
+        let RemoteReply { number, outcome, packed } = self;
         let (payload, error) = match outcome {
             Ok(payload) => (payload, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        wire::seal(payload, |writer| {
+        wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u8(u8::from(packed));
             writer.option(error, |writer, error| write_error(writer, &error));
         })
     }
 
-    /// Reads what [`Reply::encode`] wrote; packed elements come out plain.
-    pub fn decode(bytes: Vec<u8>) -> Result<Reply> {
-        let ((number, packed, error), payload) = wire::open(bytes, |reader| {
+    /// Decodes what [`RemoteReply::encode`] wrote; compressed elements are decompressed.
+    pub fn decode(bytes: Vec<u8>) -> Result<RemoteReply> {
+        let ((number, packed, error), payload) = wire::split_trailer(bytes, |reader| {
             let (number, packed) = (reader.u64()?, reader.option(|_| Ok(()))?.is_some());
             Ok((number, packed, reader.option(read_error)?))
         })?;
@@ -42,18 +42,18 @@ impl Reply {
             (None, true) => compress::unpack_reply(&payload),
             (None, false) => Ok(payload),
         };
-        Ok(Reply { number, outcome, packed: false })
+        Ok(RemoteReply { number, outcome, packed: false })
     }
 }
 
-/// The error as the server's rank met it, for the caller of another rank: it says where it happened.
-pub(crate) fn name_the_rank(mut error: Error, server: usize) -> Error {
+/// Adds the server's rank to its error, so that the caller on another rank learns where it happened.
+pub(crate) fn with_server_rank(mut error: Error, server: usize) -> Error {
     match &mut error {
         Error::Usage { operation, .. }
         | Error::Io { operation, .. }
         | Error::Unsupported { operation, .. }
         | Error::Internal { operation, .. } => operation.push_str(&format!(" on rank {server}")),
-        // These name the rank that met them.
+        // These already name the rank on which they occurred.
         _ => {}
     }
     error
@@ -178,6 +178,6 @@ fn read_error(reader: &mut Reader) -> Result<Error> {
             group: reader.text()?,
         },
         8 => Error::internal(&reader.text()?, reader.text()?),
-        other => return Err(foreign(format!("an error of kind {other}"))),
+        other => return Err(malformed(format!("an error of kind {other}"))),
     })
 }

@@ -1,26 +1,26 @@
-//! What a worker asks of the server of a shard on another host.
+//! Requests of a worker to the server of a shard on another host.
 
 use std::borrow::Cow;
 
 use super::compress::{self, Compression};
-use super::wire::{self, Reader, Writer, foreign};
+use super::wire::{self, Reader, Writer, malformed};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// What to do.
+/// The operation requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Verb {
+pub(crate) enum RequestVerb {
     Get,
     Add,
-    /// The worker has all that its last get asked for, of all hosts.
-    Got,
-    /// The payload is how many steps the worker has made.
+    /// The worker has received all replies to its last get, from all hosts.
+    GetDone,
+    /// The payload is the worker's number of steps.
     Tick,
     Finish,
-    /// The worker begins a call of the world's group; the payload is its number.
+    /// The worker enters a collective call on the world's group; the payload is the call's number.
     EnterCall,
     LeaveCall,
-    /// How many steps this worker has made, as that host counts them.
+    /// This worker's number of steps, as counted on that host.
     Steps,
     /// Only the rows that changed since this worker's last get into this buffer.
     GetChanged {
@@ -31,67 +31,67 @@ pub(crate) enum Verb {
     KeyContains,
     KeyLength,
     KeyItems,
-    /// A request of a user's own table.
+    /// A request to a user-defined table.
     Custom(u8),
 }
 
-/// Which part of the shard.
+/// The rows or keys of the shard that a request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowList {
     All,
-    /// Rows, or keys that are numbers; for a user's own table, a server and the length of its request, in turns.
+    /// Rows, or integer keys; for a user-defined table, pairs of a server and the length of its request.
     List(Vec<i64>),
-    /// Keys that are bytes.
+    /// Keys that are byte strings.
     Keys(Vec<Vec<u8>>),
 }
 
 impl RowList {
-    /// This list behind a payload, as an answer that consists of both.
-    pub fn seal(&self, payload: Vec<u8>) -> Vec<u8> {
-        wire::seal(payload, |writer| write_rows(writer, self))
+    /// Appends this list to a payload, for a reply that consists of both.
+    pub fn encode(&self, payload: Vec<u8>) -> Vec<u8> {
+        wire::append_trailer(payload, |writer| write_rows(writer, self))
     }
 
-    /// Reads what [`RowList::seal`] wrote.
-    pub fn open(bytes: Vec<u8>) -> Result<(RowList, Vec<u8>)> {
-        wire::open(bytes, read_rows)
+    /// Decodes what [`RowList::encode`] wrote.
+    pub fn decode(bytes: Vec<u8>) -> Result<(RowList, Vec<u8>)> {
+        wire::split_trailer(bytes, read_rows)
     }
 }
 
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct RemoteRequest {
     pub table: u32,
     pub worker: u32,
-    pub verb: Verb,
+    pub verb: RequestVerb,
     pub rows: RowList,
-    /// The add's options, in their own fixed form; empty for none.
+    /// The options of the add, in their own fixed encoding; empty if there are none.
     pub options: Vec<u8>,
-    /// Whether the payload is packed by [`compress`]; [`Request::delta`] unpacks it.
+    /// Whether the payload is compressed by [`compress`]; [`RemoteRequest::delta`] decompresses it.
     pub packed: bool,
-    /// Whether it runs only when its sender confirms it: the first answer says that it could be run.
-    pub held: bool,
-    /// How a reply that consists of elements of this type may be packed.
+    /// Whether the request runs only after its sender confirms it (two-phase): the first reply states that it is ready to run.
+    pub needs_confirm: bool,
+    /// How a reply that consists of elements of this type may be compressed.
     pub reply: Option<(DType, Compression)>,
     pub payload: Vec<u8>,
 }
 
-impl Request {
-    /// A request for the whole shard, without payload.
-    pub fn new(table: u32, worker: u32, verb: Verb) -> Request {
-        Request {
+impl RemoteRequest {
+    /// A request for the entire shard, without payload.
+    pub fn new(table: u32, worker: u32, verb: RequestVerb) -> RemoteRequest {
+        RemoteRequest {
             table,
             worker,
             verb,
             rows: RowList::All,
             options: Vec::new(),
             packed: false,
-            held: false,
+            needs_confirm: false,
             reply: None,
             payload: Vec::new(),
         }
     }
 
-    /// The payload as plain elements, which must be so many bytes of that type.
+    /// The payload as uncompressed elements; it must decode to `bytes` bytes of this type.
     pub fn delta(&self, dtype: DType, bytes: usize) -> Result<Cow<'_, [u8]>> {
         if self.packed {
             return compress::unpack(&self.payload, dtype, bytes).map(Cow::Owned);
@@ -108,10 +108,10 @@ impl Request {
         Ok(Cow::Borrowed(&self.payload))
     }
 
-    /// The form that travels, under this number.
+    /// Encodes the request for the wire, with this number.
     pub fn encode(self, number: u64) -> Vec<u8> {
-        let Request { table, worker, verb, rows, options, packed, held, reply, payload } = self;
-        wire::seal(payload, |writer| {
+        let RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload } = self;
+        wire::append_trailer(payload, |writer| {
             writer.u64(number);
             writer.u32(table);
             writer.u32(worker);
@@ -119,7 +119,7 @@ impl Request {
             write_rows(writer, &rows);
             writer.blob(&options);
             writer.u8(u8::from(packed));
-            writer.u8(u8::from(held));
+            writer.u8(u8::from(needs_confirm));
             writer.option(reply, |writer, (dtype, compression)| {
                 writer.u8(dtype as u8);
                 writer.u8(compression.number());
@@ -127,69 +127,69 @@ impl Request {
         })
     }
 
-    /// Reads what [`Request::encode`] wrote.
-    pub fn decode(bytes: Vec<u8>) -> Result<(u64, Request)> {
-        let ((number, mut request), payload) = wire::open(bytes, |reader| {
+    /// Decodes what [`RemoteRequest::encode`] wrote.
+    pub fn decode(bytes: Vec<u8>) -> Result<(u64, RemoteRequest)> {
+        let ((number, mut request), payload) = wire::split_trailer(bytes, |reader| {
             let number = reader.u64()?;
             let (table, worker) = (reader.u32()?, reader.u32()?);
             let (verb, rows) = (read_verb(reader)?, read_rows(reader)?);
             let options = reader.blob()?;
             let packed = reader.option(|_| Ok(()))?.is_some();
-            let held = reader.option(|_| Ok(()))?.is_some();
+            let needs_confirm = reader.option(|_| Ok(()))?.is_some();
             let reply = reader.option(|reader| {
                 let dtype = reader.u8()?;
                 let dtype =
-                    DType::from_number(dtype).ok_or_else(|| foreign(format!("element type {dtype}")))?;
+                    DType::from_number(dtype).ok_or_else(|| malformed(format!("element type {dtype}")))?;
                 Ok((dtype, Compression::from_number(reader.u8()?)?))
             })?;
             let payload = Vec::new();
-            Ok((number, Request { table, worker, verb, rows, options, packed, held, reply, payload }))
+            Ok((number, RemoteRequest { table, worker, verb, rows, options, packed, needs_confirm, reply, payload }))
         })?;
         request.payload = payload;
         Ok((number, request))
     }
 }
 
-fn write_verb(writer: &mut Writer, verb: Verb) {
+fn write_verb(writer: &mut Writer, verb: RequestVerb) {
     let (number, detail) = match verb {
-        Verb::Get => (1, 0),
-        Verb::Add => (2, 0),
-        Verb::Tick => (3, 0),
-        Verb::Finish => (4, 0),
-        Verb::GetChanged { buffer } => (5, buffer),
-        Verb::KeyGet => (6, 0),
-        Verb::KeyAdd => (7, 0),
-        Verb::KeyContains => (8, 0),
-        Verb::KeyLength => (9, 0),
-        Verb::KeyItems => (10, 0),
-        Verb::Custom(detail) => (11, detail),
-        Verb::EnterCall => (12, 0),
-        Verb::LeaveCall => (13, 0),
-        Verb::Steps => (14, 0),
-        Verb::Got => (15, 0),
+        RequestVerb::Get => (1, 0),
+        RequestVerb::Add => (2, 0),
+        RequestVerb::Tick => (3, 0),
+        RequestVerb::Finish => (4, 0),
+        RequestVerb::GetChanged { buffer } => (5, buffer),
+        RequestVerb::KeyGet => (6, 0),
+        RequestVerb::KeyAdd => (7, 0),
+        RequestVerb::KeyContains => (8, 0),
+        RequestVerb::KeyLength => (9, 0),
+        RequestVerb::KeyItems => (10, 0),
+        RequestVerb::Custom(detail) => (11, detail),
+        RequestVerb::EnterCall => (12, 0),
+        RequestVerb::LeaveCall => (13, 0),
+        RequestVerb::Steps => (14, 0),
+        RequestVerb::GetDone => (15, 0),
     };
     writer.u8(number);
     writer.u8(detail);
 }
 
-fn read_verb(reader: &mut Reader) -> Result<Verb> {
+fn read_verb(reader: &mut Reader) -> Result<RequestVerb> {
     Ok(match (reader.u8()?, reader.u8()?) {
-        (1, 0) => Verb::Get,
-        (2, 0) => Verb::Add,
-        (3, 0) => Verb::Tick,
-        (4, 0) => Verb::Finish,
-        (5, buffer) => Verb::GetChanged { buffer },
-        (6, 0) => Verb::KeyGet,
-        (7, 0) => Verb::KeyAdd,
-        (8, 0) => Verb::KeyContains,
-        (9, 0) => Verb::KeyLength,
-        (10, 0) => Verb::KeyItems,
-        (11, detail) => Verb::Custom(detail),
-        (12, 0) => Verb::EnterCall,
-        (13, 0) => Verb::LeaveCall,
-        (14, 0) => Verb::Steps,
-        (15, 0) => Verb::Got,
-        (number, detail) => return Err(foreign(format!("request {number}.{detail}"))),
+        (1, 0) => RequestVerb::Get,
+        (2, 0) => RequestVerb::Add,
+        (3, 0) => RequestVerb::Tick,
+        (4, 0) => RequestVerb::Finish,
+        (5, buffer) => RequestVerb::GetChanged { buffer },
+        (6, 0) => RequestVerb::KeyGet,
+        (7, 0) => RequestVerb::KeyAdd,
+        (8, 0) => RequestVerb::KeyContains,
+        (9, 0) => RequestVerb::KeyLength,
+        (10, 0) => RequestVerb::KeyItems,
+        (11, detail) => RequestVerb::Custom(detail),
+        (12, 0) => RequestVerb::EnterCall,
+        (13, 0) => RequestVerb::LeaveCall,
+        (14, 0) => RequestVerb::Steps,
+        (15, 0) => RequestVerb::GetDone,
+        (number, detail) => return Err(malformed(format!("request {number}.{detail}"))),
     })
 }
 
@@ -212,6 +212,6 @@ fn read_rows(reader: &mut Reader) -> Result<RowList> {
         0 => RowList::All,
         1 => RowList::List(reader.numbers()?),
         2 => RowList::Keys(reader.list(Reader::blob)?),
-        other => return Err(foreign(format!("rows of kind {other}"))),
+        other => return Err(malformed(format!("rows of kind {other}"))),
     })
 }

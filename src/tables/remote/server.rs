@@ -1,4 +1,4 @@
-//! The thread that answers requests, and keeps messages moving while the program computes.
+//! The server thread: replies to requests, and keeps messages progressing while the program computes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,80 +8,80 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::compress;
-use super::queue::{Job, Queue};
-use super::reply::{Reply, name_the_rank};
-use super::request::Request;
-use super::{Store, wire};
+use super::queue::{QueuedRequest, RequestQueue};
+use super::reply::{RemoteReply, with_server_rank};
+use super::request::RemoteRequest;
+use super::{RequestHandler, wire};
 use crate::error::{Error, Lost, Result};
 use crate::transport::wait::{CheckTimer, Monitor, no_deadline};
 use crate::transport::{Call, POLL_INTERVAL, Signature, Slot, Transport, Verb};
 
-/// Says that a rank will send no more requests.
-pub(super) const GOODBYE: [u8; 1] = [1];
-/// Says that nobody waits any more for the answer to a request. Requests are longer than this.
-pub(super) fn withdrawal(number: u64) -> Vec<u8> {
+/// Control message: the rank sends no more requests.
+pub(super) const DISCONNECT: [u8; 1] = [1];
+/// Control message: the sender no longer waits for the reply to a request. Requests are longer than this.
+pub(super) fn cancellation(number: u64) -> Vec<u8> {
     [&[2][..], &number.to_le_bytes()].concat()
 }
 
-/// Says that a request which is held is to be run, and the number for its answer.
-pub(super) fn confirmation(held: u64, number: u64) -> Vec<u8> {
-    [&[3][..], &held.to_le_bytes(), &number.to_le_bytes()].concat()
+/// Control message: run a prepared request; its reply has the second number.
+pub(super) fn confirmation(prepared: u64, number: u64) -> Vec<u8> {
+    [&[3][..], &prepared.to_le_bytes(), &number.to_le_bytes()].concat()
 }
 
-/// How long to wait for a request before those that were not ready are tried again: workers of this host move clocks too.
-const PARKED: Duration = Duration::from_millis(2);
-/// How long the last answers may take to leave.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How long to wait for a message before requests that were not ready are retried: workers of this host advance clocks too.
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
+/// How long the last replies may take to be sent.
+const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The thread, seen from outside.
-pub(super) struct Server {
-    shared: Arc<Shared>,
+/// Handle to the server thread.
+pub(super) struct ServerThread {
+    shared: Arc<ServerState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread and its owner share.
-struct Shared {
+/// State shared by the thread and its handle.
+struct ServerState {
     transport: Arc<dyn Transport>,
     context: u32,
-    /// End when every caller has said goodbye.
+    /// End once every caller has disconnected.
     closing: AtomicBool,
-    /// End at once.
+    /// End immediately.
     stopping: AtomicBool,
-    progress: Monitor<Progress>,
+    progress: Monitor<ServerProgress>,
 }
 
-/// How far the thread has come.
-struct Progress {
-    /// Callers that have not said goodbye.
+/// Progress of the thread.
+struct ServerProgress {
+    /// Callers that have not disconnected.
     callers: HashSet<usize>,
     /// When the last message of a caller arrived.
-    heard: Instant,
+    last_message: Instant,
     /// Whether the thread has ended.
     ended: bool,
 }
 
-impl Server {
+impl ServerThread {
     pub fn start(
         transport: Arc<dyn Transport>,
         context: u32,
         callers: Vec<usize>,
-        store: Arc<dyn Store>,
+        handler: Arc<dyn RequestHandler>,
         client: Arc<Client>,
-    ) -> Result<Server> {
-        let shared = Arc::new(Shared {
+    ) -> Result<ServerThread> {
+        let shared = Arc::new(ServerState {
             transport,
             context,
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            progress: Monitor::new(Progress {
+            progress: Monitor::new(ServerProgress {
                 callers: callers.into_iter().collect(),
-                heard: Instant::now(),
+                last_message: Instant::now(),
                 ended: false,
             }),
         });
-        let worker = Worker { shared: shared.clone(), store, client, queue: Queue::default() };
+        let serve_loop = ServeLoop { shared: shared.clone(), handler, client, queue: RequestQueue::default() };
         let thread = Builder::new().name("unisono-tables".into());
-        let thread = thread.spawn(move || worker.run()).map_err(|error| {
+        let thread = thread.spawn(move || serve_loop.run()).map_err(|error| {
             Error::io(
                 "tables",
                 "a thread that answers requests",
@@ -89,25 +89,25 @@ impl Server {
                 "end some of the job's other threads",
             )
         })?;
-        Ok(Server { shared, thread: Mutex::new(Some(thread)) })
+        Ok(ServerThread { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Serves until every caller has said goodbye or is gone; the thread has ended afterwards. The call's deadline counts anew
-    /// with every request: others may have work for hours, and they need this host's rows.
+    /// Serves until every caller has disconnected or is dead; the thread has ended afterwards. The call's deadline restarts with
+    /// every request: other ranks may have work for hours, and they need this host's rows.
     pub fn close(&self, call: &Call) -> Result<()> {
         self.shared.closing.store(true, Ordering::Release);
-        self.shared.nudge();
+        self.shared.wake();
         let outcome = self.wait_for_end(call);
         self.stop();
         outcome
     }
 
     fn wait_for_end(&self, call: &Call) -> Result<()> {
-        let Shared { progress, transport, .. } = &*self.shared;
+        let ServerState { progress, transport, .. } = &*self.shared;
         let limit = call.deadline.saturating_duration_since(call.started);
         let check = || {
             call.check_interrupt()?;
-            if !call.remaining().is_zero() || progress.with(|progress| progress.heard.elapsed()) < limit {
+            if !call.remaining().is_zero() || progress.with(|progress| progress.last_message.elapsed()) < limit {
                 return Ok(());
             }
             let mut late: Vec<usize> = progress.with(|progress| progress.callers.iter().copied().collect());
@@ -121,24 +121,24 @@ impl Server {
         self.shared.stopping.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            self.shared.nudge();
+            self.shared.wake();
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Shared {
+impl ServerState {
     fn slot(&self, tag: u32) -> Slot {
         Slot { context: self.context, tag, signature: Signature::new(Verb::Send, 0) }
     }
 
-    /// How the thread's own calls appear in errors.
+    /// The call context that the thread's own operations show in errors.
     fn call(&self) -> Call<'static> {
         let started = Instant::now();
         Call {
@@ -153,66 +153,66 @@ impl Shared {
         }
     }
 
-    /// Ends the thread's wait for requests.
-    fn nudge(&self) {
+    /// Wakes the thread from its wait for requests.
+    fn wake(&self) {
         let own = self.transport.rank();
         let _ = self.transport.post(&self.call(), own, &self.slot(Slot::REQUEST), Vec::new());
     }
 }
 
-/// Reports the end of the thread, also when it panicked.
-struct Ended(Arc<Shared>);
+/// Reports the end of the thread, also after a panic.
+struct EndGuard(Arc<ServerState>);
 
-impl Drop for Ended {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.progress.update(|progress| progress.ended = true);
     }
 }
 
-/// The thread, seen from inside.
-struct Worker {
-    shared: Arc<Shared>,
-    store: Arc<dyn Store>,
+/// The loop that the thread runs.
+struct ServeLoop {
+    shared: Arc<ServerState>,
+    handler: Arc<dyn RequestHandler>,
     client: Arc<Client>,
-    queue: Queue,
+    queue: RequestQueue,
 }
 
-impl Worker {
+impl ServeLoop {
     fn run(mut self) {
-        let _ended = Ended(self.shared.clone());
+        let _end_guard = EndGuard(self.shared.clone());
         let call = self.shared.call();
         if let Err(error) = self.serve(&call) {
             tracing::debug!(%error, "the thread for tables ends");
         }
-        let jobs = self.queue.remove(|_| true);
-        for job in &jobs {
+        let requests = self.queue.remove(|_| true);
+        for queued in &requests {
             let how = "it ended its tables before this request could run".into();
             let lost = Lost { rank: call.rank, pid: None, how };
-            self.answer(&call, job, Err(call.lost(vec![lost])));
+            self.send_reply(&call, queued, Err(call.lost(vec![lost])));
         }
-        let _ = self.shared.transport.settle(&call, LAST_ANSWERS);
+        let _ = self.shared.transport.settle(&call, FINAL_REPLY_TIMEOUT);
     }
 
     fn serve(&mut self, call: &Call) -> Result<()> {
         let mut timer = CheckTimer::start();
-        while !self.is_over() {
-            let limit = if self.queue.is_empty() { POLL_INTERVAL } else { PARKED };
+        while !self.is_finished() {
+            let limit = if self.queue.is_empty() { POLL_INTERVAL } else { RETRY_INTERVAL };
             let received =
                 self.shared.transport.receive_next(call, self.shared.context, Slot::REQUEST, limit)?;
             if let Some((from, bytes)) = received {
                 self.accept(call, from, bytes);
             }
-            self.run_what_is_ready(call);
-            self.client.look(call)?;
+            self.run_ready(call);
+            self.client.receive_arrived(call)?;
             if timer.is_due(call.deadline) {
-                self.forget_the_lost();
-                self.check_the_parked(call);
+                self.forget_lost_callers();
+                self.check_waiting(call);
             }
         }
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let shared = &self.shared;
         let done = || self.queue.is_empty() && shared.progress.with(|progress| progress.callers.is_empty());
         shared.stopping.load(Ordering::Acquire) || (shared.closing.load(Ordering::Acquire) && done())
@@ -223,33 +223,33 @@ impl Worker {
             return;
         }
         let progress = &self.shared.progress;
-        progress.with(|progress| progress.heard = Instant::now());
-        if bytes == GOODBYE {
+        progress.with(|progress| progress.last_message = Instant::now());
+        if bytes == DISCONNECT {
             progress.with(|progress| progress.callers.remove(&from));
-            // It has given up what still waits.
-            self.queue.remove(|job| job.from == from);
+            // The caller has given up its waiting requests.
+            self.queue.remove(|queued| queued.from == from);
             return;
         }
         if let [2, number @ ..] = bytes.as_slice()
             && let Ok(number) = number.try_into().map(u64::from_le_bytes)
         {
-            self.queue.remove(|job| (job.from, job.number) == (from, number));
+            self.queue.remove(|queued| (queued.from, queued.number) == (from, number));
             return;
         }
         if let [3, numbers @ ..] = bytes.as_slice()
-            && let ([held, number], []) = numbers.as_chunks()
+            && let ([prepared, number], []) = numbers.as_chunks()
         {
-            let [held, number] = [held, number].map(|bytes| u64::from_le_bytes(*bytes));
-            if !self.queue.confirm(from, held, number) {
+            let [prepared, number] = [prepared, number].map(|bytes| u64::from_le_bytes(*bytes));
+            if !self.queue.confirm(from, prepared, number) {
                 let lost = Error::internal("add", "a confirmation of what was not asked for");
                 self.send(call, from, number, Err(lost), false);
             }
             return;
         }
         let number = wire::number(&bytes);
-        match (Request::decode(bytes), number) {
-            (Ok((number, request)), _) => match self.store.admit(from, &request) {
-                Ok(()) => self.queue.push(Job { from, number, request, announced: false }),
+        match (RemoteRequest::decode(bytes), number) {
+            (Ok((number, request)), _) => match self.handler.admit(from, &request) {
+                Ok(()) => self.queue.push(QueuedRequest { from, number, request, ready_sent: false }),
                 Err(error) => self.send(call, from, number, Err(error), false),
             },
             (Err(error), Some(number)) => self.send(call, from, number, Err(error), false),
@@ -257,46 +257,46 @@ impl Worker {
         }
     }
 
-    fn run_what_is_ready(&mut self, call: &Call) {
-        let store = self.store.clone();
+    fn run_ready(&mut self, call: &Call) {
+        let handler = self.handler.clone();
         let mut queue = std::mem::take(&mut self.queue);
-        queue.run(&*store, |job, outcome| self.answer(call, job, outcome));
+        queue.run(&*handler, |queued, outcome| self.send_reply(call, queued, outcome));
         self.queue = queue;
     }
 
-    fn check_the_parked(&mut self, call: &Call) {
-        let store = self.store.clone();
+    fn check_waiting(&mut self, call: &Call) {
+        let handler = self.handler.clone();
         let mut queue = std::mem::take(&mut self.queue);
-        queue.check(&*store, |job, outcome| self.answer(call, job, outcome));
+        queue.check(&*handler, |queued, outcome| self.send_reply(call, queued, outcome));
         self.queue = queue;
     }
 
-    fn answer(&self, call: &Call, job: &Job, outcome: Result<Vec<u8>>) {
-        let (outcome, packed) = match (outcome, job.request.reply) {
+    fn send_reply(&self, call: &Call, queued: &QueuedRequest, outcome: Result<Vec<u8>>) {
+        let (outcome, packed) = match (outcome, queued.request.reply) {
             (Ok(elements), Some((dtype, compression))) => {
                 let (payload, packed) = compress::pack_reply(elements, dtype, compression);
                 (Ok(payload), packed)
             }
             (outcome, _) => (outcome, false),
         };
-        self.send(call, job.from, job.number, outcome, packed);
+        self.send(call, queued.from, queued.number, outcome, packed);
     }
 
     fn send(&self, call: &Call, to: usize, number: u64, outcome: Result<Vec<u8>>, packed: bool) {
-        let outcome = outcome.map_err(|error| name_the_rank(error, call.rank));
-        let bytes = Reply { number, outcome, packed }.encode();
-        // Whoever is gone needs no answer.
+        let outcome = outcome.map_err(|error| with_server_rank(error, call.rank));
+        let bytes = RemoteReply { number, outcome, packed }.encode();
+        // A dead caller needs no reply.
         if let Err(error) = self.shared.transport.post(call, to, &self.shared.slot(Slot::REPLY), bytes) {
             tracing::debug!(%error, to, "an answer could not be sent");
         }
     }
 
-    /// Callers that are gone say no goodbye, and need no answers.
-    fn forget_the_lost(&mut self) {
+    /// Dead callers do not disconnect, and need no replies.
+    fn forget_lost_callers(&mut self) {
         let is_lost = |rank: &usize| self.shared.transport.lost(*rank).is_some();
         let lost: HashSet<usize> = self.queue.senders().into_iter().filter(is_lost).collect();
         if !lost.is_empty() {
-            self.queue.remove(|job| lost.contains(&job.from));
+            self.queue.remove(|queued| lost.contains(&queued.from));
         }
         if self.shared.closing.load(Ordering::Acquire) {
             self.shared.progress.with(|progress| progress.callers.retain(|rank| !is_lost(rank)));

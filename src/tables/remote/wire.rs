@@ -1,15 +1,15 @@
-//! Bytes of messages: a payload first, so that it need not be copied, then a small trailer with everything else.
+//! Wire format: the payload first, so that it need not be copied, then a small trailer with all other fields.
 //!
-//! Little end first. Whatever arrives is checked: a truncated or foreign message is an error, never a panic, and nothing
-//! is allocated that the message's own length does not account for.
+//! Little-endian. All input is validated: a truncated or malformed message is an error, never a panic, and no allocation exceeds
+//! what the message's own length accounts for.
 
 use crate::error::{Error, Result};
 
-/// The first byte of a trailer: the version of this form.
+/// The first byte of a trailer: the version of this format.
 const VERSION: u8 = 1;
 
-/// Appends the trailer that `write` makes to a payload.
-pub(super) fn seal(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+/// Appends the trailer that `write` produces to a payload.
+pub(super) fn append_trailer(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer { bytes: payload };
     let start = writer.bytes.len();
     writer.u8(VERSION);
@@ -19,8 +19,8 @@ pub(super) fn seal(payload: Vec<u8>, write: impl FnOnce(&mut Writer)) -> Vec<u8>
     writer.bytes
 }
 
-/// Reads a message's trailer and leaves its payload.
-pub(super) fn open<R>(
+/// Decodes a message's trailer and returns it with the payload.
+pub(super) fn split_trailer<R>(
     mut bytes: Vec<u8>,
     read: impl FnOnce(&mut Reader) -> Result<R>,
 ) -> Result<(R, Vec<u8>)> {
@@ -28,7 +28,7 @@ pub(super) fn open<R>(
     let mut reader = Reader { rest: &bytes[start + 1..end] };
     let trailer = read(&mut reader)?;
     if !reader.rest.is_empty() {
-        return Err(foreign(format!("{} bytes too many", reader.rest.len())));
+        return Err(malformed(format!("{} bytes too many", reader.rest.len())));
     }
     bytes.truncate(start);
     Ok((trailer, bytes))
@@ -40,28 +40,28 @@ pub(super) fn number(bytes: &[u8]) -> Option<u64> {
     Reader { rest: &bytes[start + 1..end] }.u64().ok()
 }
 
-/// Where the trailer lies, its length excluded.
+/// The bounds of the trailer, without its length field.
 fn bounds(bytes: &[u8]) -> Result<(usize, usize)> {
     let (front, length) =
-        bytes.split_last_chunk::<8>().ok_or_else(|| foreign(format!("{} bytes", bytes.len())))?;
+        bytes.split_last_chunk::<8>().ok_or_else(|| malformed(format!("{} bytes", bytes.len())))?;
     let length = u64::from_le_bytes(*length);
     let start = usize::try_from(length).ok().and_then(|length| front.len().checked_sub(length));
     let start = start.filter(|_| length > 0);
     let start =
-        start.ok_or_else(|| foreign(format!("a trailer of {length} bytes in {} bytes", front.len())))?;
+        start.ok_or_else(|| malformed(format!("a trailer of {length} bytes in {} bytes", front.len())))?;
     match front[start] {
         VERSION => Ok((start, front.len())),
-        other => Err(foreign(format!("a message of form {other}"))),
+        other => Err(malformed(format!("a message of form {other}"))),
     }
 }
 
-/// The error for a message that nobody of this version wrote.
-pub(super) fn foreign(received: impl Into<String>) -> Error {
+/// The error for a message that this version cannot have written.
+pub(super) fn malformed(received: impl Into<String>) -> Error {
     let advice = "use the same version of unisono on every rank";
     Error::usage("a message between tables", "a whole message of this version", received, advice)
 }
 
-/// Appends numbers and texts.
+/// Appends numbers and strings.
 pub(super) struct Writer {
     bytes: Vec<u8>,
 }
@@ -99,7 +99,7 @@ impl Writer {
         items.iter().for_each(|item| write(self, item));
     }
 
-    /// A value that may be absent.
+    /// An optional value.
     pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Writer, T)) {
         self.u8(u8::from(value.is_some()));
         if let Some(value) = value {
@@ -108,7 +108,7 @@ impl Writer {
     }
 }
 
-/// Takes numbers and texts off the front.
+/// Reads numbers and strings from the front.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self
             .rest
             .split_at_checked(count)
-            .ok_or_else(|| foreign(format!("{} bytes where {count} should follow", self.rest.len())))?;
+            .ok_or_else(|| malformed(format!("{} bytes where {count} should follow", self.rest.len())))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -141,12 +141,12 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// How many items follow, each of at least `bytes` bytes.
+    /// The number of items that follow, each of at least `bytes` bytes.
     fn count(&mut self, bytes: usize) -> Result<usize> {
         let count = self.u64()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.rest.len() / bytes => Ok(count),
-            _ => Err(foreign(format!("{} bytes where {count} items should follow", self.rest.len()))),
+            _ => Err(malformed(format!("{} bytes where {count} items should follow", self.rest.len()))),
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn text(&mut self) -> Result<String> {
-        String::from_utf8(self.blob()?).map_err(|_| foreign("bytes that are no text"))
+        String::from_utf8(self.blob()?).map_err(|_| malformed("bytes that are no text"))
     }
 
     pub fn list<T>(&mut self, mut read: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Ok(None),
             1 => read(self).map(Some),
-            other => Err(foreign(format!("{other} where 0 or 1 should stand"))),
+            other => Err(malformed(format!("{other} where 0 or 1 should stand"))),
         }
     }
 }

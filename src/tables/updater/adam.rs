@@ -1,9 +1,8 @@
-//! `adam`, momentum and rmsprop together, without their bias towards zero:
+//! `adam`, a combination of momentum and rmsprop with bias correction:
 //! m = β₁·m + (1−β₁)·g, v = β₂·v + (1−β₂)·g², w −= η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ))+ε).
 //!
-//! All workers share m and v, which start at zero; t counts the adds of all workers to this row (or this piece of an
-//! array). δ is the gradient g itself; the learning rate η is an option. Kingma and Ba, "Adam: a method for stochastic
-//! optimization", 2015.
+//! All workers share m and v, which start at zero; t counts the adds of all workers to this row (or this stripe of an array). δ
+//! is the gradient g itself; the learning rate η is an option. Kingma and Ba, "Adam: a method for stochastic optimization", 2015.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -30,11 +29,11 @@ impl<T: TableElement<State: Real>> Updater<T> for Adam {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
-        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.one_minus(context), BETA2.one_minus(context));
         let epsilon: T::State = EPSILON.of(context);
-        let seen1 = share_seen(BETA1.exact(context), context.step);
-        let seen2 = share_seen(BETA2.exact(context), context.step);
-        let rate = T::State::from_f64(LEARNING_RATE.exact(context) / seen1);
+        let seen1 = bias_correction(BETA1.as_f64(context), context.step);
+        let seen2 = bias_correction(BETA2.as_f64(context), context.step);
+        let rate = T::State::from_f64(LEARNING_RATE.as_f64(context) / seen1);
         let root = T::State::from_f64(seen2.sqrt());
         update_each(values, planes(state), delta, |value, [mean, square], gradient| {
             let mean = beta1 * mean + fresh1 * gradient;
@@ -44,8 +43,8 @@ impl<T: TableElement<State: Real>> Updater<T> for Adam {
     }
 }
 
-/// 1 − βᵗ: how much of a running mean comes from gradients rather than from the zero that it began with.
-/// Written so that nothing cancels when β is near 1.
-fn share_seen(beta: f64, step: u64) -> f64 {
+/// Bias correction 1 − βᵗ: the share of a running mean that comes from gradients rather than from its initial zero. Computed
+/// without cancellation for β near 1.
+fn bias_correction(beta: f64, step: u64) -> f64 {
     -(beta.ln() * step.max(1) as f64).exp_m1()
 }

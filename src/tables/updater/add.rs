@@ -1,4 +1,4 @@
-//! `add`, the default: w += δ. The sum of what all workers add, in any order; integers wrap around.
+//! `add`, the default: w += δ. The sum of the adds of all workers, in any order; integers wrap around.
 
 use super::{UpdateContext, Updater};
 use crate::memory::each::update_each;

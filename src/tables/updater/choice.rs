@@ -1,4 +1,4 @@
-//! Which updater a table has: a built-in one by its name, or the user's own.
+//! The updater of a table: a built-in one by name, or a user-defined one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::multiverso_adagrad::MultiversoAdagrad;
 use super::multiverso_momentum::MultiversoMomentum;
 use super::nesterov::Nesterov;
 use super::rmsprop::Rmsprop;
-use super::rule::{Rule, untyped, wrong_type};
+use super::rule::{UpdateRule, untyped, wrong_type};
 use super::sgd::Sgd;
 use super::{TableElement, Updater};
 use crate::error::nearest::advice;
@@ -41,15 +41,15 @@ pub struct UpdaterChoice(Choice);
 #[derive(Clone)]
 enum Choice {
     BuiltIn(&'static BuiltIn),
-    Custom(Arc<dyn Rule>),
+    Custom(Arc<dyn UpdateRule>),
 }
 
 struct BuiltIn {
     name: &'static str,
-    /// Names that users of other systems know.
+    /// A name known from other systems.
     alias: Option<&'static str>,
-    /// The rule for tables of this type, if it has one.
-    rule: fn(DType) -> Option<Arc<dyn Rule>>,
+    /// The rule for tables of this type, if the updater supports it.
+    rule: fn(DType) -> Option<Arc<dyn UpdateRule>>,
 }
 
 static BUILT_IN: [BuiltIn; 13] = [
@@ -72,7 +72,7 @@ static BUILT_IN: [BuiltIn; 13] = [
     },
 ];
 
-fn for_floats<U>(updater: U, dtype: DType) -> Option<Arc<dyn Rule>>
+fn for_floats<U>(updater: U, dtype: DType) -> Option<Arc<dyn UpdateRule>>
 where
     U: Updater<f32> + Updater<f64> + Updater<f16> + Updater<bf16>,
 {
@@ -86,7 +86,7 @@ where
     }
 }
 
-fn for_numbers<U>(updater: U, dtype: DType) -> Option<Arc<dyn Rule>>
+fn for_numbers<U>(updater: U, dtype: DType) -> Option<Arc<dyn UpdateRule>>
 where
     U: Updater<f32> + Updater<f64> + Updater<f16> + Updater<bf16> + Updater<i32> + Updater<i64>,
 {
@@ -98,12 +98,12 @@ where
 }
 
 impl UpdaterChoice {
-    /// The built-in updater of this name: one of [`UpdaterChoice::names`], or an old name of one.
+    /// The built-in updater of this name: one of [`UpdaterChoice::names`], or an alias.
     pub fn named(name: &str) -> Result<UpdaterChoice> {
-        let known = BUILT_IN.iter().find(|known| known.name == name || known.alias == Some(name));
-        let Some(known) = known else {
+        let built_in = BUILT_IN.iter().find(|built_in| built_in.name == name || built_in.alias == Some(name));
+        let Some(built_in) = built_in else {
             let names: Vec<_> = UpdaterChoice::names().collect();
-            let aliases = BUILT_IN.iter().filter_map(|known| known.alias);
+            let aliases = BUILT_IN.iter().filter_map(|built_in| built_in.alias);
             return Err(Error::usage(
                 "updater",
                 format!("one of {}", names.join(", ")),
@@ -115,24 +115,24 @@ impl UpdaterChoice {
                 ),
             ));
         };
-        Ok(UpdaterChoice(Choice::BuiltIn(known)))
+        Ok(UpdaterChoice(Choice::BuiltIn(built_in)))
     }
 
     /// The names of the built-in updaters.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|known| known.name)
+        BUILT_IN.iter().map(|built_in| built_in.name)
     }
 
-    /// The built-in updaters that look at an option of this name.
-    pub(super) fn that_use(option: &str) -> Vec<&'static str> {
-        let uses = |known: &&BuiltIn| {
-            let names = (known.rule)(DType::F32).and_then(|rule| rule.uses());
+    /// The built-in updaters that use an option of this name.
+    pub(super) fn using_option(option: &str) -> Vec<&'static str> {
+        let uses = |built_in: &&BuiltIn| {
+            let names = (built_in.rule)(DType::F32).and_then(|rule| rule.uses());
             names.is_some_and(|names| names.contains(&option))
         };
-        BUILT_IN.iter().filter(uses).map(|known| known.name).collect()
+        BUILT_IN.iter().filter(uses).map(|built_in| built_in.name).collect()
     }
 
-    /// Refuses the name of an option that this updater does not look at; `table` is for the error's words.
+    /// Rejects the name of an option that this updater does not use; `table` appears in the error message.
     ///
     /// ```
     /// use unisono::tables::UpdaterChoice;
@@ -144,12 +144,12 @@ impl UpdaterChoice {
     pub fn check_option(&self, table: &str, option: &str) -> Result<()> {
         let rule = match &self.0 {
             Choice::Custom(rule) => Some(rule.clone()),
-            Choice::BuiltIn(known) => (known.rule)(DType::F32),
+            Choice::BuiltIn(built_in) => (built_in.rule)(DType::F32),
         };
         rule.map_or(Ok(()), |rule| rule.check_name(table, option))
     }
 
-    /// The user's own updater, for tables of `T`.
+    /// A user-defined updater, for tables of `T`.
     pub fn custom<T: TableElement>(updater: Arc<dyn Updater<T>>) -> UpdaterChoice {
         UpdaterChoice(Choice::Custom(untyped::<T, dyn Updater<T>>(updater)))
     }
@@ -157,36 +157,36 @@ impl UpdaterChoice {
     /// The updater's name.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Choice::BuiltIn(known) => known.name,
+            Choice::BuiltIn(built_in) => built_in.name,
             Choice::Custom(rule) => rule.name(),
         }
     }
 
-    /// Whether the library brought it.
+    /// Whether it is a built-in updater.
     pub(crate) fn is_built_in(&self) -> bool {
         matches!(self.0, Choice::BuiltIn(_))
     }
 
     /// The rule for a table of this type.
     ///
-    /// Only `add` and `sgd` have a meaning for integers. The others are refused for them: to fall back to `add` would change
-    /// what a program computes without a word.
-    pub(crate) fn rule(&self, dtype: DType) -> Result<Arc<dyn Rule>> {
+    /// Only `add` and `sgd` are defined for integers. Other updaters are rejected for integer tables: a fallback to `add` would
+    /// silently change what a program computes.
+    pub(crate) fn rule(&self, dtype: DType) -> Result<Arc<dyn UpdateRule>> {
         match &self.0 {
             Choice::Custom(rule) if rule.dtype() == dtype => Ok(rule.clone()),
             Choice::Custom(rule) => {
                 let advice = "pass an updater that is made for the table's type";
                 Err(wrong_type(rule.name(), rule.dtype().name(), dtype, advice))
             }
-            Choice::BuiltIn(known) => (known.rule)(dtype).ok_or_else(|| {
+            Choice::BuiltIn(built_in) => (built_in.rule)(dtype).ok_or_else(|| {
                 let types: Vec<_> =
-                    DType::ALL.into_iter().filter(|dtype| (known.rule)(*dtype).is_some()).collect();
+                    DType::ALL.into_iter().filter(|dtype| (built_in.rule)(*dtype).is_some()).collect();
                 let types: Vec<_> = types.iter().map(|dtype| dtype.name()).collect();
                 let advice = match dtype {
                     DType::I8 | DType::U8 => "choose one of these types",
                     _ => "choose one of these types, or the updater `add` or `sgd`",
                 };
-                wrong_type(known.name, &types.join(", "), dtype, advice)
+                wrong_type(built_in.name, &types.join(", "), dtype, advice)
             }),
         }
     }

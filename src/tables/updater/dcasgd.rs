@@ -1,13 +1,13 @@
-//! `dcasgd`, gradient descent that makes up for delays: g = δ/η, w −= η·(g + λ·g²·(w − b)), b = w after the update.
+//! `dcasgd`, delay-compensated gradient descent: g = δ/η, w −= η·(g + λ·g²·(w − b)), b = w after the update.
 //!
-//! A gradient was computed from weights that other workers have changed since; λ·g² stands for the second derivative
-//! that leads from there to here. b is what this worker last saw of w. Zheng and others, "Asynchronous stochastic gradient
-//! descent with delay compensation", 2017 (arXiv 1609.08326). The paper takes b when the worker reads; here it is taken when
-//! the worker has added, for a table does not follow what is read. δ is a step of learning rate η.
+//! A gradient was computed from weights that other workers have changed since; λ·g² approximates the second derivative, which
+//! extrapolates it to the current weights. b is the value of w that this worker saw last. Zheng and others, "Asynchronous
+//! stochastic gradient descent with delay compensation", 2017 (arXiv 1609.08326). The paper records b when the worker reads; here
+//! it is recorded when the worker adds, because a table does not track reads. δ is a step of learning rate η.
 //!
-//! State starts at zero, and zero must mean "this worker has not added yet": then there is nothing to make up for, and the
-//! update is that of `sgd`. So the plane holds +0 for no backup, and −0 for the backup of a weight that is zero; the
-//! two are equal in every sum and difference.
+//! State starts at zero, and zero must mean "this worker has not added yet": then there is no delay to compensate, and the update
+//! is that of `sgd`. So the plane holds +0 for no backup, and −0 for the backup of a weight that is zero; the two are equal in
+//! every sum and difference.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -32,24 +32,25 @@ impl<T: TableElement<State: Real>> Updater<T> for Dcasgd {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         // η·λ·g² is λ/η·δ²: without a delay, the update is exactly δ.
-        let factor = T::State::from_f64(LAMBDA.exact(context) / LEARNING_RATE.exact(context));
+        let factor = T::State::from_f64(LAMBDA.as_f64(context) / LEARNING_RATE.as_f64(context));
         update_each(values, planes(state), delta, |value, [backup], delta| {
-            let missed = value - recall(backup, value);
+            let missed = value - from_backup(backup, value);
             let value = T::narrow(value - (delta + factor * (delta * delta) * missed)).widen();
-            (value, [keep(value)])
+            (value, [to_backup(value)])
         });
     }
 }
 
 /// The weight that a worker saw last; `value` if it has seen none.
 #[inline(always)]
-pub(super) fn recall<R: Real>(backup: R, value: R) -> R {
+pub(super) fn from_backup<R: Real>(backup: R, value: R) -> R {
     if backup == R::ZERO && R::ONE.with_sign_of(backup) > R::ZERO { value } else { backup }
 }
 
-/// A weight in the form that [`recall`] knows from no weight. It must be the stored one: rounded to the table's type.
+/// Encodes a weight so that [`from_backup`] can distinguish it from no backup. It must be the stored weight: rounded to the
+/// table's type.
 #[inline(always)]
-pub(super) fn keep<R: Real>(value: R) -> R {
+pub(super) fn to_backup<R: Real>(value: R) -> R {
     if value == R::ZERO { -R::ZERO } else { value }
 }
 
@@ -59,10 +60,10 @@ mod tests {
 
     #[test]
     fn a_backup_of_zero_differs_from_none() {
-        assert_eq!(recall(0.0, 5.0), 5.0);
+        assert_eq!(from_backup(0.0, 5.0), 5.0);
         for value in [0.0, -0.0, 1.5, -2.0, f32::MIN_POSITIVE, f32::INFINITY] {
-            assert_eq!(recall(keep(value), 5.0), value);
+            assert_eq!(from_backup(to_backup(value), 5.0), value);
         }
-        assert!(recall(keep(f64::NAN), 5.0).is_nan());
+        assert!(from_backup(to_backup(f64::NAN), 5.0).is_nan());
     }
 }

@@ -1,10 +1,10 @@
 //! `dcasgda`, the adaptive form of `dcasgd`: g = δ/η, S = m·S + (1−m)·g², w −= η·(g + λ/√(S+ε)·g²·(w − b)), b = w.
 //!
-//! The compensation is divided by the recent size of this worker's gradients, so that one λ serves all weights. Each worker
-//! has its own S, which starts at zero, and its own b, kept as `dcasgd` keeps it. Zheng and others, "Asynchronous
-//! stochastic gradient descent with delay compensation", 2017 (arXiv 1609.08326). δ is a step of learning rate η.
+//! The compensation is divided by the recent magnitude of this worker's gradients, so that one λ suits all weights. Each worker
+//! has its own S, which starts at zero, and its own b, encoded as in `dcasgd`. Zheng and others, "Asynchronous stochastic
+//! gradient descent with delay compensation", 2017 (arXiv 1609.08326). δ is a step of learning rate η.
 
-use super::dcasgd::{keep, recall};
+use super::dcasgd::{to_backup, from_backup};
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
 use crate::memory::each::update_each;
@@ -32,14 +32,14 @@ impl<T: TableElement<State: Real>> Updater<T> for Dcasgda {
         let learning_rate: T::State = LEARNING_RATE.of(context);
         let (lambda, epsilon): (T::State, T::State) = (LAMBDA.of(context), EPSILON.of(context));
         let momentum: T::State = MOMENTUM.of(context);
-        let fresh: T::State = MOMENTUM.rest(context);
+        let fresh: T::State = MOMENTUM.one_minus(context);
         update_each(values, planes(state), delta, |value, [backup, square], delta| {
             let gradient = delta / learning_rate;
             let square = momentum * square + fresh * (gradient * gradient);
             let strength = lambda / (square + epsilon).square_root();
-            let missed = value - recall(backup, value);
+            let missed = value - from_backup(backup, value);
             let value = T::narrow(value - (delta + strength * (delta * gradient) * missed)).widen();
-            (value, [keep(value), square])
+            (value, [to_backup(value), square])
         });
     }
 }

@@ -1,10 +1,10 @@
 //! `ftrl`, follow the regularised leader, for sparse linear models:
 //! σ = (√(n+g²)−√n)/α, z += g − σ·w, n += g², then w = 0 where |z| ≤ λ₁, else (sgn(z)·λ₁ − z)/((β+√n)/α + λ₂).
 //!
-//! All workers share z and n, which start at zero. δ is the gradient g itself. The penalty λ₁ keeps weights at exactly
-//! zero until there is evidence for them; its size depends on that of the gradients, so both penalties are off unless
-//! asked for. A weight that has had no gradient keeps its initial value. McMahan and others, "Ad click prediction: a view
-//! from the trenches", 2013, algorithm 1.
+//! All workers share z and n, which start at zero. δ is the gradient g itself. The L1 penalty λ₁ keeps weights at exactly zero
+//! until there is enough evidence for them; its useful size depends on that of the gradients, so both penalties are off by
+//! default. A weight that has received no gradient keeps its initial value. McMahan and others, "Ad click prediction: a view from
+//! the trenches", 2013, algorithm 1.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -36,7 +36,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Ftrl {
             let (before, n) = (n.square_root(), n + gradient * gradient);
             let after = n.square_root();
             let z = z + (gradient - (after - before) / alpha * value);
-            // Towards zero by lambda1, and no further. Written without branches, and so that a NaN is not hidden.
+            // Soft thresholding: towards zero by lambda1, and no further. Branch-free, and a NaN propagates.
             let evidence = z.absolute() - lambda1;
             let evidence = if evidence < T::State::ZERO { T::State::ZERO } else { evidence };
             let weight = T::State::ZERO - evidence.with_sign_of(z) / ((beta + after) / alpha + lambda2);

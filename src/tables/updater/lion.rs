@@ -1,10 +1,9 @@
-//! `lion`, steps of one length in the direction of a running mean: u = sgn(β₁·m + (1−β₁)·g), w −= η·(u + λ·w),
+//! `lion`, steps of constant length in the direction of a running mean: u = sgn(β₁·m + (1−β₁)·g), w −= η·(u + λ·w),
 //! m = β₂·m + (1−β₂)·g.
 //!
-//! All workers share one m, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The decay
-//! λ draws weights towards zero, beside the gradient and not through it; it is off unless asked for. sgn(0) is 0: a
-//! weight that has had no gradient moves by the decay alone. Chen and others, "Symbolic discovery of optimization
-//! algorithms", 2023 (arXiv 2302.06675), algorithm 2.
+//! All workers share one m, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The weight decay
+//! λ is decoupled from the gradient; it is off by default. sgn(0) is 0: a weight that has received no gradient changes by the
+//! decay alone. Chen and others, "Symbolic discovery of optimization algorithms", 2023 (arXiv 2302.06675), algorithm 2.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};
@@ -32,7 +31,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Lion {
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let (learning_rate, lambda): (T::State, T::State) = (LEARNING_RATE.of(context), LAMBDA.of(context));
         let (beta1, beta2): (T::State, T::State) = (BETA1.of(context), BETA2.of(context));
-        let (fresh1, fresh2): (T::State, T::State) = (BETA1.rest(context), BETA2.rest(context));
+        let (fresh1, fresh2): (T::State, T::State) = (BETA1.one_minus(context), BETA2.one_minus(context));
         update_each(values, planes(state), delta, |value, [mean], gradient| {
             let direction = sign(beta1 * mean + fresh1 * gradient);
             (value - learning_rate * (direction + lambda * value), [beta2 * mean + fresh2 * gradient])
@@ -40,7 +39,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Lion {
     }
 }
 
-/// 1, −1, or the number itself where it has no direction: a zero stays zero, and a NaN is not hidden.
+/// 1, −1, or the number itself if it has no sign: a zero stays zero, and a NaN propagates.
 #[inline(always)]
 fn sign<R: Real>(number: R) -> R {
     if number.absolute() > R::ZERO { R::ONE.with_sign_of(number) } else { number }

@@ -1,4 +1,4 @@
-//! How an add changes a table: the trait for such rules, the built-in ones (a file each), and the choice among them.
+//! How an add changes a table: the trait for update rules, the built-in rules (one per file), and the choice among them.
 
 mod adagrad;
 mod adam;
@@ -20,25 +20,25 @@ mod sgd;
 mod tests;
 
 pub use choice::UpdaterChoice;
-pub(crate) use rule::Rule;
+pub(crate) use rule::UpdateRule;
 
 use super::AddOptions;
 use crate::Result;
 use crate::memory::TableElement;
 
-/// What an update may look at besides the numbers themselves.
+/// The context of an update, besides values and delta.
 #[derive(Debug, Clone, Copy)]
 pub struct UpdateContext<'a> {
-    /// Who adds: the worker's id.
+    /// The id of the worker that adds.
     pub worker: usize,
-    /// How many adds this unit (a row, or a piece of an array) has had, this one included: 1 for the first. They are not
-    /// counted, and this is 0, where the updater keeps no state.
+    /// The number of adds to this unit (a row, or a stripe of an array), including this one: 1 for the first. If the updater has
+    /// no state, adds are not counted and this is 0.
     pub step: u64,
     /// The add's options, else the table's, else the updater's defaults.
     pub options: &'a AddOptions,
 }
 
-/// A rule by which an add changes a table. Name a built-in one with [`UpdaterChoice::named`], or write your own:
+/// A rule by which an add changes a table. Select a built-in one with [`UpdaterChoice::named`], or implement your own:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -72,48 +72,48 @@ pub struct UpdateContext<'a> {
 /// assert_eq!(choice.name(), "sign_descent");
 /// ```
 pub trait Updater<T: TableElement>: Send + Sync + 'static {
-    /// Its name, as errors and checkpoints show it.
+    /// Its name, as shown in errors and stored in checkpoints.
     fn name(&self) -> &str;
 
-    /// How many arrays of state it keeps that all workers share, each as long as the values.
+    /// The number of state arrays shared by all workers, each as long as the values.
     fn shared_planes(&self) -> usize {
         0
     }
 
-    /// How many arrays of state it keeps for each worker.
+    /// The number of state arrays per worker.
     fn worker_planes(&self) -> usize {
         0
     }
 
-    /// The options that it uses where neither the add nor the table sets them.
+    /// The options used if neither the add nor the table sets them.
     fn defaults(&self) -> AddOptions {
         AddOptions::default()
     }
 
-    /// The names of the options that it looks at: others are refused, for whoever sets one expects something of it. `None` if
-    /// it may look at any.
+    /// The names of the options that it uses; other options are rejected, because setting them would have no effect. `None` if it
+    /// may use any option.
     fn uses(&self) -> Option<Vec<&'static str>> {
         None
     }
 
-    /// Whether adds that are applied one by one change a table as their sum would. If not, the adds of a round of consistency
-    /// `bsp` are summed first, and the sum is one step.
+    /// Whether applying adds one by one is equivalent to applying their sum. If not, the adds of a round of consistency `bsp` are
+    /// summed first, and the sum is applied as one step.
     fn is_linear(&self) -> bool {
         false
     }
 
-    /// Refuses options with which it cannot work; asked before anything changes. They are finite, with defaults filled in.
+    /// Rejects invalid options; called before anything changes. The options are finite, with defaults filled in.
     fn check(&self, options: &AddOptions) -> Result<()> {
         let _ = options;
         Ok(())
     }
 
-    /// Changes `values` by `delta`; all slices have one length. `state` holds the shared planes, then this worker's
-    /// planes. All state is zero at first. It is called under a lock and must not panic.
+    /// Updates `values` by `delta`; all slices have the same length. `state` holds the shared planes, then this worker's planes.
+    /// All state is zero initially. It is called under a lock and must not panic.
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext);
 }
 
-/// The planes of a built-in rule, which knows how many it asked for.
+/// The planes of a built-in rule, whose number is known at compile time.
 fn planes<'a, S, const PLANES: usize>(state: &'a mut [&mut [S]]) -> [&'a mut [S]; PLANES] {
     let planes: &mut [&mut [S]; PLANES] =
         state.try_into().expect("a rule gets as many planes as it asked for");

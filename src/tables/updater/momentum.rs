@@ -1,4 +1,4 @@
-//! `momentum`, gradient descent that keeps a part of its earlier steps: v = m·v + δ, w −= v.
+//! `momentum`, gradient descent that retains a fraction of its earlier steps: v = m·v + δ, w −= v.
 //!
 //! All workers share one v, which starts at zero. δ is a step: the worker has multiplied the gradient by its learning
 //! rate. `torch.optim.SGD` has the same rule for `momentum=m`, without dampening. Polyak, "Some methods of speeding up the

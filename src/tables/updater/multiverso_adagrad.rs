@@ -1,7 +1,7 @@
-//! `multiverso_adagrad`, Multiverso's form of adagrad: g = δ/η, G += g², w −= ρ/√(G+ε)·g.
+//! `multiverso_adagrad`, Multiverso's variant of adagrad: g = δ/η, G += g², w −= ρ/√(G+ε)·g.
 //!
-//! Each worker has its own G, which starts at zero. δ is a step of learning rate η: the worker has multiplied its gradient
-//! g by it. ρ is the length of a step, and ε stands inside the root. `adagrad` is the form that other libraries have.
+//! Each worker has its own G, which starts at zero. δ is a step of learning rate η: the worker has multiplied its gradient g by
+//! it. ρ is the length of a step, and ε is inside the root. `adagrad` is the form used by other libraries.
 
 use super::setting::{Setting, setting, settings};
 use super::{UpdateContext, Updater, planes};

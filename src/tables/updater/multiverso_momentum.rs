@@ -25,7 +25,7 @@ impl<T: TableElement<State: Real>> Updater<T> for MultiversoMomentum {
 
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let momentum: T::State = MOMENTUM.of(context);
-        let fresh: T::State = MOMENTUM.rest(context);
+        let fresh: T::State = MOMENTUM.one_minus(context);
         update_each(values, planes(state), delta, |value, [velocity], delta| {
             let velocity = momentum * velocity + fresh * delta;
             (value - velocity, [velocity])

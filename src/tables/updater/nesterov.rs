@@ -1,4 +1,4 @@
-//! `nesterov`, momentum that looks ahead: v = m·v + δ, w −= m·v + δ.
+//! `nesterov`, momentum with lookahead: v = m·v + δ, w −= m·v + δ.
 //!
 //! All workers share one v, which starts at zero. δ is a step: the worker has multiplied the gradient by its learning
 //! rate. The form is that of Sutskever, Martens, Dahl and Hinton ("On the importance of initialization and momentum in

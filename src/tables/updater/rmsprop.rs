@@ -1,4 +1,4 @@
-//! `rmsprop`, steps divided by the recent size of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
+//! `rmsprop`, steps divided by the recent magnitude of gradients: S = ρ·S + (1−ρ)·g², w −= η·g/(√S+ε).
 //!
 //! All workers share one S, which starts at zero. δ is the gradient g itself; the learning rate η is an option. The rule and
 //! its defaults are those of `torch.optim.RMSprop`, which calls ρ alpha.
@@ -29,7 +29,7 @@ impl<T: TableElement<State: Real>> Updater<T> for Rmsprop {
     fn update(&self, values: &mut [T], state: &mut [&mut [T::State]], delta: &[T], context: &UpdateContext) {
         let learning_rate: T::State = LEARNING_RATE.of(context);
         let (rho, epsilon): (T::State, T::State) = (RHO.of(context), EPSILON.of(context));
-        let fresh: T::State = RHO.rest(context);
+        let fresh: T::State = RHO.one_minus(context);
         update_each(values, planes(state), delta, |value, [square], gradient| {
             let square = rho * square + fresh * (gradient * gradient);
             (value - learning_rate * gradient / (square.square_root() + epsilon), [square])

@@ -1,4 +1,4 @@
-//! The untyped form of an updater, as tables hold it, and the way to it from the typed one.
+//! The type-erased form of an updater, as tables store it, and the conversion from the typed form.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use crate::tables::AddOptions;
 use crate::{Error, Result};
 
 /// An updater whose element type is known only at run time.
-pub(crate) trait Rule: Send + Sync {
+pub(crate) trait UpdateRule: Send + Sync {
     fn name(&self) -> &str;
     /// The type of the values and of the delta.
     fn dtype(&self) -> DType;
@@ -20,23 +20,23 @@ pub(crate) trait Rule: Send + Sync {
     fn shared_planes(&self) -> usize;
     fn worker_planes(&self) -> usize;
     fn defaults(&self) -> AddOptions;
-    /// The names of the options that it looks at; `None` if it may look at any.
+    /// The names of the options that it uses; `None` if it may use any.
     fn uses(&self) -> Option<Vec<&'static str>>;
     fn check(&self, options: &AddOptions) -> Result<()>;
-    /// Whether adds that are applied one by one change a table as their sum would.
+    /// Whether applying adds one by one is equivalent to applying their sum.
     fn is_linear(&self) -> bool;
 
-    /// Adds a delta to sums, which have the type of state and are aligned for it; a delta that is not is copied first.
+    /// Adds a delta to sums, which have the state type and are aligned for it; an unaligned delta is copied first.
     fn accumulate(&self, sums: &mut [u8], delta: &[u8]);
 
-    /// Appends sums, rounded to the type of values.
+    /// Appends sums to `delta`, rounded to the type of values.
     fn narrow(&self, sums: &[u8], delta: &mut Vec<u8>);
 
-    /// Changes `values` by `delta`, which hold equally many elements. `state`: the shared planes, then this worker's planes.
-    /// Values and state are aligned for their types; a delta that is not is copied first.
+    /// Updates `values` by `delta`, which have the same number of elements. `state`: the shared planes, then this worker's
+    /// planes. Values and state are aligned for their types; an unaligned delta is copied first.
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext);
 
-    /// The options for one add, with the rule's defaults filled in; refused where the rule cannot work with them.
+    /// The options for one add, with the rule's defaults filled in; an error if the rule rejects them.
     fn options(&self, given: &AddOptions) -> Result<AddOptions> {
         let options = given.or(&self.defaults());
         options.check()?;
@@ -44,7 +44,7 @@ pub(crate) trait Rule: Send + Sync {
         Ok(options)
     }
 
-    /// Refuses options that the rule would not look at.
+    /// Rejects options that the rule does not use.
     fn check_used(&self, table: &str, given: &AddOptions) -> Result<()> {
         let Some(known) = self.uses() else { return Ok(()) };
         match given.iter().find(|(name, _)| !known.contains(name)) {
@@ -53,7 +53,7 @@ pub(crate) trait Rule: Send + Sync {
         }
     }
 
-    /// Refuses an option whose name no rule, or not this one, looks at.
+    /// Rejects the name of an option that this rule does not use.
     fn check_name(&self, table: &str, name: &str) -> Result<()> {
         let known = self.uses().unwrap_or_else(|| AddOptions::NAMES.to_vec());
         match known.contains(&name) {
@@ -63,18 +63,18 @@ pub(crate) trait Rule: Send + Sync {
     }
 }
 
-/// A typed updater as a [`Rule`].
+/// A typed updater as an [`UpdateRule`].
 struct Typed<T, U: ?Sized> {
     element: PhantomData<fn() -> T>,
     updater: Arc<U>,
 }
 
-/// The untyped form of an updater.
-pub(super) fn untyped<T: TableElement, U: Updater<T> + ?Sized>(updater: Arc<U>) -> Arc<dyn Rule> {
+/// Erases the element type of an updater.
+pub(super) fn untyped<T: TableElement, U: Updater<T> + ?Sized>(updater: Arc<U>) -> Arc<dyn UpdateRule> {
     Arc::new(Typed { element: PhantomData::<fn() -> T>, updater })
 }
 
-impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
+impl<T: TableElement, U: Updater<T> + ?Sized> UpdateRule for Typed<T, U> {
     fn name(&self) -> &str {
         self.updater.name()
     }
@@ -127,7 +127,7 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
     fn update(&self, values: &mut [u8], state: &mut [&mut [u8]], delta: &[u8], context: &UpdateContext) {
         let delta = &*aligned::<T>(delta);
         let values: &mut [T] = bytemuck::cast_slice_mut(values);
-        // A row may be short: no allocation for the numbers of planes that the built-in rules have.
+        // A row may be short: avoid an allocation for the numbers of planes that built-in rules have.
         match state {
             [] => self.updater.update(values, &mut [], delta, context),
             [one] => self.updater.update(values, &mut [plane(one)], delta, context),
@@ -140,7 +140,7 @@ impl<T: TableElement, U: Updater<T> + ?Sized> Rule for Typed<T, U> {
     }
 }
 
-/// Elements in bytes that may lie anywhere.
+/// Elements from bytes that need not be aligned.
 fn aligned<T: Element>(bytes: &[u8]) -> Cow<'_, [T]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(elements) => Cow::Borrowed(elements),
@@ -152,15 +152,15 @@ fn plane<S: Element>(bytes: &mut [u8]) -> &mut [S] {
     bytemuck::cast_slice_mut(bytes)
 }
 
-/// The error for an option that an updater would not look at.
+/// The error for an option that an updater does not use.
 fn unused(table: &str, updater: &str, known: &[&'static str], name: &str, received: &str) -> Error {
     let expected = match known.is_empty() {
         true => format!("no options for the updater `{updater}` of table {table:?}"),
         false => format!("options of the updater `{updater}` of table {table:?}: {}", known.join(", ")),
     };
-    let others = UpdaterChoice::that_use(name);
+    let others = UpdaterChoice::using_option(name);
     let advice = match others.is_empty() {
-        // First what this updater knows, then what others do.
+        // Suggest this updater's options first, then those of others.
         true => {
             let anywhere = advice(name, AddOptions::NAMES.iter().copied(), "leave it out");
             advice(name, known.iter().copied(), &anywhere)
@@ -170,7 +170,7 @@ fn unused(table: &str, updater: &str, known: &[&'static str], name: &str, receiv
     Error::usage("add options", expected, received, advice)
 }
 
-/// The error for a table whose element type an updater is not made for.
+/// The error for an element type that an updater does not support.
 pub(super) fn wrong_type(updater: &str, expected: &str, received: DType, advice: &str) -> Error {
     Error::usage(
         "new table",

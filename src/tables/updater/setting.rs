@@ -1,13 +1,13 @@
-//! An option that a built-in rule uses: its default, and the numbers with which the rule works.
+//! An option that a built-in rule uses: its default, and its valid range.
 
 use super::UpdateContext;
 use crate::memory::Real;
 use crate::tables::AddOptions;
 use crate::{Error, Result};
 
-/// The numbers that make sense for an option.
+/// The valid range of an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Range {
+pub(super) enum SettingRange {
     /// Above zero, also when rounded to f32.
     Positive,
     /// Zero or above.
@@ -16,21 +16,21 @@ pub(super) enum Range {
     BelowOne,
 }
 
-impl Range {
-    fn holds(self, value: f64) -> bool {
+impl SettingRange {
+    fn contains(self, value: f64) -> bool {
         let single = value as f32;
         match self {
-            Range::Positive => single >= f32::MIN_POSITIVE,
-            Range::NotNegative => value >= 0.0,
-            Range::BelowOne => value >= 0.0 && single < 1.0,
+            SettingRange::Positive => single >= f32::MIN_POSITIVE,
+            SettingRange::NotNegative => value >= 0.0,
+            SettingRange::BelowOne => value >= 0.0 && single < 1.0,
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
-            Range::Positive => "a positive number",
-            Range::NotNegative => "a number that is not negative",
-            Range::BelowOne => "a number from 0 up to but not including 1",
+            SettingRange::Positive => "a positive number",
+            SettingRange::NotNegative => "a number that is not negative",
+            SettingRange::BelowOne => "a number from 0 up to but not including 1",
         }
     }
 }
@@ -40,7 +40,7 @@ impl Range {
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) default: f64,
-    pub(super) range: Range,
+    pub(super) range: SettingRange,
     pub(super) read: fn(&AddOptions) -> Option<f64>,
 }
 
@@ -50,7 +50,7 @@ macro_rules! setting {
         $crate::tables::updater::setting::Setting {
             name: stringify!($name),
             default: $default,
-            range: $crate::tables::updater::setting::Range::$range,
+            range: $crate::tables::updater::setting::SettingRange::$range,
             read: |options| options.$name,
         }
     };
@@ -60,20 +60,21 @@ pub(super) use setting;
 impl Setting {
     /// Its value for one update, in double precision.
     #[inline]
-    pub(super) fn exact(&self, context: &UpdateContext) -> f64 {
+    pub(super) fn as_f64(&self, context: &UpdateContext) -> f64 {
         (self.read)(context.options).unwrap_or(self.default)
     }
 
     /// Its value for one update.
     #[inline]
     pub(super) fn of<R: Real>(&self, context: &UpdateContext) -> R {
-        R::from_f64(self.exact(context))
+        R::from_f64(self.as_f64(context))
     }
 
-    /// One minus its value for one update: subtracted in double precision, for near 1 single precision has few digits left.
+    /// One minus its value for one update: subtracted in double precision, because single precision has few significant digits
+    /// near 1.
     #[inline]
-    pub(super) fn rest<R: Real>(&self, context: &UpdateContext) -> R {
-        R::from_f64(1.0 - self.exact(context))
+    pub(super) fn one_minus<R: Real>(&self, context: &UpdateContext) -> R {
+        R::from_f64(1.0 - self.as_f64(context))
     }
 }
 
@@ -88,10 +89,10 @@ pub(super) fn defaults(settings: &[Setting]) -> AddOptions {
 pub(super) fn check(rule: &str, settings: &[Setting], options: &AddOptions) -> Result<()> {
     for setting in settings {
         let value = (setting.read)(options).unwrap_or(setting.default);
-        if !setting.range.holds(value) {
+        if !setting.range.contains(value) {
             return Err(Error::usage(
                 "add options",
-                format!("{} as {} of the updater `{rule}`", setting.range.words(), setting.name),
+                format!("{} as {} of the updater `{rule}`", setting.range.description(), setting.name),
                 value.to_string(),
                 format!("its default is {}", setting.default),
             ));
@@ -100,7 +101,7 @@ pub(super) fn check(rule: &str, settings: &[Setting], options: &AddOptions) -> R
     Ok(())
 }
 
-/// The parts of `impl Updater` that follow from a rule's list of settings.
+/// The methods of `impl Updater` that follow from a rule's list of settings.
 macro_rules! settings {
     ($settings:expr) => {
         fn defaults(&self) -> $crate::tables::AddOptions {

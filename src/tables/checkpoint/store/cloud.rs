@@ -1,4 +1,4 @@
-//! Finds the client for `s3://`, `gs://` and `az://`; credentials and regions come from the environment, as usual there.
+//! Creates the client for `s3://`, `gs://` and `az://`; credentials and regions come from the usual environment variables.
 
 use std::sync::Arc;
 

@@ -5,24 +5,24 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Blob, NewFile, Store, Upload};
+use super::{Blob, NewFile, CheckpointStore, Upload};
 use crate::error::{Error, Result};
 
-/// Bytes of one read or write: long enough to be fast, short enough to stay in a processor's cache.
-const CHUNK: usize = 1 << 20;
+/// Bytes per read or write: large enough for throughput, small enough to stay in a CPU cache.
+const CHUNK_BYTES: usize = 1 << 20;
 
-pub(super) struct Folder {
+pub(super) struct FolderStore {
     operation: &'static str,
     path: PathBuf,
 }
 
-impl Folder {
-    pub(super) fn new(operation: &'static str, path: PathBuf) -> Folder {
-        Folder { operation, path }
+impl FolderStore {
+    pub(super) fn new(operation: &'static str, path: PathBuf) -> FolderStore {
+        FolderStore { operation, path }
     }
 
     fn error(&self, path: &Path) -> impl Fn(io::Error) -> Error + use<> {
-        let (operation, place) = (self.operation, path.display().to_string());
+        let (operation, location) = (self.operation, path.display().to_string());
         move |error| {
             let advice = match error.kind() {
                 ErrorKind::NotFound => "check the path",
@@ -30,18 +30,18 @@ impl Folder {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room, or name another folder",
                 _ => "check that this process may read and write the folder",
             };
-            Error::io(operation, place.clone(), error, advice)
+            Error::io(operation, location.clone(), error, advice)
         }
     }
 }
 
-impl Store for Folder {
-    fn place(&self, name: &str) -> String {
+impl CheckpointStore for FolderStore {
+    fn location(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
 
     fn chunk(&self) -> usize {
-        CHUNK
+        CHUNK_BYTES
     }
 
     fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>> {
@@ -52,20 +52,20 @@ impl Store for Folder {
             let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
             sync_folder(here).map_err(&error)?;
         }
-        let whole = self.path.join(file.name);
-        if !file.replace && whole.try_exists().map_err(&error)? {
-            return Err(self.error(&whole)(ErrorKind::AlreadyExists.into()));
+        let target = self.path.join(file.name);
+        if !file.replace && target.try_exists().map_err(&error)? {
+            return Err(self.error(&target)(ErrorKind::AlreadyExists.into()));
         }
         let partial = self.path.join(file.partial);
         let created = OpenOptions::new().write(true).create_new(true).open(&partial);
         let file = created.map_err(self.error(&partial))?;
-        Ok(Box::new(Partial { folder: self, file, partial, whole, finished: false }))
+        Ok(Box::new(PartialFile { folder: self, file, partial, target, finished: false }))
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
         let path = self.path.join(name);
         let error = self.error(&path);
-        // Looked at before it is opened: opening a pipe would wait for a writer.
+        // Check the file type before opening: opening a pipe would block until it has a writer.
         let kind = match fs::metadata(&path) {
             Ok(found) => found,
             Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
@@ -76,7 +76,7 @@ impl Store for Folder {
         }
         let file = File::open(&path).map_err(&error)?;
         let length = file.metadata().map_err(&error)?.len();
-        Ok(Some(Box::new(Opened { operation: self.operation, path, file, length })))
+        Ok(Some(Box::new(FileBlob { operation: self.operation, path, file, length })))
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -96,38 +96,38 @@ impl Store for Folder {
 }
 
 /// A file under its temporary name.
-struct Partial<'a> {
-    folder: &'a Folder,
+struct PartialFile<'a> {
+    folder: &'a FolderStore,
     file: File,
     partial: PathBuf,
-    whole: PathBuf,
+    target: PathBuf,
     finished: bool,
 }
 
-impl Upload for Partial<'_> {
+impl Upload for PartialFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(self.folder.error(&self.partial))
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        let error = self.folder.error(&self.whole);
+        let error = self.folder.error(&self.target);
         self.file.sync_all().map_err(&error)?;
-        fs::rename(&self.partial, &self.whole).map_err(&error)?;
+        fs::rename(&self.partial, &self.target).map_err(&error)?;
         self.finished = true;
         sync_folder(&self.folder.path).map_err(&error)
     }
 }
 
-impl Drop for Partial<'_> {
+impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // Where this fails too, the next save that succeeds removes it.
+            // If this fails too, the next successful save removes the file.
             let _ = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// Makes names in a folder last; some file systems have nothing to do for that and refuse.
+/// Makes directory entries durable; some file systems need no such call and reject it.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(path)?.sync_all() {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
@@ -135,23 +135,23 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// An open file: it can be read to its end even when a later save removes its name.
-struct Opened {
+/// An open file: it stays readable even if a later save unlinks it.
+struct FileBlob {
     operation: &'static str,
     path: PathBuf,
     file: File,
     length: u64,
 }
 
-impl Blob for Opened {
+impl Blob for FileBlob {
     fn length(&self) -> u64 {
         self.length
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| {
-            let place = format!("{} from byte {offset} on", self.path.display());
-            Error::io(self.operation, place, error, "check the disk, and that nothing else writes this file")
+            let location = format!("{} from byte {offset} on", self.path.display());
+            Error::io(self.operation, location, error, "check the disk, and that nothing else writes this file")
         })
     }
 }

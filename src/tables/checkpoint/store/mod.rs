@@ -1,4 +1,4 @@
-//! Where checkpoints lie: a folder, memory, or an object store, behind one small interface.
+//! Storage backends for checkpoints: a folder, memory, or an object store, behind one small interface.
 
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -11,17 +11,17 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 
 /// A flat set of files.
-pub(super) trait Store: Send + Sync {
-    /// Where the file with this name is, in words that a user can follow.
-    fn place(&self, name: &str) -> String;
+pub(super) trait CheckpointStore: Send + Sync {
+    /// The location of the file with this name, for error messages.
+    fn location(&self, name: &str) -> String;
 
-    /// How many bytes are best read or written at once.
+    /// The preferred number of bytes per read or write.
     fn chunk(&self) -> usize;
 
-    /// Begins a file, which appears when it is finished and not before.
+    /// Starts writing a file, which becomes visible only when it is finished.
     fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>>;
 
-    /// The file with this name; none where there is none.
+    /// Opens the file with this name; `None` if it does not exist.
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>>;
 
     /// The names of all files.
@@ -30,22 +30,22 @@ pub(super) trait Store: Send + Sync {
     fn remove(&self, name: &str) -> Result<()>;
 }
 
-/// A file that is to be.
+/// A file to be created.
 pub(super) struct NewFile<'a> {
     pub name: &'a str,
-    /// What it may be called until it is whole.
+    /// The name it may have until it is complete.
     pub partial: &'a str,
-    /// How many bytes will be written.
+    /// The number of bytes that will be written.
     pub bytes: u64,
-    /// Whether it may take the place of one that is there.
+    /// Whether it may replace an existing file.
     pub replace: bool,
 }
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing behind.
+/// A file that is being written. If it is dropped unfinished, nothing is left behind.
 pub(super) trait Upload {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// When this returns, the file is there and a power failure does not take it away.
+    /// When this returns, the file is visible and survives a power failure.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
@@ -53,22 +53,22 @@ pub(super) trait Upload {
 pub(super) trait Blob: Send + Sync {
     fn length(&self) -> u64;
 
-    /// Fills `out` from `offset` on; an error where the file ends before.
+    /// Fills `out` from `offset` on; an error if the file is too short.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 }
 
-/// The store that a path or URL means.
-pub(super) fn locate(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+/// The store for a path or URL.
+pub(super) fn open_store(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     let unknown = |received: String| {
         let expected = "a path, or a URL that begins with file://, memory://, s3://, gs:// or az://";
         Error::usage(operation, expected, received, "name the folder of the checkpoint")
     };
     match target.split_once("://") {
         None if target.is_empty() => Err(unknown("an empty one".into())),
-        None => Ok(Box::new(folder::Folder::new(operation, PathBuf::from(target)))),
+        None => Ok(Box::new(folder::FolderStore::new(operation, PathBuf::from(target)))),
         Some(("file", rest)) => {
             let path = file_path(rest).ok_or_else(|| unknown(format!("`{target}`")))?;
-            Ok(Box::new(folder::Folder::new(operation, path)))
+            Ok(Box::new(folder::FolderStore::new(operation, path)))
         }
         Some(("memory", rest)) => Ok(Box::new(objects::Objects::in_memory(operation, target, rest)?)),
         Some(("s3" | "gs" | "az", _)) => cloud(operation, target),
@@ -77,12 +77,12 @@ pub(super) fn locate(operation: &'static str, target: &str) -> Result<Box<dyn St
 }
 
 #[cfg(feature = "cloud")]
-fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     Ok(Box::new(cloud::connect(operation, target)?))
 }
 
 #[cfg(not(feature = "cloud"))]
-fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
+fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn CheckpointStore>> {
     Err(Error::unsupported(
         operation,
         format!("this build of unisono cannot reach `{target}`"),
@@ -92,7 +92,7 @@ fn cloud(operation: &'static str, target: &str) -> Result<Box<dyn Store>> {
     ))
 }
 
-/// The path of a `file://` URL: on this host, absolute, with its `%20` and the like resolved.
+/// The path of a `file://` URL: on this host, absolute, percent-decoded.
 fn file_path(rest: &str) -> Option<PathBuf> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {

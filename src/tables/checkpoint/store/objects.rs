@@ -1,4 +1,4 @@
-//! Checkpoints in an object store: memory for tests, and the clouds behind the feature `cloud`.
+//! Checkpoints in an object store: memory for tests, and cloud stores behind the feature `cloud`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,17 +8,17 @@ use object_store::{Error as ObjectError, MultipartUpload, ObjectStore, ObjectSto
 use tokio::task::JoinSet;
 
 use super::runtime::Runtime;
-use super::{Blob, NewFile, Store, Upload};
+use super::{Blob, NewFile, CheckpointStore, Upload};
 use crate::error::{Error, Result};
 
-/// Bytes of one request: object stores want parts of at least 5 MiB, and all but the last of one size.
-const PART: usize = 8 << 20;
-/// How many parts an object may have; the limit of S3 is 10,000.
-const MOST_PARTS: u64 = 9_000;
-/// Requests at the same time.
-const AT_ONCE: usize = 4;
+/// Bytes per request: object stores require parts of at least 5 MiB, and all but the last of equal size.
+const PART_BYTES: usize = 8 << 20;
+/// Maximum number of parts per object; the limit of S3 is 10,000.
+const MAX_PARTS: u64 = 9_000;
+/// Maximum number of concurrent requests.
+const CONCURRENT_REQUESTS: usize = 4;
 
-/// What `memory://` means: two calls in one process must find the same, without anything to pass from one to the other.
+/// The store of `memory://`: two calls in one process must see the same objects without passing a handle between them.
 static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
 
 /// The objects under one prefix.
@@ -56,7 +56,7 @@ impl Objects {
 
     fn error(&self, name: &str, error: ObjectError) -> Error {
         let advice = "check the URL, the credentials in the environment, and the network";
-        Error::io(self.operation, self.place(name), error, advice)
+        Error::io(self.operation, self.location(name), error, advice)
     }
 
     fn path(&self, name: &str) -> Path {
@@ -72,22 +72,22 @@ impl Objects {
     }
 }
 
-impl Store for Objects {
-    fn place(&self, name: &str) -> String {
+impl CheckpointStore for Objects {
+    fn location(&self, name: &str) -> String {
         format!("{}/{name}", self.target)
     }
 
     fn chunk(&self) -> usize {
-        AT_ONCE * PART
+        CONCURRENT_REQUESTS * PART_BYTES
     }
 
     fn create(&self, file: NewFile) -> Result<Box<dyn Upload + '_>> {
         if !file.replace && self.length(file.name)?.is_some() {
-            let place = self.place(file.name);
+            let location = self.location(file.name);
             let there = std::io::ErrorKind::AlreadyExists;
-            return Err(Error::io(self.operation, place, there, "give every save its own id"));
+            return Err(Error::io(self.operation, location, there, "give every save its own id"));
         }
-        let part = usize::try_from(file.bytes.div_ceil(MOST_PARTS)).unwrap_or(usize::MAX).max(PART);
+        let part = usize::try_from(file.bytes.div_ceil(MAX_PARTS)).unwrap_or(usize::MAX).max(PART_BYTES);
         let (objects, name, path) = (self, file.name.to_string(), self.path(file.name));
         let upload = if file.bytes > part as u64 {
             let begun = self.wait(self.store.put_multipart(&path))?;
@@ -96,12 +96,12 @@ impl Store for Objects {
             None
         };
         let buffer = Vec::with_capacity(part.min(file.bytes as usize));
-        Ok(Box::new(Parts { objects, name, path, upload, part, buffer, tasks: JoinSet::new() }))
+        Ok(Box::new(MultipartWriter { objects, name, path, upload, part, buffer, tasks: JoinSet::new() }))
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
         let found = self.length(name)?;
-        Ok(found.map(|length| Box::new(Object { objects: self.clone(), name: name.into(), length }) as _))
+        Ok(found.map(|length| Box::new(ObjectBlob { objects: self.clone(), name: name.into(), length }) as _))
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -116,8 +116,8 @@ impl Store for Objects {
     }
 }
 
-/// An object that is being sent in parts; a small one is sent at once. It appears whole, when all is sent.
-struct Parts<'a> {
+/// A multipart upload; a small object is sent in one request. The object becomes visible when all of it is sent.
+struct MultipartWriter<'a> {
     objects: &'a Objects,
     name: String,
     path: Path,
@@ -127,9 +127,9 @@ struct Parts<'a> {
     tasks: JoinSet<object_store::Result<()>>,
 }
 
-impl Parts<'_> {
-    /// Sends what the buffer holds and waits until at most this many parts are on their way.
-    fn send(&mut self, most: usize) -> Result<()> {
+impl MultipartWriter<'_> {
+    /// Sends the contents of the buffer and waits until at most this many parts are in flight.
+    fn send(&mut self, limit: usize) -> Result<()> {
         let Some(upload) = &mut self.upload else { return Ok(()) };
         let next =
             (!self.buffer.is_empty()).then(|| upload.put_part(std::mem::take(&mut self.buffer).into()));
@@ -138,9 +138,9 @@ impl Parts<'_> {
             if let Some(next) = next {
                 tasks.spawn(next);
             }
-            while tasks.len() > most {
+            while tasks.len() > limit {
                 if let Some(done) = tasks.join_next().await {
-                    done.map_err(strange)??;
+                    done.map_err(generic_error)??;
                 }
             }
             Ok(())
@@ -149,14 +149,14 @@ impl Parts<'_> {
     }
 }
 
-impl Upload for Parts<'_> {
+impl Upload for MultipartWriter<'_> {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, rest) = bytes.split_at(bytes.len().min(self.part - self.buffer.len()));
             self.buffer.extend_from_slice(now);
             bytes = rest;
             if self.buffer.len() == self.part && self.upload.is_some() {
-                self.send(AT_ONCE - 1)?;
+                self.send(CONCURRENT_REQUESTS - 1)?;
             }
         }
         Ok(())
@@ -177,23 +177,23 @@ impl Upload for Parts<'_> {
     }
 }
 
-impl Drop for Parts<'_> {
+impl Drop for MultipartWriter<'_> {
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
             self.tasks.abort_all();
-            // Where this fails too, the store's own rules for unfinished uploads apply.
+            // If this fails too, the store's own policy for incomplete uploads applies.
             let _ = self.objects.wait(async move { upload.abort().await });
         }
     }
 }
 
-struct Object {
+struct ObjectBlob {
     objects: Objects,
     name: String,
     length: u64,
 }
 
-impl Blob for Object {
+impl Blob for ObjectBlob {
     fn length(&self) -> u64 {
         self.length
     }
@@ -203,9 +203,9 @@ impl Blob for Object {
         let store = &self.objects.store;
         let read = self.objects.wait(async move {
             let mut at = offset;
-            for group in out.chunks_mut(AT_ONCE * PART) {
+            for group in out.chunks_mut(CONCURRENT_REQUESTS * PART_BYTES) {
                 let mut tasks = JoinSet::new();
-                let mut parts: Vec<_> = group.chunks_mut(PART).collect();
+                let mut parts: Vec<_> = group.chunks_mut(PART_BYTES).collect();
                 for (number, part) in parts.iter().enumerate() {
                     let range = at..at + part.len() as u64;
                     at = range.end;
@@ -213,10 +213,10 @@ impl Blob for Object {
                     tasks.spawn(async move { (number, store.get_range(&path, range).await) });
                 }
                 while let Some(done) = tasks.join_next().await {
-                    let (number, bytes) = done.map_err(strange)?;
+                    let (number, bytes) = done.map_err(generic_error)?;
                     let (bytes, part) = (bytes?, &mut parts[number]);
                     if bytes.len() != part.len() {
-                        return Err(strange("it ends before its length"));
+                        return Err(generic_error("it ends before its length"));
                     }
                     part.copy_from_slice(&bytes);
                 }
@@ -227,6 +227,6 @@ impl Blob for Object {
     }
 }
 
-fn strange(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ObjectError {
+fn generic_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ObjectError {
     ObjectError::Generic { store: "unisono", source: source.into() }
 }

@@ -1,4 +1,4 @@
-//! Waits for what object stores do asynchronously, from any thread, also one that belongs to another runtime.
+//! Blocks on the asynchronous operations of object stores, from any thread, even one that belongs to another runtime.
 
 use std::future::Future;
 use std::thread;
@@ -15,8 +15,8 @@ impl Runtime {
         Ok(Runtime(Some(built.map_err(error)?)))
     }
 
-    /// The future's result. It runs on a thread of its own for as long as it takes: a thread that belongs to another
-    /// runtime must not wait itself, and the cost is nothing beside a request.
+    /// Runs the future on a temporary thread and returns its result: a thread that belongs to another runtime must not block
+    /// itself, and the cost of a thread is negligible beside a request.
     pub(super) fn wait<F>(&self, operation: &str, future: F) -> Result<F::Output>
     where
         F: Future + Send,
@@ -36,7 +36,7 @@ impl Runtime {
 const ADVICE: &str = "check the limits on threads and open files";
 
 impl Drop for Runtime {
-    /// In the ordinary way, a runtime panics when it is dropped inside another one.
+    /// By default, a runtime panics when it is dropped inside another one.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();

@@ -1,80 +1,80 @@
-//! Checkpoints that were cut, changed or swapped for something else are refused, whatever the place.
+//! Checkpoints that were truncated, changed or replaced by something else are rejected, in every kind of store.
 
 use super::*;
 
-fn files(place: &Place) -> Vec<String> {
-    let names = place.names();
+fn files(fixture: &Fixture) -> Vec<String> {
+    let names = fixture.names();
     assert_eq!(names.len(), 3, "a manifest and two data files: {names:?}");
     names
 }
 
 #[test]
 fn truncated_at_every_length() {
-    let place = Place::memory();
-    let tensors = place.save(1);
-    for name in files(&place) {
-        let whole = place.read(&name);
-        // The line's end after the manifest's last brace may go: it says nothing.
+    let fixture = Fixture::memory();
+    let tensors = fixture.save(1);
+    for name in files(&fixture) {
+        let whole = fixture.read(&name);
+        // The newline after the manifest's last brace may be missing: it carries no information.
         let needed = if name == MANIFEST { whole.len() - 1 } else { whole.len() };
         for length in 0..needed {
-            place.write(&name, &whole[..length]);
-            place.refused(&format!("{name} cut to {length} bytes"));
+            fixture.write(&name, &whole[..length]);
+            fixture.assert_rejected(&format!("{name} cut to {length} bytes"));
         }
-        place.write(&name, &[&whole[..], b"0"].concat());
-        place.refused(&format!("{name} and a byte more"));
-        place.write(&name, &whole);
+        fixture.write(&name, &[&whole[..], b"0"].concat());
+        fixture.assert_rejected(&format!("{name} and a byte more"));
+        fixture.write(&name, &whole);
     }
-    place.holds(&tensors);
+    fixture.assert_holds(&tensors);
 }
 
 #[test]
 fn every_bit_counts() {
-    let place = Place::memory();
-    let tensors = place.save(1);
-    for name in files(&place) {
-        let mut bytes = place.read(&name);
+    let fixture = Fixture::memory();
+    let tensors = fixture.save(1);
+    for name in files(&fixture) {
+        let mut bytes = fixture.read(&name);
         let needed = if name == MANIFEST { bytes.len() - 1 } else { bytes.len() };
         for bit in 0..8 * needed {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            place.write(&name, &bytes);
-            place.refused(&format!("{name} with bit {bit} changed"));
+            fixture.write(&name, &bytes);
+            fixture.assert_rejected(&format!("{name} with bit {bit} changed"));
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        place.write(&name, &bytes);
+        fixture.write(&name, &bytes);
     }
-    place.holds(&tensors);
+    fixture.assert_holds(&tensors);
 }
 
 #[test]
 fn damage_in_a_folder() {
-    let place = Place::folder();
-    let tensors = place.save(1);
-    for name in files(&place) {
-        let whole = place.read(&name);
+    let fixture = Fixture::folder();
+    let tensors = fixture.save(1);
+    for name in files(&fixture) {
+        let whole = fixture.read(&name);
         for length in [0, 1, 7, 8, 9, whole.len() / 2, whole.len() - 2] {
-            place.write(&name, &whole[..length]);
-            place.refused(&format!("{name} cut to {length} bytes"));
+            fixture.write(&name, &whole[..length]);
+            fixture.assert_rejected(&format!("{name} cut to {length} bytes"));
         }
         let mut changed = whole.clone();
         changed[whole.len() / 2] ^= 0x10;
-        place.write(&name, &changed);
-        place.refused(&format!("{name} changed"));
-        place.remove(&name);
-        place.refused(&format!("without {name}"));
-        std::fs::create_dir(place.folder.as_ref().unwrap().join(&name)).unwrap();
-        place.refused(&format!("{name} is a folder"));
-        std::fs::remove_dir(place.folder.as_ref().unwrap().join(&name)).unwrap();
-        place.write(&name, &whole);
+        fixture.write(&name, &changed);
+        fixture.assert_rejected(&format!("{name} changed"));
+        fixture.remove(&name);
+        fixture.assert_rejected(&format!("without {name}"));
+        std::fs::create_dir(fixture.folder.as_ref().unwrap().join(&name)).unwrap();
+        fixture.assert_rejected(&format!("{name} is a folder"));
+        std::fs::remove_dir(fixture.folder.as_ref().unwrap().join(&name)).unwrap();
+        fixture.write(&name, &whole);
     }
-    place.holds(&tensors);
+    fixture.assert_holds(&tensors);
 }
 
 #[test]
 fn foreign_manifests() {
-    for place in Place::both() {
-        place.save(1);
-        let data = place.read(&place.content().files[0].name);
-        let own = String::from_utf8(place.read(MANIFEST)).unwrap();
+    for fixture in Fixture::both() {
+        fixture.save(1);
+        let data = fixture.read(&fixture.content().files[0].name);
+        let own = String::from_utf8(fixture.read(MANIFEST)).unwrap();
         let changed = |from: &str, to: &str| own.replacen(from, to, 1).into_bytes();
         let foreign: Vec<(&str, Vec<u8>)> = vec![
             ("empty", b"".to_vec()),
@@ -92,24 +92,24 @@ fn foreign_manifests() {
             ("version -1", changed("\"version\": 1", "\"version\": -1")),
         ];
         for (what, bytes) in foreign {
-            place.write(MANIFEST, &bytes);
-            place.refused(what);
+            fixture.write(MANIFEST, &bytes);
+            fixture.assert_rejected(what);
         }
-        place.write(MANIFEST, &changed("\"version\": 1", "\"version\": 2"));
-        let text = place.refused("a later version");
+        fixture.write(MANIFEST, &changed("\"version\": 1", "\"version\": 2"));
+        let text = fixture.assert_rejected("a later version");
         assert!(text.contains("expected version 1") && text.contains("received version 2"), "{text}");
     }
 }
 
 #[test]
 fn missing_files_are_named() {
-    for place in Place::both() {
-        let text = place.refused("an empty place");
+    for fixture in Fixture::both() {
+        let text = fixture.assert_rejected("an empty place");
         assert!(text.contains(MANIFEST), "{text}");
-        place.save(1);
-        let name = place.content().files[1].name.clone();
-        place.remove(&name);
-        let text = place.refused("a data file is missing");
+        fixture.save(1);
+        let name = fixture.content().files[1].name.clone();
+        fixture.remove(&name);
+        let text = fixture.assert_rejected("a data file is missing");
         assert!(text.contains(&name), "{text}");
     }
 }

@@ -1,18 +1,18 @@
-//! Checkpoints made to harm: their checksums are right, and what they say is not.
+//! Malicious checkpoints: their checksums are valid, their contents are not.
 
-use super::super::manifest::Location;
+use super::super::manifest::PieceLocation;
 use super::super::{checksum, names};
 use super::*;
 
-/// Changes what the manifest says, and its checksum with it.
-fn forge(change: impl FnOnce(&mut Content)) -> (Place, String) {
-    let place = Place::memory();
-    place.save(1);
-    let mut content = place.content();
+/// Changes the manifest's contents, and its checksum accordingly.
+fn forge(change: impl FnOnce(&mut Manifest)) -> (Fixture, String) {
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let mut content = fixture.content();
     change(&mut content);
-    place.write(MANIFEST, &manifest::encode(&content).unwrap());
-    let text = place.refused("a forged manifest");
-    (place, text)
+    fixture.write(MANIFEST, &manifest::encode(&content).unwrap());
+    let text = fixture.assert_rejected("a forged manifest");
+    (fixture, text)
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn names_that_lead_elsewhere() {
 
 #[test]
 fn pieces_that_do_not_fit() {
-    let piece = |content: &mut Content, number: usize| content.tensors[0].pieces[number].clone();
-    let set = |number: usize, change: &dyn Fn(&mut Location)| {
+    let piece = |content: &mut Manifest, number: usize| content.tensors[0].pieces[number].clone();
+    let set = |number: usize, change: &dyn Fn(&mut PieceLocation)| {
         forge(|content| change(&mut content.tensors[0].pieces[number])).1
     };
     assert!(forge(|content| drop(content.tensors[0].pieces.remove(0))).1.contains("none of rows 0..2"));
@@ -61,7 +61,7 @@ fn pieces_that_do_not_fit() {
         content.tensors[0].pieces.push(again);
     });
     forge(|content| {
-        let again = Location { rows: 0, first_row: 5, ..piece(content, 0) };
+        let again = PieceLocation { rows: 0, first_row: 5, ..piece(content, 0) };
         content.tensors[0].pieces.push(again);
     });
 }
@@ -91,34 +91,34 @@ fn tensors_that_cannot_be() {
     forge(|content| drop(content.files.pop()));
 }
 
-/// Puts another header before the data, and makes lengths and checksums fit.
-fn forge_header(place: &Place, length: Option<u64>, json: &str) -> String {
-    let mut content = place.content();
+/// Replaces the header before the data, and adjusts lengths and checksums.
+fn forge_header(fixture: &Fixture, length: Option<u64>, json: &str) -> String {
+    let mut content = fixture.content();
     let part = content.files.iter().position(|file| file.name.ends_with("-1.safetensors")).unwrap();
     let data = vec![0; 36];
     let length = length.unwrap_or(json.len() as u64).to_le_bytes();
     let bytes = [&length[..], json.as_bytes(), &data].concat();
     content.files[part].bytes = bytes.len() as u64;
     content.files[part].checksum = checksum::of(&bytes);
-    place.write(&content.files[part].name, &bytes);
-    place.write(MANIFEST, &manifest::encode(&content).unwrap());
-    match place.open() {
+    fixture.write(&content.files[part].name, &bytes);
+    fixture.write(MANIFEST, &manifest::encode(&content).unwrap());
+    match fixture.open() {
         Ok(_) => String::new(),
-        Err(_) => place.refused(json),
+        Err(_) => fixture.assert_rejected(json),
     }
 }
 
 #[test]
 fn headers_that_cannot_be() {
-    let place = Place::memory();
-    place.save(1);
+    let fixture = Fixture::memory();
+    fixture.save(1);
     let entry = |dtype: &str, shape: &str, offsets: &str| {
         format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}"#)
     };
     let good = entry("F32", "[3,3]", "[0,36]");
     let alone = |entry: &str| format!(r#"{{"weights[2..5]":{entry}}}"#);
     assert_eq!(
-        forge_header(&place, None, &alone(&good)),
+        forge_header(&fixture, None, &alone(&good)),
         "",
         "the header that all others differ from is accepted"
     );
@@ -161,13 +161,13 @@ fn headers_that_cannot_be() {
         format!(r#"{{"weights[2..5]":{good}}} x"#),
     ];
     for json in wrong {
-        assert_ne!(forge_header(&place, None, &json), "", "{json}");
+        assert_ne!(forge_header(&fixture, None, &json), "", "{json}");
     }
     let own = alone(&good);
     for length in
         [0, 1, own.len() as u64 - 1, own.len() as u64 + 1, own.len() as u64 + 37, 100_000_001, u64::MAX]
     {
-        assert_ne!(forge_header(&place, Some(length), &own), "", "a header of {length} bytes");
+        assert_ne!(forge_header(&fixture, Some(length), &own), "", "a header of {length} bytes");
     }
-    assert_eq!(forge_header(&place, None, &format!("{own}   ")), "", "spaces may follow");
+    assert_eq!(forge_header(&fixture, None, &format!("{own}   ")), "", "spaces may follow");
 }

@@ -4,31 +4,31 @@ use super::super::{checksum, header};
 use super::*;
 use crate::testing::{fuzz, mutate};
 
-/// What a manifest says, as text that two equal manifests share.
-fn said(content: &Content) -> String {
+/// The contents of a manifest as text; equal manifests have equal text.
+fn as_text(content: &Manifest) -> String {
     serde_json::to_string(content).unwrap()
 }
 
 #[test]
 fn damaged_manifests() {
-    let place = Place::memory();
-    place.save(1);
-    let good = [place.read(MANIFEST)];
-    let saved = said(&place.content());
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let good = [fixture.read(MANIFEST)];
+    let saved = as_text(&fixture.content());
     fuzz!(|script: &[u8]| {
-        // A change that the checksum does not see is one of spaces outside of what it covers.
+        // The only changes that the checksum misses are spaces outside the content that it covers.
         if let Ok(content) = manifest::decode("load", "here", &mutate(&good, script)) {
-            assert_eq!(said(&content), saved);
+            assert_eq!(as_text(&content), saved);
         }
     });
 }
 
-/// The same with a checksum that is right, so that what lies behind it is reached.
+/// The same with a valid checksum, so that the checks behind it are reached.
 #[test]
 fn forged_manifests() {
-    let place = Place::memory();
-    place.save(1);
-    let good = [serde_json::to_vec(&place.content()).unwrap()];
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let good = [serde_json::to_vec(&fixture.content()).unwrap()];
     fuzz!(|script: &[u8]| {
         let Ok(text) = String::from_utf8(mutate(&good, script)) else { return };
         let sum = checksum::of(text.as_bytes());
@@ -49,18 +49,18 @@ fn forged_manifests() {
 
 #[test]
 fn damaged_headers() {
-    let place = Place::memory();
-    place.save(1);
-    let content = place.content();
-    let files: Vec<Vec<u8>> = content.files.iter().map(|file| place.read(&file.name)).collect();
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let content = fixture.content();
+    let files: Vec<Vec<u8>> = content.files.iter().map(|file| fixture.read(&file.name)).collect();
     let headers: Vec<&[u8]> = files
         .iter()
         .map(|file| {
             let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-            &file[header::PREFIX..header::PREFIX + length]
+            &file[header::LENGTH_BYTES..header::LENGTH_BYTES + length]
         })
         .collect();
-    let data = |file: &[u8], header: &[u8]| (file.len() - header::PREFIX - header.len()) as u64;
+    let data = |file: &[u8], header: &[u8]| (file.len() - header::LENGTH_BYTES - header.len()) as u64;
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&headers, script);
         for (file, header) in files.iter().zip(&headers) {
@@ -75,20 +75,20 @@ fn damaged_headers() {
 
 #[test]
 fn damaged_data_files() {
-    let place = Place::memory();
-    let tensors = place.save(1);
-    let names: Vec<String> = place.content().files.iter().map(|file| file.name.clone()).collect();
-    let good: Vec<Vec<u8>> = names.iter().map(|name| place.read(name)).collect();
+    let fixture = Fixture::memory();
+    let tensors = fixture.save(1);
+    let names: Vec<String> = fixture.content().files.iter().map(|file| file.name.clone()).collect();
+    let good: Vec<Vec<u8>> = names.iter().map(|name| fixture.read(name)).collect();
     fuzz!(|script: &[u8]| {
         let choice = usize::from(script.first().copied().unwrap_or(0)) % names.len();
         let bytes = mutate(&good, script);
         let damaged = bytes != good[choice];
-        place.write(&names[choice], &bytes);
-        match place.open() {
+        fixture.write(&names[choice], &bytes);
+        match fixture.open() {
             Ok(_) => assert!(!damaged, "a damaged file was opened"),
             Err(_) => assert!(damaged, "a good file was rejected"),
         }
-        place.write(&names[choice], &good[choice]);
+        fixture.write(&names[choice], &good[choice]);
     });
-    place.holds(&tensors);
+    fixture.assert_holds(&tensors);
 }

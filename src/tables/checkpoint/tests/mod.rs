@@ -1,4 +1,4 @@
-//! Checkpoints in a folder and in memory: what was written comes back, and nothing else is taken for it.
+//! Checkpoints in a folder and in memory: readers get exactly what was written, and reject everything else.
 
 mod crashes;
 mod damage;
@@ -13,32 +13,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::manifest::{self, Content};
+use super::manifest::{self, Manifest};
 use super::names::MANIFEST;
 use super::open::open;
-use super::store::{NewFile, locate};
-use super::{Checkpoint, Part, Piece, Source, Tensor, commit, new_id, write_part};
+use super::store::{NewFile, open_store};
+use super::{Checkpoint, PartManifest, TensorPiece, PieceSource, TensorSpec, commit, new_id, write_part};
 use crate::error::{Error, Result};
 use crate::memory::DType;
 
-/// A place of its own for each test; a folder is removed with it.
-struct Place {
+/// A separate checkpoint location for each test; a folder is removed on drop.
+struct Fixture {
     target: String,
     folder: Option<PathBuf>,
 }
 
-impl Place {
-    fn memory() -> Place {
-        Place { target: format!("memory://{}", Place::fresh()), folder: None }
+impl Fixture {
+    fn memory() -> Fixture {
+        Fixture { target: format!("memory://{}", Fixture::fresh()), folder: None }
     }
 
-    fn folder() -> Place {
-        let path = std::env::temp_dir().join(Place::fresh());
-        Place { target: path.to_str().expect("a plain path").into(), folder: Some(path) }
+    fn folder() -> Fixture {
+        let path = std::env::temp_dir().join(Fixture::fresh());
+        Fixture { target: path.to_str().expect("a plain path").into(), folder: Some(path) }
     }
 
-    fn both() -> [Place; 2] {
-        [Place::memory(), Place::folder()]
+    fn both() -> [Fixture; 2] {
+        [Fixture::memory(), Fixture::folder()]
     }
 
     fn fresh() -> String {
@@ -48,14 +48,14 @@ impl Place {
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
-        let blob = locate("load", &self.target).unwrap().open(name).unwrap().expect("the file is there");
+        let blob = open_store("load", &self.target).unwrap().open(name).unwrap().expect("the file is there");
         let mut bytes = vec![0; blob.length() as usize];
         blob.read_at(0, &mut bytes).unwrap();
         bytes
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        let store = locate("save", &self.target).unwrap();
+        let store = open_store("save", &self.target).unwrap();
         let partial = format!("{name}.partial");
         let file = NewFile { name, partial: &partial, bytes: bytes.len() as u64, replace: true };
         let mut upload = store.create(file).unwrap();
@@ -64,31 +64,31 @@ impl Place {
     }
 
     fn remove(&self, name: &str) {
-        locate("save", &self.target).unwrap().remove(name).unwrap();
+        open_store("save", &self.target).unwrap().remove(name).unwrap();
     }
 
     fn names(&self) -> Vec<String> {
-        let mut names = locate("load", &self.target).unwrap().names().unwrap();
+        let mut names = open_store("load", &self.target).unwrap().names().unwrap();
         names.sort();
         names
     }
 
-    fn content(&self) -> Content {
+    fn content(&self) -> Manifest {
         manifest::decode("load", "here", &self.read(MANIFEST)).unwrap()
     }
 
-    /// A checkpoint of two tensors in two parts, whose values begin with `seed`.
-    fn save(&self, seed: u8) -> Vec<(Tensor, Vec<u8>)> {
+    /// Saves a checkpoint of two tensors in two parts, with values derived from `seed`.
+    fn save(&self, seed: u8) -> Vec<(TensorSpec, Vec<u8>)> {
         let id = new_id();
         let (parts, tensors) = self.write_parts(&id, seed);
         commit(&self.target, &id, &parts, &json!({ "seed": seed })).unwrap();
         tensors
     }
 
-    fn write_parts(&self, id: &str, seed: u8) -> (Vec<Part>, Vec<(Tensor, Vec<u8>)>) {
+    fn write_parts(&self, id: &str, seed: u8) -> (Vec<PartManifest>, Vec<(TensorSpec, Vec<u8>)>) {
         let tensors = vec![
-            filled(Tensor { name: "weights".into(), dtype: DType::F32, shape: vec![5, 3] }, seed),
-            filled(Tensor { name: "bias".into(), dtype: DType::F64, shape: vec![2] }, seed),
+            filled(TensorSpec { name: "weights".into(), dtype: DType::F32, shape: vec![5, 3] }, seed),
+            filled(TensorSpec { name: "bias".into(), dtype: DType::F64, shape: vec![2] }, seed),
         ];
         let cuts: [&[(usize, usize, usize)]; 2] = [&[(0, 0, 2), (1, 0, 2)], &[(0, 2, 3)]];
         let parts = cuts.iter().enumerate().map(|(part, pieces)| {
@@ -97,8 +97,8 @@ impl Place {
         (parts.collect(), tensors)
     }
 
-    /// That a reader gets exactly these tensors.
-    fn holds(&self, tensors: &[(Tensor, Vec<u8>)]) {
+    /// Asserts that a reader gets exactly these tensors.
+    fn assert_holds(&self, tensors: &[(TensorSpec, Vec<u8>)]) {
         let checkpoint = self.open().expect("the checkpoint is whole");
         assert_eq!(checkpoint.tensors().len(), tensors.len());
         for (tensor, values) in tensors {
@@ -111,8 +111,8 @@ impl Place {
         open(&self.target)
     }
 
-    /// That a reader gets an error that says all three things, and nothing else.
-    fn refused(&self, why: &str) -> String {
+    /// Asserts that a reader gets a complete error of an expected kind, and returns its text.
+    fn assert_rejected(&self, why: &str) -> String {
         let error = self.open().err().unwrap_or_else(|| panic!("{why}: it was opened"));
         let text = error.to_string();
         match &error {
@@ -128,7 +128,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
             let _ = std::fs::remove_dir_all(folder);
@@ -137,7 +137,7 @@ impl Drop for Place {
 }
 
 /// Values that differ from byte to byte and from seed to seed.
-fn filled(tensor: Tensor, seed: u8) -> (Tensor, Vec<u8>) {
+fn filled(tensor: TensorSpec, seed: u8) -> (TensorSpec, Vec<u8>) {
     let bytes = tensor.rows() * tensor.row_bytes();
     let values = (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed).rotate_left(3)).collect();
     (tensor, values)
@@ -149,32 +149,32 @@ fn read(checkpoint: &Checkpoint, tensor: &str, first_row: usize, rows: usize) ->
     out
 }
 
-/// Pieces given as tensor, first row, rows.
+/// Writes pieces given as (tensor, first row, rows).
 fn write_part_of(
     target: &str,
     id: &str,
     part: usize,
-    tensors: &[(Tensor, Vec<u8>)],
+    tensors: &[(TensorSpec, Vec<u8>)],
     cuts: &[(usize, usize, usize)],
-) -> Result<Part> {
+) -> Result<PartManifest> {
     let piece = |&(tensor, first_row, rows): &(usize, usize, usize)| {
         let (tensor, values) = &tensors[tensor];
         let row = tensor.row_bytes();
-        (Piece { tensor, first_row, rows }, &values[first_row * row..(first_row + rows) * row])
+        (TensorPiece { tensor, first_row, rows }, &values[first_row * row..(first_row + rows) * row])
     };
     let (pieces, values): (Vec<_>, Vec<_>) = cuts.iter().map(piece).unzip();
-    write_part(target, id, part, &pieces, &Slices { values, most: Cell::new(usize::MAX) })
+    write_part(target, id, part, &pieces, &Slices { values, reads_left: Cell::new(usize::MAX) })
 }
 
-/// Bytes in memory; it fails after a number of reads.
+/// Bytes in memory; reading fails after a number of reads.
 struct Slices<'a> {
     values: Vec<&'a [u8]>,
-    most: Cell<usize>,
+    reads_left: Cell<usize>,
 }
 
-impl Source for Slices<'_> {
+impl PieceSource for Slices<'_> {
     fn read(&self, piece: usize, offset: usize, out: &mut [u8]) -> Result<()> {
-        if self.most.replace(self.most.get().saturating_sub(1)) == 0 {
+        if self.reads_left.replace(self.reads_left.get().saturating_sub(1)) == 0 {
             return Err(Error::usage("save", "a source that works", "one that fails", "try again"));
         }
         out.copy_from_slice(&self.values[piece][offset..offset + out.len()]);

@@ -1,17 +1,17 @@
-//! What was written comes back, however it was split, and others can read the files too.
+//! Tensors are read back as written, however they were split, and other programs can read the files too.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Share, open_share};
+use super::super::{ChecksumShare, open_share};
 use super::*;
 
 #[derive(Debug, Clone)]
 struct Case {
-    tensors: Vec<(Tensor, Vec<u8>)>,
-    /// For each part its pieces: tensor, first row, rows.
+    tensors: Vec<(TensorSpec, Vec<u8>)>,
+    /// The pieces of each part: tensor, first row, rows.
     parts: Vec<Vec<(usize, usize, usize)>>,
-    /// Rows to read: tensor, and two numbers that are made to fit.
+    /// Rows to read: a tensor, and two numbers that are clamped to its rows.
     windows: Vec<(usize, usize, usize)>,
 }
 
@@ -33,9 +33,9 @@ fn case() -> impl Strategy<Value = Case> {
     (prop::collection::vec(tensor(), 0..4), windows).prop_map(|(drawn, windows)| {
         let mut case = Case { tensors: Vec::new(), parts: vec![Vec::new(); 4], windows };
         for (number, (dtype, shape, mut cuts, writers)) in drawn.into_iter().enumerate() {
-            // The second name is how a piece of the first is called.
+            // The second name equals the key of a piece of the first.
             let name = ["a", "a[0..1]", "__metadata__", "tensor \"é\" \\ 1"][number].to_string();
-            let (tensor, values) = filled(Tensor { name, dtype, shape }, number as u8);
+            let (tensor, values) = filled(TensorSpec { name, dtype, shape }, number as u8);
             cuts.iter_mut().for_each(|cut| *cut = (*cut).min(tensor.rows()));
             cuts.extend([0, tensor.rows()]);
             cuts.sort();
@@ -48,16 +48,16 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-fn check(place: &Place, case: &Case) {
+fn check(fixture: &Fixture, case: &Case) {
     let id = new_id();
     let parts = case.parts.iter().enumerate().map(|(number, pieces)| {
-        let part = write_part_of(&place.target, &id, number, &case.tensors, pieces).unwrap();
-        Part::from_bytes(&part.to_bytes()).unwrap()
+        let part = write_part_of(&fixture.target, &id, number, &case.tensors, pieces).unwrap();
+        PartManifest::from_bytes(&part.to_bytes()).unwrap()
     });
-    let parts: Vec<Part> = parts.collect();
-    commit(&place.target, &id, &parts, &json!({ "case": case.parts })).unwrap();
-    place.holds(&case.tensors);
-    let checkpoint = place.open().unwrap();
+    let parts: Vec<PartManifest> = parts.collect();
+    commit(&fixture.target, &id, &parts, &json!({ "case": case.parts })).unwrap();
+    fixture.assert_holds(&case.tensors);
+    let checkpoint = fixture.open().unwrap();
     assert_eq!(checkpoint.id(), id);
     assert_eq!(checkpoint.metadata(), &json!({ "case": case.parts }));
     for &(number, from, to) in &case.windows {
@@ -72,7 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn in_memory(case in case()) {
-        check(&Place::memory(), &case);
+        check(&Fixture::memory(), &case);
     }
 }
 
@@ -80,59 +80,59 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn in_a_folder(case in case()) {
-        check(&Place::folder(), &case);
+        check(&Fixture::folder(), &case);
     }
 }
 
 #[test]
 fn several_chunks() {
-    for place in Place::both() {
-        // Not a multiple of any chunk; the larger ones go to an object store in several requests.
+    for fixture in Fixture::both() {
+        // Not a multiple of any chunk; the larger files go to an object store in several requests.
         let shape = vec![5, (7 << 20) + 13];
-        let tensors = vec![filled(Tensor { name: "big".into(), dtype: DType::U8, shape }, 3)];
+        let tensors = vec![filled(TensorSpec { name: "big".into(), dtype: DType::U8, shape }, 3)];
         let id = new_id();
-        let part = write_part_of(&place.target, &id, 0, &tensors, &[(0, 0, 5)]).unwrap();
-        commit(&place.target, &id, &[part], &nothing()).unwrap();
-        place.holds(&tensors);
-        let checkpoint = place.open().unwrap();
+        let part = write_part_of(&fixture.target, &id, 0, &tensors, &[(0, 0, 5)]).unwrap();
+        commit(&fixture.target, &id, &[part], &nothing()).unwrap();
+        fixture.assert_holds(&tensors);
+        let checkpoint = fixture.open().unwrap();
         assert!(read(&checkpoint, "big", 1, 3) == tensors[0].1[(7 << 20) + 13..4 * ((7 << 20) + 13)]);
     }
 }
 
 #[test]
 fn file_urls_and_paths_are_the_same_place() {
-    let place = Place::folder();
-    let tensors = place.save(1);
-    let url = Place { target: format!("file://{}", place.target), folder: None };
-    url.holds(&tensors);
-    assert!(place.names().contains(&MANIFEST.to_string()));
+    let fixture = Fixture::folder();
+    let tensors = fixture.save(1);
+    let url = Fixture { target: format!("file://{}", fixture.target), folder: None };
+    url.assert_holds(&tensors);
+    assert!(fixture.names().contains(&MANIFEST.to_string()));
 }
 
 #[test]
 fn numbers_in_metadata_keep_their_bits() {
-    let place = Place::memory();
+    let fixture = Fixture::memory();
     let values = json!([0.1, 1e-320, f64::MAX, 5e-324, u64::MAX, i64::MIN]);
-    commit(&place.target, &new_id(), &[], &values).unwrap();
-    assert_eq!(place.open().unwrap().metadata(), &values);
+    commit(&fixture.target, &new_id(), &[], &values).unwrap();
+    assert_eq!(fixture.open().unwrap().metadata(), &values);
 }
 
 #[test]
 fn several_readers_divide_the_checksums() {
-    let place = Place::memory();
-    place.save(1);
-    let damaged = place.content().files[1].name.clone();
-    let mut bytes = place.read(&damaged);
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let damaged = fixture.content().files[1].name.clone();
+    let mut bytes = fixture.read(&damaged);
     *bytes.last_mut().unwrap() ^= 1;
-    place.write(&damaged, &bytes);
-    let opens = |index, of| open_share(&place.target, Share { index, of }).is_ok();
+    fixture.write(&damaged, &bytes);
+    let opens = |index, of| open_share(&fixture.target, ChecksumShare { index, of }).is_ok();
     assert_eq!([opens(0, 1), opens(0, 2), opens(1, 2), opens(2, 3)], [false, true, false, true]);
 }
 
 #[test]
 fn rows_that_are_not_there_are_refused() {
-    let place = Place::memory();
-    place.save(1);
-    let checkpoint = place.open().unwrap();
+    let fixture = Fixture::memory();
+    fixture.save(1);
+    let checkpoint = fixture.open().unwrap();
     let row = checkpoint.tensor("weights").unwrap().row_bytes();
     let mut out = vec![0; 2 * row];
     for (tensor, first_row, rows) in [
@@ -148,18 +148,18 @@ fn rows_that_are_not_there_are_refused() {
     checkpoint.read_rows("weights", 5, 0, &mut []).unwrap();
 }
 
-/// Reads a safetensors file as its specification says, with nothing from this crate.
+/// Reads a safetensors file by its specification, without any code of this crate.
 #[test]
 fn data_files_are_safetensors_files() {
-    let place = Place::folder();
+    let fixture = Fixture::folder();
     let id = new_id();
     let tensors: Vec<_> = DType::ALL
         .iter()
-        .map(|&dtype| filled(Tensor { name: dtype.name().into(), dtype, shape: vec![3, 5] }, dtype as u8))
+        .map(|&dtype| filled(TensorSpec { name: dtype.name().into(), dtype, shape: vec![3, 5] }, dtype as u8))
         .collect();
     let cuts: Vec<_> = (0..tensors.len()).flat_map(|number| [(number, 0, 1), (number, 1, 2)]).collect();
-    write_part_of(&place.target, &id, 7, &tensors, &cuts).unwrap();
-    let bytes = std::fs::read(place.folder.as_ref().unwrap().join(format!("{id}-7.safetensors"))).unwrap();
+    write_part_of(&fixture.target, &id, 7, &tensors, &cuts).unwrap();
+    let bytes = std::fs::read(fixture.folder.as_ref().unwrap().join(format!("{id}-7.safetensors"))).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
     assert!(length.is_multiple_of(8) && bytes[8] == b'{');

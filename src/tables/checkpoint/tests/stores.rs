@@ -1,15 +1,15 @@
-//! Every store keeps the same promises.
+//! Conformance of all stores to the same contract.
 
-use super::super::store::Store;
+use super::super::store::CheckpointStore;
 use super::*;
 
-fn each(check: impl Fn(&dyn Store)) {
-    for place in Place::both() {
-        check(&*locate("save", &place.target).unwrap());
+fn each(check: impl Fn(&dyn CheckpointStore)) {
+    for fixture in Fixture::both() {
+        check(&*open_store("save", &fixture.target).unwrap());
     }
 }
 
-fn create(store: &dyn Store, name: &str, bytes: &[u8], replace: bool) -> Result<()> {
+fn create(store: &dyn CheckpointStore, name: &str, bytes: &[u8], replace: bool) -> Result<()> {
     let partial = format!("{name}.partial");
     let mut upload = store.create(NewFile { name, partial: &partial, bytes: bytes.len() as u64, replace })?;
     bytes.chunks(5 << 20).try_for_each(|chunk| upload.write(chunk))?;
@@ -91,11 +91,11 @@ fn places_that_cannot_be() {
         let error = open(target).err().expect(target);
         assert!(matches!(error, Error::Usage { .. }), "{target}: {error}");
     }
-    let place = Place::folder();
-    place.write("file", b"");
-    let error = commit(&format!("{}/file", place.target), &new_id(), &[], &nothing()).unwrap_err();
+    let fixture = Fixture::folder();
+    fixture.write("file", b"");
+    let error = commit(&format!("{}/file", fixture.target), &new_id(), &[], &nothing()).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    assert!(open(&format!("{}/file", place.target)).is_err());
+    assert!(open(&format!("{}/file", fixture.target)).is_err());
 }
 
 #[cfg(not(feature = "cloud"))]
@@ -112,12 +112,12 @@ fn clouds_need_their_feature() {
 #[cfg(feature = "cloud")]
 #[test]
 fn clouds_are_found_by_their_url() {
-    let store = locate("load", "s3://bucket/some/folder/").unwrap();
-    assert_eq!(store.place("manifest.json"), "s3://bucket/some/folder/manifest.json");
-    assert!(locate("load", "s3://").is_err());
+    let store = open_store("load", "s3://bucket/some/folder/").unwrap();
+    assert_eq!(store.location("manifest.json"), "s3://bucket/some/folder/manifest.json");
+    assert!(open_store("load", "s3://").is_err());
 }
 
-/// With credentials in the environment and UNISONO_TEST_BUCKET=s3://bucket: the same on a store behind a network.
+/// The same tests on a remote store: needs credentials in the environment and UNISONO_TEST_BUCKET=s3://bucket.
 #[cfg(feature = "cloud")]
 #[test]
 fn a_bucket_keeps_checkpoints() {
@@ -125,17 +125,17 @@ fn a_bucket_keeps_checkpoints() {
         println!("left out: a checkpoint in a bucket, because UNISONO_TEST_BUCKET names none");
         return;
     };
-    let place = Place { target: format!("{bucket}/{}", Place::fresh()), folder: None };
-    place.refused("an empty place");
-    place.save(1);
+    let fixture = Fixture { target: format!("{bucket}/{}", Fixture::fresh()), folder: None };
+    fixture.assert_rejected("an empty place");
+    fixture.save(1);
     let shape = vec![5, (7 << 20) + 13];
-    let tensors = vec![filled(Tensor { name: "big".into(), dtype: DType::U8, shape }, 3)];
+    let tensors = vec![filled(TensorSpec { name: "big".into(), dtype: DType::U8, shape }, 3)];
     let id = new_id();
-    let part = write_part_of(&place.target, &id, 0, &tensors, &[(0, 0, 5)]).unwrap();
-    commit(&place.target, &id, &[part], &nothing()).unwrap();
-    place.holds(&tensors);
-    assert_eq!(place.names().len(), 2, "files of the old one are gone: {:?}", place.names());
-    let name = place.content().files[0].name.clone();
-    place.remove(&name);
-    assert!(place.refused("a data file is missing").contains(&name));
+    let part = write_part_of(&fixture.target, &id, 0, &tensors, &[(0, 0, 5)]).unwrap();
+    commit(&fixture.target, &id, &[part], &nothing()).unwrap();
+    fixture.assert_holds(&tensors);
+    assert_eq!(fixture.names().len(), 2, "files of the old one are gone: {:?}", fixture.names());
+    let name = fixture.content().files[0].name.clone();
+    fixture.remove(&name);
+    assert!(fixture.assert_rejected("a data file is missing").contains(&name));
 }

@@ -1,139 +1,139 @@
-//! Packing adds: what an add loses is kept for the next add of the same rows (error feedback, arXiv 1901.09847).
+//! Compression of adds with error feedback (arXiv 1901.09847): the residual of an add is added to the next add of the same rows.
 
 use std::collections::HashMap;
 
 use super::Compression;
-use super::forms::{self, Real};
+use super::encodings::{self, LossyElement};
 use crate::memory::DType;
 
-/// Which rows an add is for.
+/// The rows of an add.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Units<'a> {
-    /// This row and those behind it, as many as the add has.
+pub(crate) enum RowIds<'a> {
+    /// Consecutive rows from this one on, as many as the add has.
     From(i64),
-    /// These, which may repeat.
+    /// These rows, which may repeat.
     List(&'a [i64]),
 }
 
-impl Units<'_> {
+impl RowIds<'_> {
     fn at(&self, index: usize) -> i64 {
         match self {
-            Units::From(first) => first + index as i64,
-            Units::List(rows) => rows[index],
+            RowIds::From(first) => first + index as i64,
+            RowIds::List(rows) => rows[index],
         }
     }
 }
 
-/// Packs the adds of one worker to one table.
+/// Compresses the adds of one worker to one table.
 pub(crate) struct Packer {
     dtype: DType,
     compression: Compression,
-    /// Elements of a row.
+    /// Elements per row.
     row: usize,
-    lost: Lost,
+    residual: Residuals,
 }
 
-/// What rows had lost before an add took it along.
-pub(crate) struct Remembered(Vec<(i64, Vec<f64>)>);
+/// Residuals of rows as they were before an add consumed them.
+pub(crate) struct SavedResiduals(Vec<(i64, Vec<f64>)>);
 
-/// What earlier adds have lost, by row.
-enum Lost {
-    /// Nothing: this type always travels whole.
+/// Residuals of earlier adds, by row.
+enum Residuals {
+    /// None: this type is always sent without loss.
     Nothing,
     Singles(HashMap<i64, Vec<f32>>),
     Doubles(HashMap<i64, Vec<f64>>),
 }
 
 impl Packer {
-    /// For a table with `row` elements in each row. An array is a matrix whose only row is the shard.
+    /// For a table with `row` elements per row. An array is a matrix whose only row is the shard.
     pub fn new(dtype: DType, row: usize, compression: Compression) -> Packer {
-        let lost = match (dtype, compression) {
-            (_, Compression::None) => Lost::Nothing,
-            (DType::F32, _) => Lost::Singles(HashMap::new()),
-            (DType::F64, _) => Lost::Doubles(HashMap::new()),
-            _ => Lost::Nothing,
+        let residual = match (dtype, compression) {
+            (_, Compression::None) => Residuals::Nothing,
+            (DType::F32, _) => Residuals::Singles(HashMap::new()),
+            (DType::F64, _) => Residuals::Doubles(HashMap::new()),
+            _ => Residuals::Nothing,
         };
-        Packer { dtype, compression, row: row.max(1), lost }
+        Packer { dtype, compression, row: row.max(1), residual }
     }
 
-    /// Whether it must be told which rows an add is for, because it remembers what they lost.
-    pub fn remembers(&self) -> bool {
-        !matches!(self.lost, Lost::Nothing)
+    /// Whether it keeps residuals, and therefore needs to know the rows of an add.
+    pub fn has_feedback(&self) -> bool {
+        !matches!(self.residual, Residuals::Nothing)
     }
 
-    /// The payload of an add of these rows, and whether it is packed: see `Request::packed`.
-    pub fn pack(&mut self, units: Units, delta: &[u8]) -> (Vec<u8>, bool) {
-        let packed = match &mut self.lost {
-            Lost::Nothing => forms::without_zeros(self.dtype, delta),
-            Lost::Singles(lost) => Some(with_feedback(lost, self.row, self.compression, units, delta)),
-            Lost::Doubles(lost) => Some(with_feedback(lost, self.row, self.compression, units, delta)),
+    /// The payload of an add of these rows, and whether it is compressed: see `RemoteRequest::packed`.
+    pub fn pack(&mut self, units: RowIds, delta: &[u8]) -> (Vec<u8>, bool) {
+        let packed = match &mut self.residual {
+            Residuals::Nothing => encodings::without_zeros(self.dtype, delta),
+            Residuals::Singles(residual) => Some(with_feedback(residual, self.row, self.compression, units, delta)),
+            Residuals::Doubles(residual) => Some(with_feedback(residual, self.row, self.compression, units, delta)),
         };
         packed.map_or_else(|| (delta.to_vec(), false), |packed| (packed, true))
     }
 
-    /// What these rows have lost so far, for [`Packer::restore`].
-    pub fn remember(&self, units: Units, delta: &[u8]) -> Remembered {
-        let rows = if self.remembers() { (delta.len() / self.dtype.size()).div_ceil(self.row) } else { 0 };
-        Remembered((0..rows).map(|index| (units.at(index), self.lost(units.at(index)))).collect())
+    /// The current residuals of these rows, for [`Packer::restore`].
+    pub fn save_residuals(&self, units: RowIds, delta: &[u8]) -> SavedResiduals {
+        let rows = if self.has_feedback() { (delta.len() / self.dtype.size()).div_ceil(self.row) } else { 0 };
+        SavedResiduals((0..rows).map(|index| (units.at(index), self.residual(units.at(index)))).collect())
     }
 
-    /// An add that was packed is not made: what its rows had lost before is lost again.
-    pub fn restore(&mut self, before: &Remembered) {
-        fn put<T: Real>(all: &mut HashMap<i64, Vec<T>>, row: i64, lost: &[f64]) {
-            match lost.is_empty() {
+    /// Undoes a compression whose add did not take place: restores the residuals of its rows.
+    pub fn restore(&mut self, before: &SavedResiduals) {
+        fn put<T: LossyElement>(all: &mut HashMap<i64, Vec<T>>, row: i64, residual: &[f64]) {
+            match residual.is_empty() {
                 true => drop(all.remove(&row)),
-                false => drop(all.insert(row, lost.iter().map(|lost| T::narrow(*lost)).collect())),
+                false => drop(all.insert(row, residual.iter().map(|residual| T::from_f64(*residual)).collect())),
             }
         }
-        for (row, lost) in &before.0 {
-            match &mut self.lost {
-                Lost::Nothing => {}
-                Lost::Singles(all) => put(all, *row, lost),
-                Lost::Doubles(all) => put(all, *row, lost),
+        for (row, residual) in &before.0 {
+            match &mut self.residual {
+                Residuals::Nothing => {}
+                Residuals::Singles(all) => put(all, *row, residual),
+                Residuals::Doubles(all) => put(all, *row, residual),
             }
         }
     }
 
-    /// What has been lost of this row so far; nothing where all of it has arrived.
-    pub fn lost(&self, row: i64) -> Vec<f64> {
-        match &self.lost {
-            Lost::Nothing => Vec::new(),
-            Lost::Singles(lost) => lost.get(&row).into_iter().flatten().map(|lost| lost.wide()).collect(),
-            Lost::Doubles(lost) => lost.get(&row).into_iter().flatten().map(|lost| lost.wide()).collect(),
+    /// The residual of this row; empty if nothing was lost.
+    pub fn residual(&self, row: i64) -> Vec<f64> {
+        match &self.residual {
+            Residuals::Nothing => Vec::new(),
+            Residuals::Singles(residual) => residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect(),
+            Residuals::Doubles(residual) => residual.get(&row).into_iter().flatten().map(|residual| residual.to_f64()).collect(),
         }
     }
 }
 
-fn with_feedback<T: Real>(
-    lost: &mut HashMap<i64, Vec<T>>,
+fn with_feedback<T: LossyElement>(
+    residual: &mut HashMap<i64, Vec<T>>,
     row: usize,
     compression: Compression,
-    units: Units,
+    units: RowIds,
     delta: &[u8],
 ) -> Vec<u8> {
-    let mut values: Vec<T> = forms::collect(delta);
+    let mut values: Vec<T> = encodings::collect(delta);
     for (index, values) in values.chunks_mut(row).enumerate() {
-        if let Some(lost) = lost.get_mut(&units.at(index)) {
-            for (value, lost) in values.iter_mut().zip(lost) {
-                *value = T::narrow(value.wide() + std::mem::take(lost).wide());
+        if let Some(residual) = residual.get_mut(&units.at(index)) {
+            for (value, residual) in values.iter_mut().zip(residual) {
+                *value = T::from_f64(value.to_f64() + std::mem::take(residual).to_f64());
             }
         }
     }
-    let Some(packed) = forms::lossy(&values, compression, row) else {
-        // All of it travels as it is, and nothing is left over.
+    let Some(packed) = encodings::lossy(&values, compression, row) else {
+        // All elements are sent without loss, so there is no residual.
         let whole = bytemuck::cast_slice(&values);
-        return forms::without_zeros(T::DTYPE, whole).unwrap_or_else(|| forms::plain(T::DTYPE, whole));
+        return encodings::without_zeros(T::DTYPE, whole).unwrap_or_else(|| encodings::raw(T::DTYPE, whole));
     };
-    let arrives = forms::unpack(&packed, T::DTYPE, size_of_val(values.as_slice())).unwrap_or_default();
-    let arrives: Vec<T> = forms::collect(&arrives);
-    for (index, (values, arrives)) in values.chunks(row).zip(arrives.chunks(row)).enumerate() {
-        let left = |value: &T, arrives: &T| value.wide() - arrives.wide();
-        if values == arrives {
+    let decoded = encodings::unpack(&packed, T::DTYPE, size_of_val(values.as_slice())).unwrap_or_default();
+    let decoded: Vec<T> = encodings::collect(&decoded);
+    for (index, (values, decoded)) in values.chunks(row).zip(decoded.chunks(row)).enumerate() {
+        let left = |value: &T, decoded: &T| value.to_f64() - decoded.to_f64();
+        if values == decoded {
             continue;
         }
-        let lost = lost.entry(units.at(index)).or_insert_with(|| vec![T::default(); row]);
-        for ((lost, value), arrives) in lost.iter_mut().zip(values).zip(arrives) {
-            *lost = T::narrow(lost.wide() + left(value, arrives));
+        let residual = residual.entry(units.at(index)).or_insert_with(|| vec![T::default(); row]);
+        for ((residual, value), decoded) in residual.iter_mut().zip(values).zip(decoded) {
+            *residual = T::from_f64(residual.to_f64() + left(value, decoded));
         }
     }
     packed

@@ -1,26 +1,26 @@
-//! Smaller messages between hosts: half precision, eight bits, the largest values only, or zeros left out.
+//! Compression of messages between hosts: half precision, int8, top-k, or omitted zeros.
 //!
-//! What an add loses is kept by the worker and added to its next add of the same rows (error feedback), so nothing is lost
-//! for good. What a get loses is lost for that get alone. Zeros are left out without any loss, in every type.
+//! The worker keeps the residual of each add and adds it to its next add of the same rows (error feedback), so nothing is lost
+//! permanently. The loss of a get affects that get only. Omitting zeros is lossless, for every type.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `forms` | the packed forms, and how to read them |
-//! | `feedback` | packing adds, with what earlier ones lost |
+//! | `encodings` | the compressed encodings, and their decoder |
+//! | `feedback` | compression of adds, with the residuals of earlier adds |
 
 mod feedback;
-mod forms;
+mod encodings;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use feedback::{Packer, Remembered, Units};
-pub(super) use forms::{pack_reply, unpack, unpack_reply};
+pub(crate) use feedback::{Packer, SavedResiduals, RowIds};
+pub(super) use encodings::{pack_reply, unpack, unpack_reply};
 
-use super::wire::foreign;
+use super::wire::malformed;
 use crate::error::{Error, Result};
 
-/// How a table's elements travel between hosts. Tables of `f32` and `f64` can lose precision on the way; others, and adds
-/// that are mostly zeros, travel without loss.
+/// How a table's elements are compressed between hosts. Tables of `f32` and `f64` may lose precision in transit; other types, and
+/// adds that are mostly zeros, are sent without loss.
 ///
 /// ```
 /// use unisono::tables::Compression;
@@ -30,21 +30,21 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Compression {
-    /// All bits.
+    /// No loss.
     #[default]
     None,
     /// Half precision, in adds and gets.
     F16,
-    /// The upper half of single precision, in adds and gets.
+    /// bfloat16, the upper half of single precision, in adds and gets.
     BF16,
-    /// Eight bits and a scale for each row or each few hundred elements, in adds and gets.
+    /// Eight bits per element and one scale per row or per few hundred elements, in adds and gets.
     Int8,
-    /// Of each add, this fraction of its elements, those that are largest.
+    /// Of each add, this fraction of its elements: those with the largest magnitude.
     TopK(f64),
 }
 
 impl Compression {
-    /// Reads "none", "float16" (or "f16"), "bfloat16" (or "bf16"), "int8" or "topk:0.01".
+    /// Parses "none", "float16" (or "f16"), "bfloat16" (or "bf16"), "int8" or "topk:0.01".
     pub fn parse(text: &str) -> Result<Compression> {
         let fraction = |text: &str| text.parse().ok().filter(|fraction| *fraction > 0.0 && *fraction <= 1.0);
         let found = match text.split_once(':') {
@@ -64,7 +64,7 @@ impl Compression {
         })
     }
 
-    /// The number that travels. Gets have no largest values: they are whole.
+    /// The number on the wire. Top-k does not apply to gets: they return all elements.
     pub(super) fn number(self) -> u8 {
         match self {
             Compression::None | Compression::TopK(_) => 0,
@@ -77,7 +77,7 @@ impl Compression {
     pub(super) fn from_number(number: u8) -> Result<Compression> {
         let all = [Compression::None, Compression::F16, Compression::BF16, Compression::Int8];
         let found = all.get(usize::from(number)).copied();
-        found.ok_or_else(|| foreign(format!("compression {number}")))
+        found.ok_or_else(|| malformed(format!("compression {number}")))
     }
 }
 

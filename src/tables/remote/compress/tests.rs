@@ -1,12 +1,12 @@
-//! What is packed comes back, smaller on the way; what is lost is not lost for good.
+//! Compressed elements decode to near values and are smaller on the wire; residuals make up for the loss.
 
 use std::collections::HashMap;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::forms::{FRONT, collect};
-use super::{Compression, Packer, Units, pack_reply, unpack, unpack_reply};
+use super::encodings::{HEADER_BYTES, collect};
+use super::{Compression, Packer, RowIds, pack_reply, unpack, unpack_reply};
 use crate::memory::DType;
 
 const LOSSY: [Compression; 5] = [
@@ -21,13 +21,13 @@ fn bytes<T: bytemuck::Pod>(values: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(values).to_vec()
 }
 
-/// What the server sees of an add.
-fn arrives(packer: &mut Packer, dtype: DType, units: Units, delta: &[u8]) -> Vec<u8> {
+/// The add as the server decodes it.
+fn arrives(packer: &mut Packer, dtype: DType, units: RowIds, delta: &[u8]) -> Vec<u8> {
     let (payload, packed) = packer.pack(units, delta);
     if packed { unpack(&payload, dtype, delta.len()).unwrap() } else { payload }
 }
 
-/// Values of very different sizes, also zeros and such as no half can hold.
+/// Values of very different magnitudes, including zeros and values that no half type can represent.
 fn values() -> impl Strategy<Value = f64> {
     prop_oneof![
         3 => -1.0..1.0,
@@ -38,7 +38,7 @@ fn values() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Rows, and a value for each of their elements.
+/// Rows, and one value per element.
 type Add = (Vec<i64>, Vec<f64>);
 
 fn adds() -> impl Strategy<Value = (usize, Vec<Add>)> {
@@ -51,8 +51,8 @@ fn adds() -> impl Strategy<Value = (usize, Vec<Add>)> {
     })
 }
 
-/// For every row: what arrived and what is kept for later add up to what was sent.
-fn nothing_is_lost<T: super::forms::Real>(
+/// For every row, the values received and the residual add up to the values sent.
+fn nothing_is_lost<T: super::encodings::LossyElement>(
     compression: Compression,
     row: usize,
     adds: &[Add],
@@ -60,18 +60,18 @@ fn nothing_is_lost<T: super::forms::Real>(
     let mut packer = Packer::new(T::DTYPE, row, compression);
     let mut balance: HashMap<(i64, usize), (f64, f64)> = HashMap::new();
     for (rows, delta) in adds {
-        let delta: Vec<T> = delta.iter().map(|&value| T::narrow(value)).collect();
-        let found = arrives(&mut packer, T::DTYPE, Units::List(rows), &bytes(&delta));
+        let delta: Vec<T> = delta.iter().map(|&value| T::from_f64(value)).collect();
+        let found = arrives(&mut packer, T::DTYPE, RowIds::List(rows), &bytes(&delta));
         let found: Vec<T> = collect(&found);
         for (index, (sent, found)) in delta.iter().zip(&found).enumerate() {
             let (total, size) = balance.entry((rows[index / row], index % row)).or_default();
-            *total += sent.wide() - found.wide();
-            *size += sent.wide().abs() + found.wide().abs();
+            *total += sent.to_f64() - found.to_f64();
+            *size += sent.to_f64().abs() + found.to_f64().abs();
         }
     }
     let precision = if T::DTYPE == DType::F32 { 1e-6 } else { 1e-14 };
     for ((id, column), (total, size)) in balance {
-        let kept = packer.lost(id).get(column).copied().unwrap_or(0.0);
+        let kept = packer.residual(id).get(column).copied().unwrap_or(0.0);
         prop_assert!((total - kept).abs() <= precision * size, "row {id}: {total} is owed, {kept} is kept");
     }
     Ok(())
@@ -91,18 +91,18 @@ proptest! {
         dtype in prop::sample::select(&DType::ALL[..]), words in prop::collection::vec(any::<u64>(), 0..300), gaps in 1usize..9
     ) {
         let mut elements = bytes(&words);
-        // Leave every so-manieth element, and clear the others.
+        // Keep every `gaps`-th element and clear the others.
         for (index, element) in elements.chunks_mut(dtype.size()).enumerate() {
             if index % gaps != 0 {
                 element.fill(0);
             }
         }
         let mut packer = Packer::new(dtype, 1, Compression::None);
-        let (payload, packed) = packer.pack(Units::From(0), &elements);
-        prop_assert!(payload.len() <= elements.len() + FRONT);
-        prop_assert_eq!(arrives(&mut packer, dtype, Units::From(0), &elements), elements.clone());
-        // A position and a value instead of every element: worth it when few are left.
-        let pairs = FRONT + 8 + (words.len() * 8 / dtype.size() / gaps + 1) * (4 + dtype.size());
+        let (payload, packed) = packer.pack(RowIds::From(0), &elements);
+        prop_assert!(payload.len() <= elements.len() + HEADER_BYTES);
+        prop_assert_eq!(arrives(&mut packer, dtype, RowIds::From(0), &elements), elements.clone());
+        // One position and one value per nonzero element: pays off if there are few.
+        let pairs = HEADER_BYTES + 8 + (words.len() * 8 / dtype.size() / gaps + 1) * (4 + dtype.size());
         prop_assert!(packed || gaps <= 2 || pairs >= elements.len());
     }
 
@@ -122,12 +122,12 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), form in 0u8..6, count in 0u64..40) {
+    fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), encoding in 0u8..6, count in 0u64..40) {
         let mut bytes = bytes;
-        if bytes.len() >= FRONT {
-            bytes[0] = form;
+        if bytes.len() >= HEADER_BYTES {
+            bytes[0] = encoding;
             bytes[1] = 1 + bytes[1] % 8;
-            bytes[2..FRONT].copy_from_slice(&count.to_le_bytes());
+            bytes[2..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
         }
         let _ = unpack_reply(&bytes);
         for dtype in DType::ALL {
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn a_cut_or_bent_message_is_refused(values in prop::collection::vec(-1.0f32..1.0, 1..200), cut in 0usize..500, at in 0usize..900) {
         for compression in LOSSY {
-            let (payload, _) = Packer::new(DType::F32, 8, compression).pack(Units::From(0), &bytes(&values));
+            let (payload, _) = Packer::new(DType::F32, 8, compression).pack(RowIds::From(0), &bytes(&values));
             prop_assert!(unpack(&payload[..cut.min(payload.len() - 1)], DType::F32, values.len() * 4).is_err());
             let mut bent = payload;
             let at = at % bent.len();
@@ -160,16 +160,16 @@ fn messages_shrink() {
         (Compression::TopK(0.1), 0.21),
     ] {
         let (payload, packed) =
-            Packer::new(DType::F32, 100, compression).pack(Units::From(0), &bytes(&values));
+            Packer::new(DType::F32, 100, compression).pack(RowIds::From(0), &bytes(&values));
         assert!(packed && payload.len() as f64 <= whole as f64 * part, "{compression}: {}", payload.len());
     }
     let mut sparse = vec![0f64; 10_000];
     (0..10_000).step_by(100).for_each(|index| sparse[index] = index as f64 + 1.0);
     let (payload, packed) =
-        Packer::new(DType::F64, 10, Compression::None).pack(Units::From(0), &bytes(&sparse));
+        Packer::new(DType::F64, 10, Compression::None).pack(RowIds::From(0), &bytes(&sparse));
     assert!(packed && payload.len() < 100 * 12 + 30, "{}", payload.len());
     let (payload, packed) =
-        Packer::new(DType::F32, 10, Compression::None).pack(Units::From(0), &bytes(&values));
+        Packer::new(DType::F32, 10, Compression::None).pack(RowIds::From(0), &bytes(&values));
     assert!(!packed && payload.len() == whole, "dense adds travel as they are");
 }
 
@@ -179,13 +179,13 @@ fn what_no_form_can_hold_travels_whole() {
         for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut packer = Packer::new(DType::F32, 4, compression);
             let delta = [1.0, odd, -2.5, 1e-9];
-            let found = arrives(&mut packer, DType::F32, Units::From(7), &bytes(&delta));
+            let found = arrives(&mut packer, DType::F32, RowIds::From(7), &bytes(&delta));
             assert_eq!(found, bytes(&delta), "{compression}");
-            assert_eq!(packer.lost(7), [0.0; 0], "{compression}");
+            assert_eq!(packer.residual(7), [0.0; 0], "{compression}");
         }
         let large = [1e300, 2.0, 3.0, 4.0];
         let found =
-            arrives(&mut Packer::new(DType::F64, 4, compression), DType::F64, Units::From(0), &bytes(&large));
+            arrives(&mut Packer::new(DType::F64, 4, compression), DType::F64, RowIds::From(0), &bytes(&large));
         let found: Vec<f64> = collect(&found);
         assert_eq!(found[0], 1e300, "{compression}");
         let (reply, packed) = pack_reply(bytes(&[f32::NAN, 1.0]), DType::F32, compression);
@@ -205,13 +205,13 @@ fn half_types_and_integers_lose_nothing() {
             (DType::I64, bytes(&[1i64 << 40, -1])),
         ] {
             let mut packer = Packer::new(dtype, 2, compression);
-            assert_eq!(arrives(&mut packer, dtype, Units::From(0), &delta), delta);
+            assert_eq!(arrives(&mut packer, dtype, RowIds::From(0), &delta), delta);
             assert!(!pack_reply(delta, dtype, compression).1);
         }
     }
 }
 
-/// Small steps that eight bits cannot show beside a large one arrive in the end.
+/// Small steps that int8 cannot represent beside a large one arrive eventually.
 #[test]
 fn small_steps_arrive_in_the_end() {
     for compression in LOSSY {
@@ -220,10 +220,10 @@ fn small_steps_arrive_in_the_end() {
         delta[0] = 1.0;
         let mut sum = vec![0f64; 300];
         for _ in 0..3000 {
-            let found: Vec<f32> = collect(&arrives(&mut packer, DType::F32, Units::From(0), &bytes(&delta)));
+            let found: Vec<f32> = collect(&arrives(&mut packer, DType::F32, RowIds::From(0), &bytes(&delta)));
             sum.iter_mut().zip(found).for_each(|(sum, found)| *sum += f64::from(found));
         }
-        // The last value may still be on its way: for the fewest values at a time, some hundred steps of it.
+        // Part of the last values may still be in the residual: for the smallest top-k fraction, some hundred steps.
         assert!(sum[1..].iter().all(|sum| (sum - 3.0).abs() < 1.0), "{compression}: {:?}", &sum[..5]);
     }
 }

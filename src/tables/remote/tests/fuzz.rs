@@ -1,10 +1,11 @@
-//! Damaged messages between hosts: an error or a request, never a panic, and no more memory than the message accounts for.
+//! Damaged messages between hosts: an error or a request, never a panic, and no more memory than the message's length accounts
+//! for.
 
-use super::troubles::failure;
+use super::failures::failure;
 use crate::memory::DType;
-use crate::tables::remote::compress::{self, Compression, Packer, Units};
-use crate::tables::remote::reply::Reply;
-use crate::tables::remote::{Request, RowList, Verb};
+use crate::tables::remote::compress::{self, Compression, Packer, RowIds};
+use crate::tables::remote::reply::RemoteReply;
+use crate::tables::remote::{RemoteRequest, RowList, RequestVerb};
 use crate::testing::{fuzz, mutate};
 
 fn floats(count: usize) -> Vec<u8> {
@@ -15,9 +16,9 @@ fn floats(count: usize) -> Vec<u8> {
 fn damaged_requests() {
     let rows =
         [RowList::All, RowList::List(vec![3, -1, 7]), RowList::Keys(vec![b"key".to_vec(), Vec::new()])];
-    let verbs = [Verb::Add, Verb::GetChanged { buffer: 3 }, Verb::KeyAdd, Verb::Custom(9)];
-    let request = |verb: Verb, rows: &RowList| {
-        let mut request = Request::new(1, 2, verb);
+    let verbs = [RequestVerb::Add, RequestVerb::GetChanged { buffer: 3 }, RequestVerb::KeyAdd, RequestVerb::Custom(9)];
+    let request = |verb: RequestVerb, rows: &RowList| {
+        let mut request = RemoteRequest::new(1, 2, verb);
         request.rows = rows.clone();
         request.options = vec![1, 2, 3];
         request.reply = Some((DType::F32, Compression::Int8));
@@ -29,14 +30,14 @@ fn damaged_requests() {
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&good, script);
         let length = bytes.len();
-        if let Ok((number, request)) = Request::decode(bytes) {
+        if let Ok((number, request)) = RemoteRequest::decode(bytes) {
             let items = match &request.rows {
                 RowList::All => 0,
                 RowList::List(rows) => 8 * rows.len(),
                 RowList::Keys(keys) => keys.iter().map(|key| 8 + key.len()).sum(),
             };
             assert!(items + request.options.len() + request.payload.len() <= length);
-            let again = Request::decode(request.clone().encode(number)).expect("it was a request");
+            let again = RemoteRequest::decode(request.clone().encode(number)).expect("it was a request");
             assert_eq!(again, (number, request));
         }
     });
@@ -49,14 +50,14 @@ fn damaged_replies() {
         .into_iter()
         .map(|compression| {
             let (payload, packed) = packed(compression);
-            Reply { number: 3, outcome: Ok(payload), packed }.encode()
+            RemoteReply { number: 3, outcome: Ok(payload), packed }.encode()
         })
         .collect();
-    good.push(Reply { number: 4, outcome: Err(failure(2)), packed: false }.encode());
+    good.push(RemoteReply { number: 4, outcome: Err(failure(2)), packed: false }.encode());
     fuzz!(|script: &[u8]| {
         let bytes = mutate(&good, script);
         let length = bytes.len();
-        if let Ok(Reply { outcome: Ok(elements), .. }) = Reply::decode(bytes) {
+        if let Ok(RemoteReply { outcome: Ok(elements), .. }) = RemoteReply::decode(bytes) {
             assert!(elements.len() <= 8 * length, "{} bytes from {length}", elements.len());
         }
     });
@@ -69,7 +70,7 @@ fn damaged_packed_adds() {
     let mut good = Vec::new();
     for compression in [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.1)] {
         for delta in [&floats(300), &sparse] {
-            good.push(Packer::new(DType::F32, 10, compression).pack(Units::From(0), delta).0);
+            good.push(Packer::new(DType::F32, 10, compression).pack(RowIds::From(0), delta).0);
         }
     }
     fuzz!(|script: &[u8]| {

@@ -1,19 +1,19 @@
-//! Toy tables over every transport: exact results, errors that come back, ranks that die.
+//! Toy tables over every transport: exact results, errors returned to the caller, ranks that die.
 
-mod forms;
+mod wire_format;
 mod fuzz;
 mod ranks;
 mod toy;
-mod troubles;
+mod failures;
 
 pub(crate) use ranks::every_rank;
-pub(crate) use troubles::a_server_dies;
+pub(crate) use failures::a_server_dies;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::tables::remote::{Remote, Store, Terms};
+use crate::tables::remote::{Remote, RequestHandler, RemotePeers};
 use crate::transport::{Call, Transport, local};
 
 /// The context of these messages.
@@ -33,10 +33,10 @@ pub(super) fn call(transport: &Arc<dyn Transport>, seconds: f64) -> Call<'static
     }
 }
 
-/// Everybody asks everybody, itself too.
-pub(super) fn start(transport: &Arc<dyn Transport>, store: Arc<dyn Store>) -> Result<Remote> {
+/// Every rank may send requests to every rank, itself included.
+pub(super) fn start(transport: &Arc<dyn Transport>, handler: Arc<dyn RequestHandler>) -> Result<Remote> {
     let all: Vec<usize> = (0..transport.size()).collect();
-    Remote::start(transport.clone(), Terms { context: CONTEXT, callers: all.clone(), servers: all }, store)
+    Remote::start(transport.clone(), RemotePeers { context: CONTEXT, callers: all.clone(), servers: all }, handler)
 }
 
 /// Ranks as threads that share nothing but messages.

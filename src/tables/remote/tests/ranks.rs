@@ -1,58 +1,58 @@
-//! What each rank of a job of toy tables does, over any transport.
+//! What each rank of a job with toy tables does, over any transport.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::toy::{ECHO, FREE, LENGTH, LOCK_STEP, Toy, bytes, numbers};
-use super::{call, start, troubles};
+use super::{call, start, failures};
 use crate::memory::DType;
-use crate::tables::remote::compress::{Compression, Packer, Units};
-use crate::tables::remote::{Remote, Request, RowList, Verb};
+use crate::tables::remote::compress::{Compression, Packer, RowIds};
+use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Incoming, Outgoing, Signature, Slot, Transport};
 
-/// Everything that works, then what does not, then the end in order.
+/// First the calls that succeed, then those that fail, then an orderly shutdown.
 pub(crate) fn every_rank(transport: &Arc<dyn Transport>) {
-    let store = Arc::new(Toy::new(transport.size()));
-    let remote = start(transport, store.clone()).unwrap();
+    let handler = Arc::new(Toy::new(transport.size()));
+    let remote = start(transport, handler.clone()).unwrap();
     in_step(transport, &remote);
     at_once(transport, &remote);
     of_all_sizes(transport, &remote);
-    troubles::errors_come_back(transport, &remote);
-    troubles::waits_end(transport, &remote);
-    troubles::all_or_none(transport, &remote);
-    // A rank that asks for more than others is still served while they wait to close.
+    failures::errors_come_back(transport, &remote);
+    failures::waits_end(transport, &remote);
+    failures::all_or_none(transport, &remote);
+    // A rank that sends more requests than others is still served while they wait to close.
     if transport.rank() == 0 {
         std::thread::sleep(Duration::from_millis(100));
         at_once_alone(transport, &remote);
     }
     remote.close(&call(transport, 60.0)).unwrap();
-    assert_eq!(Arc::strong_count(&store), 1, "the thread has ended");
-    meet(transport);
+    assert_eq!(Arc::strong_count(&handler), 1, "the thread has ended");
+    barrier(transport);
 }
 
-/// A few milliseconds or none, differently on each rank and at each step.
-fn dawdle(rank: usize, step: usize) {
+/// Sleeps a few milliseconds or not at all, differently on each rank and at each step.
+fn jitter(rank: usize, step: usize) {
     let mixed = (rank * 7919 + step * 104_729 + 31) % 97;
     if mixed < 20 {
         std::thread::sleep(Duration::from_millis(mixed as u64 / 4));
     }
 }
 
-/// Adds and gets in lock-step; each worker has a number of rounds of its own.
+/// Adds and gets in lock-step; each worker has its own number of rounds.
 fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     let rounds = |worker: usize| 20 + 3 * worker;
     let delta = |worker: usize, round: usize| (worker * 1000 + round) as i64;
-    let request = |verb| Request::new(LOCK_STEP, rank as u32, verb);
+    let request = |verb| RemoteRequest::new(LOCK_STEP, rank as u32, verb);
     for round in 0..rounds(rank) {
-        dawdle(rank, round);
-        let add = Request { payload: bytes(&[delta(rank, round); LENGTH]), ..request(Verb::Add) };
+        jitter(rank, round);
+        let add = RemoteRequest { payload: bytes(&[delta(rank, round); LENGTH]), ..request(RequestVerb::Add) };
         if round % 3 == 0 {
             remote.call_all(&call(transport, 60.0), (0..size).map(|to| (to, add.clone())).collect()).unwrap();
         } else {
             (0..size).for_each(|to| remote.post(&call(transport, 60.0), to, add.clone()).unwrap());
         }
-        let gets = (0..size).map(|to| (to, request(Verb::Get))).collect();
+        let gets = (0..size).map(|to| (to, request(RequestVerb::Get))).collect();
         let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
         let expected: i64 = (0..size)
             .flat_map(|worker| (0..rounds(worker).min(round + 1)).map(move |round| delta(worker, round)))
@@ -62,11 +62,11 @@ fn in_step(transport: &Arc<dyn Transport>, remote: &Remote) {
         }
     }
     remote.flush(&call(transport, 60.0)).unwrap();
-    let finish = (0..size).map(|to| (to, request(Verb::Finish))).collect();
+    let finish = (0..size).map(|to| (to, request(RequestVerb::Finish))).collect();
     remote.call_all(&call(transport, 60.0), finish).unwrap();
 }
 
-/// Several threads of each rank add and get at once; read-your-writes, and no add is lost.
+/// Several threads of each rank add and get concurrently; read-your-writes, and no add is lost.
 fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     std::thread::scope(|scope| {
@@ -76,13 +76,13 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
                 let own = vec![worker as i64 % 40, 45 + thread as i64];
                 let mut packer = Packer::new(DType::I64, 1, Compression::None);
                 for step in 0..40 {
-                    dawdle(rank + thread, step);
+                    jitter(rank + thread, step);
                     let to = (rank + step) % size;
-                    let (payload, packed) = packer.pack(Units::List(&own), &bytes(&[1, 1]));
+                    let (payload, packed) = packer.pack(RowIds::List(&own), &bytes(&[1, 1]));
                     let request =
-                        Request { rows: RowList::List(own.clone()), ..Request::new(FREE, worker, Verb::Get) };
+                        RemoteRequest { rows: RowList::List(own.clone()), ..RemoteRequest::new(FREE, worker, RequestVerb::Get) };
                     let before = numbers(&remote.call(&call(transport, 60.0), to, request.clone()).unwrap());
-                    let add = Request { verb: Verb::Add, payload, packed, ..request.clone() };
+                    let add = RemoteRequest { verb: RequestVerb::Add, payload, packed, ..request.clone() };
                     remote.post(&call(transport, 60.0), to, add).unwrap();
                     let after = numbers(&remote.call(&call(transport, 60.0), to, request).unwrap());
                     assert_eq!(after[0], before[0] + 1, "only this worker writes there");
@@ -92,28 +92,28 @@ fn at_once(transport: &Arc<dyn Transport>, remote: &Remote) {
         }
     });
     remote.flush(&call(transport, 60.0)).unwrap();
-    meet(transport);
-    let gets = (0..size).map(|to| (to, Request::new(FREE, 0, Verb::Get))).collect();
+    barrier(transport);
+    let gets = (0..size).map(|to| (to, RemoteRequest::new(FREE, 0, RequestVerb::Get))).collect();
     let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
     let total = |position: usize| found.iter().map(|found| numbers(found)[position]).sum::<i64>();
     (45..48).for_each(|position| assert_eq!(total(position), 40 * size as i64));
-    meet(transport);
+    barrier(transport);
 }
 
-/// Requests and answers of any length, as they are and packed; several threads at once.
+/// Requests and replies of any length, with and without compression; several threads concurrently.
 fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (rank, size) = (transport.rank(), transport.size());
     let compressions = [Compression::None, Compression::F16, Compression::Int8, Compression::TopK(0.01)];
     let echo = |count: usize, compression: Compression| {
         let sent: Vec<f32> = (0..count).map(|index| ((index + rank) % 201) as f32 - 100.0).collect();
         let mut packer = Packer::new(DType::F32, 100, compression);
-        let (payload, packed) = packer.pack(Units::From(0), bytemuck::cast_slice(&sent));
-        let request = Request {
+        let (payload, packed) = packer.pack(RowIds::From(0), bytemuck::cast_slice(&sent));
+        let request = RemoteRequest {
             rows: RowList::List(vec![count as i64]),
             reply: Some((DType::F32, compression)),
             payload,
             packed,
-            ..Request::new(FREE, rank as u32, ECHO)
+            ..RemoteRequest::new(FREE, rank as u32, ECHO)
         };
         let asked = (0..size).map(|to| (to, request.clone())).collect();
         for found in remote.call_all(&call(transport, 60.0), asked).unwrap() {
@@ -131,26 +131,26 @@ fn of_all_sizes(transport: &Arc<dyn Transport>, remote: &Remote) {
     });
 }
 
-/// Much at once from one rank, more than may be under way.
+/// More requests from one rank than may be in flight.
 fn at_once_alone(transport: &Arc<dyn Transport>, remote: &Remote) {
     let table = 3;
     let delta = bytes(&(0..LENGTH as i64).collect::<Vec<_>>());
     let last = transport.size() - 1;
     for _ in 0..3000 {
-        let add = Request { payload: delta.clone(), ..Request::new(table, 0, Verb::Add) };
+        let add = RemoteRequest { payload: delta.clone(), ..RemoteRequest::new(table, 0, RequestVerb::Add) };
         remote.post(&call(transport, 60.0), last, add).unwrap();
     }
     remote.flush(&call(transport, 60.0)).unwrap();
-    let found = remote.call(&call(transport, 60.0), last, Request::new(table, 0, Verb::Get)).unwrap();
+    let found = remote.call(&call(transport, 60.0), last, RemoteRequest::new(table, 0, RequestVerb::Get)).unwrap();
     assert_eq!(numbers(&found), (0..LENGTH as i64).map(|value| 3000 * value).collect::<Vec<_>>());
 }
 
-/// Everybody waits for everybody, beside the tables.
-pub(super) fn meet(transport: &Arc<dyn Transport>) {
-    meet_all_but(transport, usize::MAX);
+/// A barrier of all ranks, independent of the tables.
+pub(super) fn barrier(transport: &Arc<dyn Transport>) {
+    barrier_without(transport, usize::MAX);
 }
 
-pub(super) fn meet_all_but(transport: &Arc<dyn Transport>, absent: usize) {
+pub(super) fn barrier_without(transport: &Arc<dyn Transport>, absent: usize) {
     let slot = Slot { context: 1, tag: 5, signature: Signature::default() };
     let others: Vec<usize> =
         (0..transport.size()).filter(|&rank| rank != transport.rank() && rank != absent).collect();

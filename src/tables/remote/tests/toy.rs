@@ -1,26 +1,26 @@
-//! A store of arrays of whole numbers; one table is lock-step, others answer at once or never.
+//! A request handler over arrays of integers; one table is lock-step, others reply immediately or never.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::tables::remote::{Request, RowList, Store, Verb};
+use crate::tables::remote::{RemoteRequest, RowList, RequestHandler, RequestVerb};
 
-/// A table whose workers go in step: the n-th get of each sees exactly the first n adds of all.
+/// A table whose workers proceed in lock-step: the n-th get of each sees exactly the first n adds of all.
 pub const LOCK_STEP: u32 = 0;
-/// A table that answers at once.
+/// A table that replies immediately.
 pub const FREE: u32 = 1;
 /// Elements of each table on each server.
 pub const LENGTH: usize = 50;
 
 /// A request that is never ready.
-pub const NEVER: Verb = Verb::Custom(7);
-/// A request whose answer is its own payload, taken as single-precision numbers.
-pub const ECHO: Verb = Verb::Custom(8);
+pub const NEVER: RequestVerb = RequestVerb::Custom(7);
+/// A request whose reply is its own payload, interpreted as single-precision numbers.
+pub const ECHO: RequestVerb = RequestVerb::Custom(8);
 /// A request that makes the server panic.
-pub const PANIC: Verb = Verb::Custom(13);
-/// A request that makes the server fail in the way that its payload's first byte says.
-pub const FAIL: Verb = Verb::Custom(14);
+pub const PANIC: RequestVerb = RequestVerb::Custom(13);
+/// A request that makes the server fail; the first byte of its payload selects the error.
+pub const FAIL: RequestVerb = RequestVerb::Custom(14);
 
 pub struct Toy {
     workers: usize,
@@ -30,7 +30,7 @@ pub struct Toy {
 #[derive(Default)]
 struct State {
     values: HashMap<u32, Vec<i64>>,
-    /// For each worker, the adds and gets of the lock-step table; `u64::MAX` when it has finished.
+    /// For each worker, the adds and gets of the lock-step table; `u64::MAX` after it has finished.
     adds: Vec<u64>,
     gets: Vec<u64>,
 }
@@ -41,7 +41,7 @@ impl Toy {
         Toy { workers, state: Mutex::new(State { values: HashMap::new(), adds, gets }) }
     }
 
-    fn check(&self, request: &Request) -> Result<usize> {
+    fn check(&self, request: &RemoteRequest) -> Result<usize> {
         if request.table > 5 {
             let received = format!("table {}", request.table);
             return Err(Error::usage("get", "a table below 6", received, "create it first"));
@@ -62,26 +62,26 @@ pub fn numbers(bytes: &[u8]) -> Vec<i64> {
     bytes.as_chunks::<8>().0.iter().map(|word| i64::from_ne_bytes(*word)).collect()
 }
 
-impl Store for Toy {
-    fn ready(&self, request: &Request) -> Result<bool> {
+impl RequestHandler for Toy {
+    fn ready(&self, request: &RemoteRequest) -> Result<bool> {
         let worker = self.check(request)?;
         let state = self.state.lock().unwrap();
         let least = |clocks: &[u64]| clocks.iter().copied().min().unwrap_or(0);
         Ok(match (request.table, request.verb) {
             (_, NEVER) => false,
-            (LOCK_STEP, Verb::Add) => least(&state.gets) >= state.gets[worker],
-            (LOCK_STEP, Verb::Get) => least(&state.adds) >= state.adds[worker],
+            (LOCK_STEP, RequestVerb::Add) => least(&state.gets) >= state.gets[worker],
+            (LOCK_STEP, RequestVerb::Get) => least(&state.adds) >= state.adds[worker],
             _ => true,
         })
     }
 
-    fn run(&self, request: &Request) -> Result<Vec<u8>> {
+    fn run(&self, request: &RemoteRequest) -> Result<Vec<u8>> {
         let worker = self.check(request)?;
         if request.verb == PANIC {
             panic!("the toy panics as it was told");
         }
         if request.verb == FAIL {
-            return Err(super::troubles::failure(request.payload[0]));
+            return Err(super::failures::failure(request.payload[0]));
         }
         if request.verb == ECHO {
             let RowList::List(rows) = &request.rows else { return Ok(Vec::new()) };
@@ -97,7 +97,7 @@ impl Store for Toy {
         };
         let in_step = request.table == LOCK_STEP;
         match request.verb {
-            Verb::Add => {
+            RequestVerb::Add => {
                 adds[worker % self.workers] += u64::from(in_step);
                 let delta = request.delta(crate::memory::DType::I64, positions.len() * 8)?;
                 for (position, delta) in positions.into_iter().zip(numbers(&delta)) {
@@ -105,11 +105,11 @@ impl Store for Toy {
                 }
                 Ok(Vec::new())
             }
-            Verb::Get => {
+            RequestVerb::Get => {
                 gets[worker % self.workers] += u64::from(in_step);
                 Ok(bytes(&positions.into_iter().map(|position| values[position]).collect::<Vec<_>>()))
             }
-            Verb::Finish => {
+            RequestVerb::Finish => {
                 (adds[worker], gets[worker]) = (u64::MAX, u64::MAX);
                 Ok(Vec::new())
             }

@@ -1,4 +1,4 @@
-//! Steps whose results were computed by hand, and what is particular to one rule or one type.
+//! Steps whose results were computed by hand, and properties of single rules or types.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn steps_computed_by_hand() {
     close(&unit.add(0, &[1.0], &none), -1.9);
     close(&unit.add(0, &[1.0], &none), -4.61);
 
-    // g = 1, then 2 by the same worker, then 1 by another one, whose history is its own.
+    // g = 1, then 2 by the same worker, then 1 by another one, which has its own history.
     let mut unit = Unit::new("multiverso_adagrad", DType::F64, &[0.0], 2);
     let first = 0.1 / 1.000001f64.sqrt();
     close(&unit.add(0, &[0.01], &none), -first);
@@ -37,7 +37,7 @@ fn steps_computed_by_hand() {
     close(&unit.add(0, &[0.02], &none), -first - second);
     close(&unit.add(1, &[0.01], &none), -2.0 * first - second);
 
-    // The workers share one sum: 0 + 9, then + 16. The second step has half of the learning rate.
+    // The workers share one sum: 0 + 9, then + 16. The second step has half the learning rate.
     let mut unit = Unit::new("adagrad", DType::F64, &[0.0], 2);
     let given = options(&[("epsilon", 1.0), ("lr_decay", 1.0)]);
     close(&unit.add(0, &[3.0], &given), -0.01 * 3.0 / 4.0);
@@ -62,7 +62,7 @@ fn steps_computed_by_hand() {
     // m = 0.99 * 0.01 - 0.01 * 0.08 = 0.0091, so the blend is 0.00819 - 0.01.
     close(&unit.add(0, &[-0.1], &none), 0.375);
 
-    // The constants of the original's logistic regression: below lambda1 the weight stays zero.
+    // The constants of Multiverso's logistic regression: below lambda1 the weight stays zero.
     let original = options(&[("alpha", 0.005), ("beta", 1.0), ("lambda1", 5.0), ("lambda2", 0.002)]);
     let mut unit = Unit::new("ftrl", DType::F64, &[0.0], 1);
     assert_eq!(unit.add(0, &[3.0], &original)[0].to_bits(), 0, "zero without a sign");
@@ -77,7 +77,7 @@ fn delays_are_compensated_from_the_second_add_of_a_worker_on() {
     close(&unit.add(1, &[0.1], &given), 0.8);
     // g = 1, and the other worker has moved the weight by -0.1 since: 0.1 * (1 + 0.1 * -0.1).
     close(&unit.add(0, &[0.1], &given), 0.701);
-    // Nobody has moved it since: a plain step.
+    // No other worker has moved it since: a plain step.
     close(&unit.add(0, &[0.1], &given), 0.601);
 
     // A weight that was zero when the worker last saw it is a backup like any other.

@@ -1,10 +1,10 @@
-//! Every built-in rule on every float type against its formula, computed one by one in double precision.
+//! Every built-in rule on every float type against its formula, computed element by element in double precision.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// One weight by the formula, in double precision; every worker has its own part of the state.
+/// One weight by the formula, in double precision, with separate state for every worker.
 #[derive(Clone, Default)]
 struct Naive {
     shared: [f64; 2],
@@ -100,13 +100,13 @@ impl Naive {
     }
 }
 
-/// Numbers that look random, between -1 and 1, some of them zero.
+/// Pseudo-random numbers between -1 and 1, some of them zero.
 fn noise(length: usize, seed: usize) -> Vec<f64> {
     let mix = |i: usize| (i * 7 + seed * 13 + 5).wrapping_mul(2_654_435_761) >> 7 & 0xffff;
     (0..length).map(|i| if mix(i) % 11 == 0 { 0.0 } else { mix(i) as f64 / 32768.0 - 1.0 }).collect()
 }
 
-/// How far a result may be from the formula: relative to the type in which it is stored.
+/// The allowed deviation from the formula, relative to the precision of the stored type.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-12,
@@ -139,7 +139,7 @@ fn compare(name: &str, dtype: DType, length: usize, workers: usize, steps: usize
                 expected[i]
             );
             if dtype.size() == 2 {
-                // The rounding of a half type would pile up, and hide a mistake in the formula.
+                // Rounding errors of a half type would accumulate and hide an error in the formula.
                 expected[i] = found[i];
                 naive[i].backup[worker] = naive[i].backup[worker].map(|_| found[i]);
             }

@@ -1,4 +1,4 @@
-//! Names, types and options that are refused, and the advice that comes with it.
+//! Names, types and options that are rejected, and the advice in the errors.
 
 use super::*;
 use crate::Kind;

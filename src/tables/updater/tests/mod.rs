@@ -1,22 +1,22 @@
-//! Every built-in rule on every type against its formula computed one by one in double precision, and by hand.
+//! Every built-in rule on every type against its formula, computed element by element in double precision, and by hand.
 
 mod by_hand;
 mod formulas;
 mod mistakes;
-mod own;
+mod custom;
 
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use super::rule::Rule;
+use super::rule::UpdateRule;
 use super::*;
 use crate::memory::DType;
 use crate::tables::UpdaterChoice;
 
-/// Values and state of one unit, as a shard keeps them.
+/// Values and state of one unit, as stored in a shard.
 struct Unit {
-    rule: Arc<dyn Rule>,
+    rule: Arc<dyn UpdateRule>,
     dtype: DType,
     values: Vec<u64>,
     shared: Vec<Vec<u64>>,
@@ -25,7 +25,7 @@ struct Unit {
     step: u64,
 }
 
-/// Numbers as bytes of a type; in words of eight bytes, so that they are aligned for all.
+/// Numbers as bytes of a type; stored in 8-byte words, so that they are aligned for every type.
 fn store(dtype: DType, numbers: &[f64]) -> Vec<u64> {
     let mut words = vec![0u64; (numbers.len() * dtype.size()).div_ceil(8)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);

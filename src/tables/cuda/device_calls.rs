@@ -1,8 +1,8 @@
-//! Calls on a table with arrays on a CUDA device.
+//! Calls on a table with arrays in CUDA device memory.
 
-use super::scratch::Faults;
-use super::shard::Shard;
-use super::work::List;
+use super::scratch::KernelFaults;
+use super::shard::DeviceShard;
+use super::launch::DeviceRowIds;
 use crate::cuda::{Device, Event, Span};
 use crate::error::{Error, Result};
 use crate::tables::description::TableKind;
@@ -12,14 +12,14 @@ use crate::tables::{AddOptions, Rows, Table};
 use crate::transport::Call;
 use crate::world::{Pending, pending};
 
-/// Which rows a call with arrays on a device is about.
+/// The rows of a call with arrays on a device.
 #[derive(Debug, Clone, Copy)]
 pub enum CudaRows<'a> {
-    /// All of them.
+    /// All rows.
     All,
-    /// These, in this order; a row may stand there more than once.
+    /// These rows, in this order; a row may be listed more than once.
     List(&'a [i64]),
-    /// The same, with 64-bit row ids that are on the device too.
+    /// The same, with 64-bit row ids in device memory.
     Device(Span),
 }
 
@@ -35,18 +35,19 @@ pub struct Cuda<'a> {
     table: &'a Table,
 }
 
-/// How a call reaches the rows.
-enum Way<'a> {
-    /// By kernels: the rows are on a device.
-    Kernels(&'a Shard),
-    /// Through pinned memory: they are in this host's memory.
+/// How a call accesses the rows.
+enum AccessPath<'a> {
+    /// By kernels: the rows are in device memory.
+    Kernels(&'a DeviceShard),
+    /// Through pinned memory: the rows are in this host's memory.
     Pinned,
     /// As a call with an array in host memory.
     Host,
 }
 
 impl Table {
-    /// The same calls with arrays on a CUDA device, wherever the table lives. They have done their work when they return.
+    /// The same calls with arrays on a CUDA device, whether the table is in host or device memory. They are synchronous: their
+    /// work is complete when they return.
     ///
     /// ```
     /// # fn main() -> unisono::Result<()> {
@@ -69,7 +70,7 @@ impl Table {
         Cuda { table: self }
     }
 
-    /// The device that holds the table's rows, by its number in this process; `None` where the host's memory does.
+    /// The device that holds the table's rows, by its ordinal in this process; `None` if they are in host memory.
     pub fn device(&self) -> Option<u32> {
         self.core.device
     }
@@ -81,45 +82,45 @@ impl<'a> Cuda<'a> {
         let worker = self.check("get", rows, out)?;
         let call = self.table.core.call(&self.table.group, "get");
         self.table.core.queue.drain(&call)?;
-        lent_now(out)?.wait(&|| call.go_on())?;
+        ready_event(out)?.wait(&|| call.go_on())?;
         self.get_now(&call, worker, rows, out)
     }
 
-    /// Adds `delta` to rows, by the table's updater; returns when it is applied everywhere.
+    /// Adds `delta` to rows with the table's updater; returns when it is applied everywhere.
     pub fn add(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
         let call = self.table.core.call(&self.table.group, "add");
         self.table.core.queue.drain(&call)?;
-        lent_now(delta)?.wait(&|| call.go_on())?;
+        ready_event(delta)?.wait(&|| call.go_on())?;
         self.add_now(&call, worker, rows, delta, options)
     }
 
-    /// As [`Cuda::add`], but what must wait does so in the background: `delta` may be used again at once.
+    /// As [`Cuda::add`], but any wait takes place in the background: `delta` may be reused immediately.
     pub fn add_soon(&self, rows: CudaRows, delta: Span, options: &AddOptions) -> Result<()> {
         let worker = self.check("add", rows, delta)?;
         self.table.check_options(options)?;
         let core = &self.table.core;
         let call = core.call(&self.table.group, "add");
-        lent_now(delta)?.wait(&|| call.go_on())?;
+        ready_event(delta)?.wait(&|| call.go_on())?;
         if core.queue.is_empty() && core.may_add(worker) && !core.clock.has_rounds() {
             return self.add_now(&call, worker, rows, delta, options);
         }
-        let list = self.list("add", rows)?;
-        self.table.add_soon(rows_of(rows, &list), &self.download(delta)?, options)
+        let list = self.download_ids("add", rows)?;
+        self.table.add_soon(host_rows(rows, &list), &self.download(delta)?, options)
     }
 
-    /// A get in the background. `None` means all rows. What lends the memory is given back with the result.
+    /// A get in the background. `None` means all rows. The owner of the memory, `out`, is returned with the result.
     pub fn start_get<B: AsRef<Span> + Send + 'static>(&self, rows: Option<Vec<i64>>, out: B) -> Pending<B> {
         let (promise, result) = pending();
         let table = self.table.in_background();
         let checked = self.check("get", CudaRows::of(&rows), *out.as_ref());
-        let lent = lent_now(*out.as_ref());
+        let ready = ready_event(*out.as_ref());
         self.table.core.queue.run(move || {
             promise.keep(|| {
                 let call = table.core.call(&table.group, "get");
                 let worker = checked?;
-                lent?.wait(&|| call.go_on())?;
+                ready?.wait(&|| call.go_on())?;
                 table.cuda().get_now(&call, worker, CudaRows::of(&rows), *out.as_ref())?;
                 Ok(out)
             });
@@ -127,39 +128,39 @@ impl<'a> Cuda<'a> {
         result
     }
 
-    fn way(&self, adds: bool) -> Way<'a> {
+    fn access_path(&self, adds: bool) -> AccessPath<'a> {
         let core = &self.table.core;
-        // Of a sparse matrix, rows of zeroes change nothing: that is looked up in the host.
+        // In a sparse matrix, rows of zeros change nothing; the host checks for them.
         let sparse = adds && core.description.kind == TableKind::SparseMatrix;
-        // A round is summed in the host.
+        // The adds of a round are summed on the host.
         let summed = adds && core.accumulates();
         if core.replica.is_some() || core.inner.remote().is_some() || sparse || summed {
-            return Way::Host;
+            return AccessPath::Host;
         }
         match &core.storage.shard {
-            Some(shard) => Way::Kernels(shard),
-            // All of a delta is looked at before anything changes.
-            None if adds && core.reject_nan => Way::Host,
-            None => Way::Pinned,
+            Some(shard) => AccessPath::Kernels(shard),
+            // The entire delta is checked for NaN before anything changes.
+            None if adds && core.reject_nan => AccessPath::Host,
+            None => AccessPath::Pinned,
         }
     }
 
     fn get_now(&self, call: &Call, worker: usize, rows: CudaRows, out: Span) -> Result<()> {
         let core = &self.table.core;
-        let staleness = match self.way(false) {
-            Way::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
-            Way::Pinned => {
-                let list = self.list("get", rows)?;
-                let rows = rows_of(rows, &list);
+        let staleness = match self.access_path(false) {
+            AccessPath::Kernels(shard) => core.get_here(call, worker, || self.gather(call, shard, rows, out))?,
+            AccessPath::Pinned => {
+                let list = self.download_ids("get", rows)?;
+                let rows = host_rows(rows, &list);
                 core.get_here(call, worker, || core.staged_get(call, worker, rows, out))?
             }
-            Way::Host => {
-                let list = self.list("get", rows)?;
+            AccessPath::Host => {
+                let list = self.download_ids("get", rows)?;
                 let mut bytes = vec![0; out.bytes()];
-                self.table.get_now(call, worker, rows_of(rows, &list), &mut bytes)?;
-                let mut taken = core.storage.scratch.take(out.device())?;
-                // SAFETY: the span is lent for the call.
-                return unsafe { taken.scratch().lanes.upload(out.address(), &bytes) };
+                self.table.get_now(call, worker, host_rows(rows, &list), &mut bytes)?;
+                let mut guard = core.storage.scratch.take(out.device())?;
+                // SAFETY: the span is borrowed for the call.
+                return unsafe { guard.scratch().transfer.upload(out.address(), &bytes) };
             }
         };
         core.staleness.count(staleness);
@@ -175,18 +176,18 @@ impl<'a> Cuda<'a> {
         options: &AddOptions,
     ) -> Result<()> {
         let core = &self.table.core;
-        match self.way(true) {
-            Way::Kernels(shard) => {
-                core.add_here(call, worker, || self.change(call, shard, worker, rows, delta, options))
+        match self.access_path(true) {
+            AccessPath::Kernels(shard) => {
+                core.add_here(call, worker, || self.update(call, shard, worker, rows, delta, options))
             }
-            Way::Pinned => {
-                let list = self.list("add", rows)?;
-                let rows = rows_of(rows, &list);
+            AccessPath::Pinned => {
+                let list = self.download_ids("add", rows)?;
+                let rows = host_rows(rows, &list);
                 core.add_here(call, worker, || core.staged_add(call, worker, rows, delta, options))
             }
-            Way::Host => {
-                let list = self.list("add", rows)?;
-                let rows = rows_of(rows, &list);
+            AccessPath::Host => {
+                let list = self.download_ids("add", rows)?;
+                let rows = host_rows(rows, &list);
                 let delta = self.download(delta)?;
                 self.table.check_add(rows, &delta, options)?;
                 self.table.add_now(call, worker, rows, &delta, options, true)
@@ -195,7 +196,7 @@ impl<'a> Cuda<'a> {
     }
 
     /// Copies rows of a shard.
-    fn gather(&self, call: &Call, shard: &Shard, rows: CudaRows, out: Span) -> Result<()> {
+    fn gather(&self, call: &Call, shard: &DeviceShard, rows: CudaRows, out: Span) -> Result<()> {
         let storage = &self.table.core.storage;
         let faults = storage.with_shard(call, shard, |scratch| match rows {
             CudaRows::All => {
@@ -205,19 +206,19 @@ impl<'a> Cuda<'a> {
                 scratch.finish(false)
             }
             CudaRows::List(list) => {
-                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
+                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
                 shard.gather(scratch, list, out.address())
             }
-            CudaRows::Device(ids) => shard.gather(scratch, on_device(ids), out.address()),
+            CudaRows::Device(ids) => shard.gather(scratch, device_row_ids(ids), out.address()),
         })?;
-        self.judge("get", faults, rows)
+        self.check_faults("get", faults, rows)
     }
 
-    /// Changes rows of a shard.
-    fn change(
+    /// Updates rows of a shard.
+    fn update(
         &self,
         call: &Call,
-        shard: &Shard,
+        shard: &DeviceShard,
         worker: usize,
         rows: CudaRows,
         delta: Span,
@@ -226,24 +227,24 @@ impl<'a> Cuda<'a> {
         let core = &self.table.core;
         let all = options.or(&core.add);
         let context = UpdateContext { worker, step: 0, options: &all };
-        let change = core.storage.change(shard, &context, core.reject_nan);
+        let args = core.storage.update_args(shard, &context, core.reject_nan);
         let faults = core.storage.with_shard(call, shard, |scratch| match rows {
-            CudaRows::All => shard.change_all(scratch, &change, delta.address()),
+            CudaRows::All => shard.update_all(scratch, &args, delta.address()),
             CudaRows::List(list) => {
-                let list = List { address: scratch.put_ids(list)?, count: list.len(), unchecked: false };
-                shard.change_rows(scratch, &change, list, delta.address())
+                let list = DeviceRowIds { address: scratch.upload_ids(list)?, count: list.len(), unchecked: false };
+                shard.update_rows(scratch, &args, list, delta.address())
             }
-            CudaRows::Device(ids) => shard.change_rows(scratch, &change, on_device(ids), delta.address()),
+            CudaRows::Device(ids) => shard.update_rows(scratch, &args, device_row_ids(ids), delta.address()),
         })?;
-        self.judge("add", faults, rows)
+        self.check_faults("add", faults, rows)
     }
 
-    /// The error for what kernels noted, in which case they have changed nothing.
-    fn judge(&self, operation: &'static str, faults: Faults, rows: CudaRows) -> Result<()> {
+    /// The error for faults that kernels reported, in which case they have changed nothing.
+    fn check_faults(&self, operation: &'static str, faults: KernelFaults, rows: CudaRows) -> Result<()> {
         match (faults, rows) {
-            (Faults::NONE, _) => Ok(()),
-            (Faults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
-            (Faults { row, .. }, CudaRows::Device(ids)) => {
+            (KernelFaults::NONE, _) => Ok(()),
+            (KernelFaults { row: u64::MAX, nan }, _) => Err(self.table.found_nan(nan as usize)),
+            (KernelFaults { row, .. }, CudaRows::Device(ids)) => {
                 let id = self.download(ids.part(row as usize * 8, 8)?)?;
                 Err(self.table.no_row(operation, bytemuck::pod_read_unaligned(&id), row as usize))
             }
@@ -253,23 +254,23 @@ impl<'a> Cuda<'a> {
 
     fn download(&self, span: Span) -> Result<Vec<u8>> {
         let mut bytes = vec![0; span.bytes()];
-        let mut taken = self.table.core.storage.scratch.take(span.device())?;
-        // SAFETY: the span is lent for the call.
-        unsafe { taken.scratch().lanes.download(span.address(), &mut bytes)? };
+        let mut guard = self.table.core.storage.scratch.take(span.device())?;
+        // SAFETY: the span is borrowed for the call.
+        unsafe { guard.scratch().transfer.download(span.address(), &mut bytes)? };
         Ok(bytes)
     }
 
-    /// The row ids in host memory, where they are on the device.
-    fn list(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
+    /// Copies row ids to host memory if they are on the device.
+    fn download_ids(&self, operation: &str, rows: CudaRows) -> Result<Vec<i64>> {
         let CudaRows::Device(ids) = rows else { return Ok(Vec::new()) };
         let list: Vec<i64> = self.download(ids)?.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
         self.table.check_rows(operation, &list)?;
         Ok(list)
     }
 
-    /// Checks a call before anything happens; returns the caller's worker id.
+    /// Validates a call before it has any effect; returns the caller's worker id.
     fn check(&self, operation: &'static str, rows: CudaRows, span: Span) -> Result<usize> {
-        let refuse = |expected: String, received: String, advice: &str| {
+        let reject = |expected: String, received: String, advice: &str| {
             Err(Error::usage(operation, expected, received, advice).at_rank(self.table.core.inner.rank))
         };
         let worker = match rows {
@@ -284,31 +285,31 @@ impl<'a> Cuda<'a> {
             [Some(span.device()), if let CudaRows::Device(ids) = rows { Some(ids.device()) } else { None }];
         if let Some(other) = others.into_iter().flatten().find(|&other| other != device) {
             let expected = format!("arrays on device {device} for {}", self.table.core.description);
-            return refuse(expected, format!("one on device {other}"), "move it there first");
+            return reject(expected, format!("one on device {other}"), "move it there first");
         }
         let size = self.table.dtype().size() as u64;
         if !span.address().is_multiple_of(size) {
-            return refuse("an aligned array".into(), "one at an odd address".into(), "pass a copy");
+            return reject("an aligned array".into(), "one at an odd address".into(), "pass a copy");
         }
         Ok(worker)
     }
 }
 
-/// The moment when memory that is lent now is ready: work of users is never waited for under a table's lock, nor is what
-/// they order later.
-fn lent_now(span: Span) -> Result<Event> {
+/// An event after which memory borrowed now is ready: a call never waits for user work under a table's lock, nor for work that
+/// users enqueue later.
+fn ready_event(span: Span) -> Result<Event> {
     Device::get(span.device())?.stream().mark()
 }
 
-fn on_device(ids: Span) -> List {
-    List { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
+fn device_row_ids(ids: Span) -> DeviceRowIds {
+    DeviceRowIds { address: ids.address(), count: ids.bytes() / size_of::<i64>(), unchecked: true }
 }
 
-/// The rows of a call for the host, with ids that were brought from a device.
-fn rows_of<'b>(rows: CudaRows<'b>, brought: &'b [i64]) -> Rows<'b> {
+/// The rows of a call for the host, with ids downloaded from a device.
+fn host_rows<'b>(rows: CudaRows<'b>, downloaded: &'b [i64]) -> Rows<'b> {
     match rows {
         CudaRows::All => Rows::All,
         CudaRows::List(list) => Rows::List(list),
-        CudaRows::Device(_) => Rows::List(brought),
+        CudaRows::Device(_) => Rows::List(downloaded),
     }
 }

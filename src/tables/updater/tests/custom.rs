@@ -1,10 +1,10 @@
-//! An updater that a user brings.
+//! A user-defined updater.
 
 use super::*;
 use crate::memory::Real;
 use crate::tables::updater::rule::untyped;
 
-/// An updater of a user, with more planes than any built-in rule: counts each kind of call.
+/// A user-defined updater with more planes than any built-in rule; it accumulates the step numbers in its state.
 struct Counting;
 
 impl<T: TableElement<State: Real>> Updater<T> for Counting {

@@ -1,4 +1,4 @@
-//! Servers that fail, panic, never answer, or die.
+//! Servers that fail, panic, never reply, or die.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::toy::{FAIL, FREE, NEVER, PANIC, Toy, bytes, numbers};
 use super::{call, start};
 use crate::error::{Error, Kind, Lost, Missing};
-use crate::tables::remote::{Remote, Request, RowList, Verb};
+use crate::tables::remote::{Remote, RemoteRequest, RowList, RequestVerb};
 use crate::transport::{Transport, local};
 
-/// One error of each sort.
+/// One error of each kind.
 pub fn failure(sort: u8) -> Error {
     let texts = || ("get".to_string(), 3u64, "tables".to_string());
     let (operation, number, group) = texts();
@@ -40,10 +40,10 @@ pub fn failure(sort: u8) -> Error {
 pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = transport.size() - 1;
     let ask = |table, verb, payload| {
-        let request = Request { payload, ..Request::new(table, 0, verb) };
+        let request = RemoteRequest { payload, ..RemoteRequest::new(table, 0, verb) };
         remote.call(&call(transport, 60.0), server, request).unwrap_err()
     };
-    let error = ask(9, Verb::Get, Vec::new());
+    let error = ask(9, RequestVerb::Get, Vec::new());
     assert_eq!(error.kind(), Kind::Usage);
     let text = format!(
         "rank {}: get on rank {server}: expected a table below 6, received table 9; create it first",
@@ -60,50 +60,50 @@ pub fn errors_come_back(transport: &Arc<dyn Transport>, remote: &Remote) {
     }
     let error = ask(FREE, PANIC, Vec::new());
     assert!(error.to_string().contains(&format!("on rank {server}")), "{error}");
-    // An error of one server's does not keep the others from answering.
+    // An error of one server does not keep the others from replying.
     let requests = [(9, server), (FREE, 0), (9, 0), (FREE, server)]
-        .map(|(table, server)| (server, Request::new(table, transport.rank() as u32, Verb::Get)));
+        .map(|(table, server)| (server, RemoteRequest::new(table, transport.rank() as u32, RequestVerb::Get)));
     let answers = remote.call_each(&call(transport, 60.0), requests.to_vec()).unwrap();
     let failed: Vec<bool> = answers.iter().map(|answer| answer.is_err()).collect();
     assert_eq!(failed, [true, false, true, false]);
     assert_eq!(answers[0].as_ref().unwrap_err().to_string(), text);
-    // A posted request's error waits for the flush, once.
-    remote.post(&call(transport, 60.0), server, Request::new(9, 0, Verb::Add)).unwrap();
+    // The error of a posted request is reported by the next flush, once.
+    remote.post(&call(transport, 60.0), server, RemoteRequest::new(9, 0, RequestVerb::Add)).unwrap();
     let error = remote.flush(&call(transport, 60.0)).unwrap_err();
     assert!(error.to_string().contains("table 9"), "{error}");
     remote.flush(&call(transport, 60.0)).unwrap();
 }
 
-/// A request that is never ready ends at its deadline or when its caller wants; others of its worker go on elsewhere.
+/// A request that is never ready ends at its deadline or when its caller interrupts it; other requests of the worker proceed.
 pub fn waits_end(transport: &Arc<dyn Transport>, remote: &Remote) {
     let server = 0;
     let (never, worker) = (2, transport.rank() as u32);
-    let error = remote.call(&call(transport, 0.3), server, Request::new(never, worker, NEVER)).unwrap_err();
+    let error = remote.call(&call(transport, 0.3), server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == server), "{error}");
     let stop = || true;
     let interrupted = crate::transport::Call { interrupt: Some(&stop), ..call(transport, 60.0) };
-    let error = remote.call(&interrupted, server, Request::new(never, worker, NEVER)).unwrap_err();
+    let error = remote.call(&interrupted, server, RemoteRequest::new(never, worker, NEVER)).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
-    remote.call(&call(transport, 60.0), server, Request::new(FREE, worker, Verb::Get)).unwrap();
-    // What was given up does not stand in the way of what follows on the same table.
-    remote.call(&call(transport, 60.0), server, Request::new(never, worker, Verb::Get)).unwrap();
+    remote.call(&call(transport, 60.0), server, RemoteRequest::new(FREE, worker, RequestVerb::Get)).unwrap();
+    // A cancelled request does not block later requests to the same table.
+    remote.call(&call(transport, 60.0), server, RemoteRequest::new(never, worker, RequestVerb::Get)).unwrap();
 }
 
-/// Requests that are prepared run when they are confirmed, all of them, and never when they are not.
+/// Prepared requests all run once they are confirmed, and never run if they are not.
 pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     let (table, worker) = (4, transport.rank() as u32);
     let row = RowList::List(vec![i64::from(worker)]);
-    let add = Request { rows: row.clone(), payload: bytes(&[1]), ..Request::new(table, worker, Verb::Add) };
+    let add = RemoteRequest { rows: row.clone(), payload: bytes(&[1]), ..RemoteRequest::new(table, worker, RequestVerb::Add) };
     let all = || (0..transport.size()).map(|server| (server, add.clone())).collect::<Vec<_>>();
     let seen = || {
-        let get = Request { rows: row.clone(), ..Request::new(table, worker, Verb::Get) };
+        let get = RemoteRequest { rows: row.clone(), ..RemoteRequest::new(table, worker, RequestVerb::Get) };
         let gets = (0..transport.size()).map(|server| (server, get.clone())).collect();
         let found = remote.call_all(&call(transport, 60.0), gets).unwrap();
         found.iter().map(|found| numbers(found)[0]).collect::<Vec<_>>()
     };
     drop(remote.prepare(&call(transport, 60.0), all()).unwrap());
     let mut with_one_that_never_runs = all();
-    with_one_that_never_runs.push((0, Request::new(table, worker, NEVER)));
+    with_one_that_never_runs.push((0, RemoteRequest::new(table, worker, NEVER)));
     for _ in 0..3 {
         let error = remote.prepare(&call(transport, 0.1), with_one_that_never_runs.clone()).err().unwrap();
         assert_eq!(error.kind(), Kind::Timeout, "{error}");
@@ -116,22 +116,22 @@ pub fn all_or_none(transport: &Arc<dyn Transport>, remote: &Remote) {
     }
 }
 
-/// Asks rank 1, which dies meanwhile; gives the error, and how long the wait was.
+/// Sends a request to rank 1, which dies meanwhile; returns the error and the time waited.
 pub(crate) fn a_server_dies(transport: &Arc<dyn Transport>, die: impl FnOnce()) -> (Error, Duration) {
     let remote = start(transport, Arc::new(Toy::new(transport.size()))).unwrap();
     for to in 0..transport.size() {
-        remote.call(&call(transport, 60.0), to, Request::new(FREE, 0, Verb::Get)).unwrap();
+        remote.call(&call(transport, 60.0), to, RemoteRequest::new(FREE, 0, RequestVerb::Get)).unwrap();
     }
-    super::ranks::meet(transport);
+    super::ranks::barrier(transport);
     if transport.rank() == 1 {
-        // Long enough for the others to wait for an answer that never comes.
+        // Long enough for the others to wait for a reply that never comes.
         std::thread::sleep(Duration::from_millis(200));
         die();
     }
     let started = Instant::now();
-    let error = remote.call(&call(transport, 30.0), 1, Request::new(2, 0, NEVER)).unwrap_err();
+    let error = remote.call(&call(transport, 30.0), 1, RemoteRequest::new(2, 0, NEVER)).unwrap_err();
     let took = started.elapsed();
-    let again = remote.call(&call(transport, 30.0), 1, Request::new(2, 0, NEVER)).unwrap_err();
+    let again = remote.call(&call(transport, 30.0), 1, RemoteRequest::new(2, 0, NEVER)).unwrap_err();
     assert_eq!(again.kind(), Kind::PeerLost, "{again}");
     (error, took)
 }
@@ -145,21 +145,21 @@ fn a_server_that_leaves_is_lost() {
                 let transport: Arc<dyn Transport> = own.clone();
                 if transport.rank() == 1 {
                     let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
-                    super::ranks::meet(&transport);
+                    super::ranks::barrier(&transport);
                     drop(remote);
                     return own.seat.leave();
                 }
                 let remote = start(&transport, Arc::new(Toy::new(3))).unwrap();
-                super::ranks::meet(&transport);
+                super::ranks::barrier(&transport);
                 let error =
-                    remote.call(&call(&transport, 30.0), 1, Request::new(FREE, 0, NEVER)).unwrap_err();
+                    remote.call(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, NEVER)).unwrap_err();
                 assert!(matches!(&error, Error::PeerLost { lost, .. } if lost[0].rank == 1), "{error}");
                 // Posted requests are lost with their server, too, and are reported once.
-                remote.post(&call(&transport, 30.0), 1, Request::new(FREE, 0, Verb::Add)).unwrap();
+                remote.post(&call(&transport, 30.0), 1, RemoteRequest::new(FREE, 0, RequestVerb::Add)).unwrap();
                 let error = remote.flush(&call(&transport, 30.0)).unwrap_err();
                 assert_eq!(error.kind(), Kind::PeerLost);
                 remote.flush(&call(&transport, 30.0)).unwrap();
-                super::ranks::meet_all_but(&transport, 1);
+                super::ranks::barrier_without(&transport, 1);
                 remote.close(&call(&transport, 30.0)).unwrap();
             });
         }
@@ -171,15 +171,16 @@ fn a_close_that_nobody_joins_ends_at_its_deadline() {
     let transports = local::create(2).unwrap();
     let all: Vec<Arc<dyn Transport>> =
         transports.into_iter().map(|transport| Arc::new(transport) as Arc<dyn Transport>).collect();
-    let store = Arc::new(Toy::new(2));
-    let remotes: Vec<_> = all.iter().map(|transport| start(transport, store.clone()).unwrap()).collect();
+    let handler = Arc::new(Toy::new(2));
+    let remotes: Vec<_> = all.iter().map(|transport| start(transport, handler.clone()).unwrap()).collect();
     let error = remotes[0].close(&call(&all[0], 0.3)).unwrap_err();
     assert!(matches!(&error, Error::Timeout { missing, .. } if missing[0].rank == 1), "{error}");
     drop(remotes);
-    assert_eq!(Arc::strong_count(&store), 1, "no thread is left");
+    assert_eq!(Arc::strong_count(&handler), 1, "no thread is left");
 }
 
-/// The hook of a close waits for another thread that closes the same tables, as one does that needs that thread's interpreter.
+/// The interrupt hook of a close waits for another thread that closes the same tables, like a hook that needs an interpreter lock
+/// held by that thread.
 #[test]
 fn an_interrupt_hook_runs_while_no_lock_is_held() {
     let transports = local::create(2).unwrap();
