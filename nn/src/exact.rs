@@ -11,7 +11,7 @@ use crate::number::Number;
 const TERMS: i32 = 30;
 
 /// Some sums that grow term by term.
-pub(crate) struct Exact {
+pub(crate) struct ExactSums {
     /// Adding and subtracting one of these rounds a number to a multiple of a unit.
     pub(crate) rounders: Vec<f64>,
     /// For each unit, the pieces of all sums.
@@ -32,10 +32,10 @@ pub(crate) fn largest<T: Number>(values: &[T]) -> f64 {
     values.iter().fold(0.0, larger)
 }
 
-impl Exact {
+impl ExactSums {
     /// Sums of terms that are at most as large as the product of these numbers, each the largest of this rank. All ranks
     /// of the run call it together.
-    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> Exact {
+    pub(crate) fn new<T: Number>(pass: &Pass<'_, T>, length: usize, mut factors: [f64; 2]) -> ExactSums {
         pass.all.largest(&mut factors);
         let bound = factors[0] * factors[1];
         // 2 to this power is larger than every term.
@@ -46,7 +46,7 @@ impl Exact {
             true => rounder(power + TERMS - (53 - TERMS) * level),
             false => f64::NAN,
         });
-        Exact { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
+        ExactSums { rounders: rounders.collect(), pieces: vec![vec![0.0; length]; levels as usize] }
     }
 
     /// Adds one term to one sum.
@@ -60,10 +60,10 @@ impl Exact {
     }
 
     /// The same sums over all ranks of a group, and with them that of a whole number.
-    pub(crate) fn over<T: Number>(mut self, over: &dyn Sums<T>, count: f64) -> (Exact, f64) {
+    pub(crate) fn all_reduce<T: Number>(mut self, group: &dyn Sums<T>, count: f64) -> (ExactSums, f64) {
         let mut all = self.pieces.concat();
         all.push(count);
-        over.add(&mut all);
+        group.add(&mut all);
         let mut rest = &all[..];
         for pieces in &mut self.pieces {
             let (sums, others) = rest.split_at(pieces.len());
@@ -85,18 +85,18 @@ impl Exact {
 /// The sum of terms over the ranks of a group: exact where a pass is, else as they come.
 pub(crate) fn sum<T: Number>(
     pass: &Pass<'_, T>,
-    over: &dyn Sums<T>,
+    group: &dyn Sums<T>,
     terms: impl Iterator<Item = f64>,
 ) -> f64 {
     if !pass.exact {
         let mut sum = [terms.sum()];
-        over.add(&mut sum);
+        group.add(&mut sum);
         return sum[0];
     }
     let terms: Vec<f64> = terms.collect();
-    let mut sums = Exact::new(pass, 1, [largest(&terms), 1.0]);
+    let mut sums = ExactSums::new(pass, 1, [largest(&terms), 1.0]);
     terms.iter().for_each(|term| sums.add(0, *term));
-    let (sums, _) = sums.over(over, 0.0);
+    let (sums, _) = sums.all_reduce(group, 0.0);
     sums.pieces.iter().rev().map(|pieces| pieces[0]).sum()
 }
 
@@ -112,7 +112,7 @@ mod tests {
             let terms: Vec<f64> = (0..5000).map(|at| scale * stream.normal(at).powi(5)).collect();
             let sum = |order: &[usize], parts: usize| {
                 let pass = Pass::<f64>::alone(1, true, 0);
-                let all = || Exact::new(&pass, 1, [largest(&terms), 1.0]);
+                let all = || ExactSums::new(&pass, 1, [largest(&terms), 1.0]);
                 let mut total = all();
                 for part in order.chunks(order.len().div_ceil(parts)) {
                     let mut sums = all();
@@ -141,7 +141,7 @@ mod tests {
     fn what_is_not_a_number_is_not_lost() {
         let pass = Pass::<f32>::alone(1, true, 0);
         let mut totals = [0.0_f32];
-        let mut broken = Exact::new(&pass, 1, [f64::NAN, 1.0]);
+        let mut broken = ExactSums::new(&pass, 1, [f64::NAN, 1.0]);
         broken.add(0, 1.0);
         broken.round(&mut totals);
         assert!(totals[0].is_nan());

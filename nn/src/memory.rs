@@ -14,13 +14,13 @@ pub(crate) fn bytes() -> usize {
 }
 
 /// A number that this machine has had since it was started, and no other has; nothing where it does not say.
-pub(crate) fn machine() -> Option<i64> {
+pub(crate) fn boot_id() -> Option<i64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.replace('-', "");
     i64::from_str_radix(text.get(..15)?, 16).ok()
 }
 
 /// Refuses something of so many bytes where this machine has less memory.
-pub(crate) fn must_hold(operation: &str, what: &str, bytes: usize, advice: &str) -> Result<()> {
+pub(crate) fn check_fits(operation: &str, what: &str, bytes: usize, advice: &str) -> Result<()> {
     let most = self::bytes();
     if bytes <= most {
         return Ok(());
@@ -37,9 +37,9 @@ mod tests {
     #[test]
     fn what_is_larger_than_the_memory_is_refused() {
         assert!(bytes() > 1 << 20);
-        must_hold("test", "numbers", bytes(), "none").expect("they fit");
+        check_fits("test", "numbers", bytes(), "none").expect("they fit");
         for size in [bytes() + 1, usize::MAX] {
-            let error = must_hold("test", "numbers", size, "take fewer").expect_err("too many").to_string();
+            let error = check_fits("test", "numbers", size, "take fewer").expect_err("too many").to_string();
             assert!(error.contains(&format!("{size} bytes")) && error.contains("take fewer"), "{error}");
         }
     }

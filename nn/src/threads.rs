@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 
 /// Splits `outputs` into samples of `size` numbers and gives each thread some whole samples: the index of the first, and
 /// their part. One thread means a plain call.
@@ -31,9 +31,9 @@ pub(crate) fn sums<T: crate::Number>(
     threads: usize,
     samples: Range<usize>,
     length: usize,
-    work: impl Fn(Range<usize>, &mut Tree<T>) + Sync,
-) -> Tree<T> {
-    let mut total = Tree::new(length);
+    work: impl Fn(Range<usize>, &mut TreeSum<T>) + Sync,
+) -> TreeSum<T> {
+    let mut total = TreeSum::new(length);
     let threads = threads.clamp(1, samples.len().max(1));
     if threads == 1 {
         work(samples, &mut total);
@@ -47,7 +47,7 @@ pub(crate) fn sums<T: crate::Number>(
             .map(|first| {
                 let (work, end) = (&work, samples.end);
                 scope.spawn(move || {
-                    let mut part = Tree::new(length);
+                    let mut part = TreeSum::new(length);
                     work(first..(first + each).min(end), &mut part);
                     part
                 })

@@ -11,7 +11,7 @@ use unisono::halo::Partition;
 
 use crate::layers::Sums;
 use crate::number::Number;
-use crate::product::Onto;
+use crate::product::OutputMode;
 
 /// So many terms are added up one after the other. Where a term is a product, it is added in its place, which spares a pass
 /// over all numbers.
@@ -19,14 +19,14 @@ const GROUP: usize = 4;
 
 /// So many numbers say which terms the partial sums of a rank are of: two for each of two sums of every size, and of terms of
 /// groups that others have the beginning or the end of.
-const MOST: usize = 2 * (2 * 32 + 2 * GROUP);
+const MAX_BOUNDS: usize = 2 * (2 * 32 + 2 * GROUP);
 
 /// Sums of terms that are no longer than this are formed by every rank: one message less.
 const SHORT: usize = 2048;
 
 /// Partial sums of terms that are vectors of one length.
 #[derive(Debug, Clone)]
-pub struct Tree<T> {
+pub struct TreeSum<T> {
     /// Which terms, and their sum: a part of the tree, the beginning of a group, or a term of a group that begins before. They
     /// follow each other, and no two of them make up a larger one.
     parts: Vec<(Range<usize>, Vec<T>)>,
@@ -35,14 +35,14 @@ pub struct Tree<T> {
     spare: Vec<Vec<T>>,
 }
 
-impl<T: Number> Tree<T> {
+impl<T: Number> TreeSum<T> {
     /// No terms of this length.
-    pub(crate) fn new(length: usize) -> Tree<T> {
-        Tree { parts: Vec::new(), length, spare: Vec::new() }
+    pub(crate) fn new(length: usize) -> TreeSum<T> {
+        TreeSum { parts: Vec::new(), length, spare: Vec::new() }
     }
 
     /// Memory for a term, with anything in it.
-    pub(crate) fn room(&mut self) -> Vec<T> {
+    pub(crate) fn spare_term(&mut self) -> Vec<T> {
         self.spare.pop().unwrap_or_else(|| vec![T::ZERO; self.length])
     }
 
@@ -52,18 +52,18 @@ impl<T: Number> Tree<T> {
     }
 
     /// The same for a term that `work` forms. If it may be added at once, it goes to its place among those before it.
-    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(Onto, &mut [T])) {
+    pub(crate) fn push_with(&mut self, number: usize, at_once: bool, work: impl FnOnce(OutputMode, &mut [T])) {
         let before = self.parts.pop_if(|(terms, _)| at_once && continues(terms, number));
         let (terms, into, mut sum) = match before {
-            Some((before, sum)) => (before.start..number + 1, Onto::Add, sum),
-            None => (number..number + 1, Onto::Replace, self.room()),
+            Some((before, sum)) => (before.start..number + 1, OutputMode::Add, sum),
+            None => (number..number + 1, OutputMode::Replace, self.spare_term()),
         };
         work(into, &mut sum);
         self.add(terms, sum);
     }
 
     /// Adds what another tree knows, whose terms come after all that are here.
-    pub(crate) fn append(&mut self, other: Tree<T>) {
+    pub(crate) fn append(&mut self, other: TreeSum<T>) {
         other.parts.into_iter().for_each(|(terms, sum)| self.add(terms, sum));
     }
 
@@ -92,21 +92,21 @@ impl<T: Number> Tree<T> {
     }
 
     /// The sum of the terms of all ranks.
-    pub(crate) fn total_over(self, over: &dyn Sums<T>) -> Vec<T> {
-        let (rank, ranks) = over.place();
+    pub(crate) fn total_over(self, group: &dyn Sums<T>) -> Vec<T> {
+        let (rank, ranks) = group.place();
         if ranks == 1 {
             return self.total();
         }
         let mut terms = self.terms();
         // A rank has at most two partial sums of each size.
-        terms.resize(MOST, 0);
-        let terms = over.gather_whole(&terms);
+        terms.resize(MAX_BOUNDS, 0);
+        let terms = group.gather_whole(&terms);
         let count = |terms: &[i64]| terms.chunks_exact(2).filter(|terms| terms[0] < terms[1]).count();
-        let counts = terms.chunks_exact(MOST).map(count);
+        let counts = terms.chunks_exact(MAX_BOUNDS).map(count);
         if self.length <= SHORT {
             let counts: Vec<usize> = counts.map(|count| count * self.length).collect();
-            let sums = over.gather(&self.slices(0..self.length), &counts);
-            return Tree::of_flat(self.length, &terms, &sums).total();
+            let sums = group.gather(&self.slices(0..self.length), &counts);
+            return TreeSum::from_flat(self.length, &terms, &sums).total();
         }
         // Each rank adds up a slice for all.
         let slices = Partition::balanced(self.length, ranks);
@@ -115,8 +115,8 @@ impl<T: Number> Tree<T> {
         let received: Vec<usize> = counts.map(|count| count * own).collect();
         let parts: Vec<T> = (0..ranks).flat_map(|to| self.slices(slices.range(to))).collect();
         drop(self);
-        let total = Tree::of_flat(own, &terms, &over.exchange(&parts, &sent, &received)).total();
-        over.gather(&total, &slices.sizes())
+        let total = TreeSum::from_flat(own, &terms, &group.exchange(&parts, &sent, &received)).total();
+        group.gather(&total, &slices.sizes())
     }
 
     /// Which terms the partial sums are of.
@@ -132,13 +132,13 @@ impl<T: Number> Tree<T> {
     }
 
     /// The tree of everybody's partial sums, in any order.
-    fn of_flat(length: usize, terms: &[i64], sums: &[T]) -> Tree<T> {
+    fn from_flat(length: usize, terms: &[i64], sums: &[T]) -> TreeSum<T> {
         let terms = terms.chunks_exact(2).map(|terms| terms[0] as usize..terms[1] as usize);
         let terms = terms.filter(|terms| !terms.is_empty());
         let sum = |index: usize| sums[index * length..(index + 1) * length].to_vec();
         let mut parts: Vec<_> = terms.enumerate().map(|(index, terms)| (terms, sum(index))).collect();
         parts.sort_by_key(|(terms, _)| terms.start);
-        let mut tree = Tree::new(length);
+        let mut tree = TreeSum::new(length);
         parts.into_iter().for_each(|(terms, sum)| tree.add(terms, sum));
         tree
     }
@@ -161,16 +161,16 @@ mod tests {
             (0..3).map(|at| stream.branch(number as u64).normal(at) as f32).collect()
         };
         let part = |terms: Range<usize>| {
-            let mut tree = Tree::new(3);
+            let mut tree = TreeSum::new(3);
             terms.for_each(|number| tree.push(number, term(number)));
             tree
         };
         let in_place = |terms: Range<usize>| {
-            let mut tree = Tree::new(3);
+            let mut tree = TreeSum::new(3);
             for number in terms {
                 tree.push_with(number, number % 7 > 0, |into, sum| match into {
-                    Onto::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
-                    Onto::Replace => sum.copy_from_slice(&term(number)),
+                    OutputMode::Add => sum.iter_mut().zip(term(number)).for_each(|(sum, term)| *sum += term),
+                    OutputMode::Replace => sum.copy_from_slice(&term(number)),
                 });
             }
             tree
@@ -188,7 +188,7 @@ mod tests {
                     terms.extend(part.terms());
                     sums.extend(part.slices(0..3));
                 }
-                let merged = Tree::of_flat(3, &terms, &sums);
+                let merged = TreeSum::from_flat(3, &terms, &sums);
                 assert_eq!(merged.total(), whole, "{count} terms on {ranks} ranks");
                 let mut appended = part(0..cut(1));
                 (1..ranks).for_each(|rank| appended.append(in_place(cut(rank)..cut(rank + 1))));

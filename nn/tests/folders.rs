@@ -45,7 +45,7 @@ fn put(folder: &Path, names: &[&str]) {
     }
 }
 
-fn are_as_they_were(folder: &Path, names: &[&str]) {
+fn assert_unchanged(folder: &Path, names: &[&str]) {
     for name in names {
         let text =
             std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -76,11 +76,11 @@ fn files_of_others_stay_as_they_are() {
     ];
     put(&out, &theirs);
     let summary = run(&experiment(&[]), &out, false).expect("nothing of these is a run's");
-    are_as_they_were(&out, &theirs);
+    assert_unchanged(&out, &theirs);
     assert_eq!(summary.checkpoint, out.join("checkpoints/epoch-000003.safetensors"));
     assert_eq!(names(&out.join("checkpoints")).len(), 5, "one checkpoint is kept");
     let resumed = run(&experiment(&["epochs=4"]), &out, true).expect("it goes on with its own checkpoint");
-    are_as_they_were(&out, &theirs);
+    assert_unchanged(&out, &theirs);
     assert_eq!(resumed.metrics.len(), 4);
     assert_eq!(names(&out).iter().filter(|name| name.ends_with(".unisono")).count(), 1, "one file of events");
     let newest = predict(&experiment(&[]), &out).expect("the newest checkpoint is its own");
@@ -109,7 +109,7 @@ fn a_folder_with_files_that_a_run_writes_is_refused() {
         let message = refused(&experiment(&[]), &out, false);
         assert!(message.contains(name) && message.contains("another --out"), "{message}");
         assert!(!message.contains("notes.txt"), "{message}");
-        are_as_they_were(&out, &[name, "notes.txt"]);
+        assert_unchanged(&out, &[name, "notes.txt"]);
         assert_eq!(names(&out), before);
     }
     // Nothing to resume is refused without a trace too.

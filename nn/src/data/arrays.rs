@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use unisono::{Error, Result};
 
-use super::file::{Opened, damaged};
-use super::kind::Kind;
-use super::npy::{self, Head};
-use super::records::{Form, Records, refuse_unbounded};
+use super::file::{DataSetFile, damaged};
+use super::number_type::NumberType;
+use super::npy::{self, NpyHeader};
+use super::records::{RecordFormat, Records, reject_non_finite};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
@@ -41,21 +41,21 @@ fn shape(path: &Path, axes: &[usize]) -> Result<Shape> {
 }
 
 /// The array of a file, the first axis being the samples. Bytes are divided.
-fn stored(file: Opened, head: &Head, divisor: f64) -> Result<Stored> {
+fn stored(file: DataSetFile, head: &NpyHeader, divisor: f64) -> Result<Stored> {
     let (count, width) = (head.shape[0], head.shape[1..].iter().product());
     if head.fortran {
         let received = "one in Fortran's order; save numpy.ascontiguousarray of it";
         return Err(damaged(&file.path, "an array whose samples lie together", received));
     }
     let (kind, swapped) = (head.kind, head.swapped);
-    let form = Form { head: head.start, lead: 0, width, kind, swapped, divisor };
+    let form = RecordFormat { head: head.start, lead: 0, width, kind, swapped, divisor };
     Ok(Stored::new(Records::new(vec![(file, count)], form)?, count, width))
 }
 
 /// Targets and how many numbers each has.
 fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     let file = npy::open(path)?;
-    let head = npy::head(&file.path, &mut file.reader()?)?;
+    let head = npy::read_header(&file.path, &mut file.reader()?)?;
     if head.shape.first() != Some(&count) {
         return Err(damaged(path, format!("{count} targets"), format!("shape {:?}", head.shape)));
     }
@@ -63,12 +63,12 @@ fn targets(path: &Path, count: usize) -> Result<(Targets, usize)> {
     if width == 0 {
         return Err(damaged(path, "targets of at least one number", format!("shape {:?}", head.shape)));
     }
-    if head.shape.len() > 1 && !file.packed {
+    if head.shape.len() > 1 && !file.compressed {
         return Ok((Targets::Stored(stored(file, &head, 1.0)?), width));
     }
     let values = npy::read(path)?.doubles();
     for (sample, values) in values.chunks(width.max(1)).enumerate() {
-        refuse_unbounded(path, sample, values)?;
+        reject_non_finite(path, sample, values)?;
     }
     if head.shape.len() > 1 {
         return Ok((Targets::Values(values), width));
@@ -92,14 +92,14 @@ struct Read {
 
 fn split(inputs: &Path, target: Option<&Path>) -> Result<Read> {
     let file = npy::open(inputs)?;
-    let head = npy::head(&file.path, &mut file.reader()?)?;
+    let head = npy::read_header(&file.path, &mut file.reader()?)?;
     let shape = shape(inputs, &head.shape)?;
     let count = head.shape[0];
     let (targets, outputs) = match target {
         Some(path) => targets(path, count)?,
         None => (Targets::Unknown, 0),
     };
-    let bytes = head.kind == Kind::U1;
+    let bytes = head.kind == NumberType::U1;
     let inputs = Inputs::Stored(stored(file, &head, if bytes { 255.0 } else { 1.0 })?);
     Ok(Read { shape, bytes, outputs, split: Split { count, inputs, targets } })
 }

@@ -48,19 +48,19 @@ fn decoder(path: &Path) -> Option<fn(&[u8]) -> Decoded> {
 }
 
 /// Pictures that nothing here decodes. A class that lost some of its pictures without a word would be learned wrongly.
-const OTHERS: &[&str] =
+const UNSUPPORTED: &[&str] =
     &["jpg", "jpeg", "jpe", "jfif", "gif", "bmp", "webp", "tif", "tiff", "heic", "avif", "pbm", "pnm"];
 
-fn is_other(path: &Path) -> bool {
+fn is_unsupported(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    OTHERS.contains(&extension.to_lowercase().as_str())
+    UNSUPPORTED.contains(&extension.to_lowercase().as_str())
 }
 
 /// The pictures of a class.
 fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = entries(folder)?;
-    if let Some(first) = paths.iter().find(|path| is_other(path)) {
-        let count = paths.iter().filter(|path| is_other(path)).count();
+    if let Some(first) = paths.iter().find(|path| is_unsupported(path)) {
+        let count = paths.iter().filter(|path| is_unsupported(path)).count();
         let operation = format!("load {}", folder.display());
         let expected = "pictures in .png, .pgm or .ppm files alone";
         let received = format!("{count} in other files, such as {}", name(first).unwrap_or_default());
@@ -84,7 +84,7 @@ struct Pictures {
 }
 
 /// Pictures that take no more bytes than this are decoded once.
-const KEPT: usize = 64 << 20;
+const CACHE_LIMIT: usize = 64 << 20;
 
 impl Pictures {
     fn pixels(&self, sample: usize) -> Result<Vec<u8>> {
@@ -117,7 +117,7 @@ impl Store for Pictures {
 
     fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
         let size = samples.len() * places.iter().map(|run| run.len()).sum::<usize>();
-        if size > KEPT {
+        if size > CACHE_LIMIT {
             return Ok(None);
         }
         let mut kept = Vec::with_capacity(size);
@@ -158,11 +158,11 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     let test_folder = folder.join("test");
     let test = match test_folder.is_dir() {
         true => {
-            if let Some(stranger) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
+            if let Some(unknown) = classes(&test_folder)?.into_iter().find(|name| !names.contains(name)) {
                 let expected = format!("the classes of {}", train_folder.display());
                 let operation = format!("load {}", test_folder.display());
                 let advice = "add it to the pictures to learn from, or move it away";
-                return Err(Error::usage(operation, expected, format!("a class `{stranger}`"), advice));
+                return Err(Error::usage(operation, expected, format!("a class `{unknown}`"), advice));
             }
             split(&test_folder, &names, &mut shape)?
         }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use unisono::Result;
 
-use super::file::{Opened, damaged, open};
-use super::kind::Kind;
-use super::records::{Form, Records};
+use super::file::{DataSetFile, damaged, open};
+use super::number_type::NumberType;
+use super::records::{RecordFormat, Records};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
@@ -20,7 +20,7 @@ const SAMPLE: [(&str, &[u8]); 4] = [
 ];
 
 /// The sizes that an idx file of bytes has along its axes.
-fn sizes(file: &Opened, axes: usize) -> Result<Vec<usize>> {
+fn sizes(file: &DataSetFile, axes: usize) -> Result<Vec<usize>> {
     let mut head = Vec::new();
     let read = file.reader()?.take(head_of(axes) as u64).read_to_end(&mut head);
     read.map_err(|error| file.failed(error))?;
@@ -40,7 +40,7 @@ fn head_of(axes: usize) -> usize {
     4 + 4 * axes
 }
 
-fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
+fn labels(file: &DataSetFile, images: usize) -> Result<Vec<u32>> {
     let counts = sizes(file, 1)?;
     let labels = file.all()?.split_off(head_of(1));
     if counts[0] != labels.len() {
@@ -57,15 +57,15 @@ fn labels(file: &Opened, images: usize) -> Result<Vec<u32>> {
 }
 
 /// The samples of two files, images and labels.
-pub(super) fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> {
+pub(super) fn split(images: DataSetFile, classes: &DataSetFile) -> Result<(Shape, Split)> {
     let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
     let labels = labels(classes, count)?;
-    let form = Form {
+    let form = RecordFormat {
         head: head_of(3),
         lead: 0,
         width: shape.size(),
-        kind: Kind::U1,
+        kind: NumberType::U1,
         swapped: false,
         divisor: 255.0,
     };
@@ -74,7 +74,7 @@ pub(super) fn split(images: Opened, classes: &Opened) -> Result<(Shape, Split)> 
 }
 
 /// The data set of four files, which `find` opens by their names.
-fn assemble(find: impl Fn(&str) -> Result<Opened>) -> Result<DataSet> {
+fn assemble(find: impl Fn(&str) -> Result<DataSetFile>) -> Result<DataSet> {
     let (shape, train) = split(find("train-images-idx3-ubyte")?, &find("train-labels-idx1-ubyte")?)?;
     let images = find("t10k-images-idx3-ubyte")?;
     let path = images.path.clone();
@@ -94,7 +94,7 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
 pub(super) fn sample() -> Result<DataSet> {
     assemble(|name| {
         let (_, bytes) = SAMPLE.into_iter().find(|(own, _)| *own == name).expect("it has all four files");
-        Ok(Opened::within(name, bytes))
+        Ok(DataSetFile::embedded(name, bytes))
     })
 }
 

@@ -8,7 +8,7 @@ mod file;
 mod fuzz;
 mod images;
 mod iris;
-mod kind;
+mod number_type;
 mod mnist;
 mod npy;
 mod npz;
@@ -150,15 +150,15 @@ impl DataSet {
             Source::ToyImages => Ok(synthetic::toy_images()),
             Source::Images { folder } => images::open_set(folder),
             Source::Arrays(arrays) => arrays.open(),
-            Source::Own(own) => bounded(own.load(seed)?),
+            Source::Own(own) => check_finite(own.load(seed)?),
         }
     }
 }
 
 /// Refuses a program's data where it has a NaN or an infinity: whatever learns from one is lost.
-fn bounded(data: DataSet) -> Result<DataSet> {
+fn check_finite(data: DataSet) -> Result<DataSet> {
     for (name, split) in [("training", &data.train), ("test", &data.test)] {
-        if let Some(sample) = split.unbounded() {
+        if let Some(sample) = split.first_non_finite() {
             let received = format!("NaN or infinity in {name} sample {sample}");
             let advice = "mend the program that makes the samples";
             return Err(Error::usage("load a data set of its own", "finite numbers", received, advice));
@@ -168,10 +168,10 @@ fn bounded(data: DataSet) -> Result<DataSet> {
 }
 
 /// The folder of a data set, where it is complete if it is to be downloaded.
-fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::Publication>) -> Result<PathBuf> {
+fn fetched(name: &str, folder: &Option<PathBuf>, from: Option<download::RemoteDataSet>) -> Result<PathBuf> {
     let folder = folder.clone().unwrap_or_else(|| download::cache(name));
-    if let Some(publication) = from {
-        publication.fetch(&folder)?;
+    if let Some(remote) = from {
+        remote.fetch(&folder)?;
     }
     Ok(folder)
 }

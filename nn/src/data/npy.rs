@@ -5,8 +5,8 @@ use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::file::{Opened, damaged, open_or};
-use super::kind::Kind;
+use super::file::{DataSetFile, damaged, open_or};
+use super::number_type::NumberType;
 
 /// The numbers of an array.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +46,7 @@ pub fn read(path: &Path) -> Result<Array> {
 }
 
 /// Opens a file.
-pub(super) fn open(path: &Path) -> Result<Opened> {
+pub(super) fn open(path: &Path) -> Result<DataSetFile> {
     open_or(
         path,
         "give the path of a .npy file, relative to the file that names it, or to this folder after --set",
@@ -65,8 +65,8 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// What the head of a file says.
-pub(super) struct Head {
-    pub(super) kind: Kind,
+pub(super) struct NpyHeader {
+    pub(super) kind: NumberType,
     pub(super) shape: Vec<usize>,
     /// Whether the bytes of each number are in the order that is not this program's.
     pub(super) swapped: bool,
@@ -77,7 +77,7 @@ pub(super) struct Head {
 }
 
 /// Reads the head of a file.
-pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
+pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeader> {
     let wrong = |received: &str| damaged(path, "a .npy file", received);
     let mut next = |count: usize| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
         .map(|axis| axis.parse().map_err(|_| wrong("a shape that is not made of numbers")))
         .collect::<Result<_>>()?;
     let name = find("descr")?.trim_matches('\'');
-    let kind = Kind::named(&name.replace('>', "<")).ok_or_else(|| {
+    let kind = NumberType::named(&name.replace('>', "<")).ok_or_else(|| {
         let advice = "save it as float32, float64, uint8 or an integer with a sign";
         Error::usage(
             format!("load {}", path.display()),
@@ -127,11 +127,11 @@ pub(super) fn head(path: &Path, reader: &mut dyn Read) -> Result<Head> {
     let size = shape.iter().try_fold(kind.size(), |size, axis| size.checked_mul(*axis));
     size.ok_or_else(|| wrong("a shape beyond all bounds"))?;
     let swapped = name.starts_with('>');
-    Ok(Head { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
+    Ok(NpyHeader { kind, shape, swapped, fortran, start: first.len() + word.len() + length })
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
-    let Head { kind, shape, swapped, fortran, start } = head(path, &mut &*bytes)?;
+    let NpyHeader { kind, shape, swapped, fortran, start } = read_header(path, &mut &*bytes)?;
     let (count, data) = (shape.iter().product::<usize>(), &bytes[start..]);
     if data.len() != count * kind.size() {
         return Err(damaged(path, "a .npy file", format!("{} bytes for {count} numbers", data.len())));

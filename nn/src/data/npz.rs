@@ -29,7 +29,7 @@ pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Array)>> 
         let length = member.size();
         let operation = format!("load {}", path.display());
         let advice = "write the file again, or take fewer arrays";
-        memory::must_hold(
+        memory::check_fits(
             &operation,
             "unpacked arrays",
             usize::try_from(length).unwrap_or(usize::MAX),

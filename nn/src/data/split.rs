@@ -117,7 +117,7 @@ impl Split {
     }
 
     /// The first sample with a NaN or an infinity, where there is one.
-    pub(super) fn unbounded(&self) -> Option<usize> {
+    pub(super) fn first_non_finite(&self) -> Option<usize> {
         let inputs = match &self.inputs {
             Inputs::Bytes(_) | Inputs::Stored(_) => None,
             Inputs::Singles(values) => first(values, self.count, |value| !value.is_finite()),

@@ -13,7 +13,7 @@ pub(super) fn uniform(counts: [usize; 2], shape: Shape, classes: usize, seed: u6
     let each = shape.size().saturating_mul(size_of::<f32>());
     let each = each.saturating_add(size_of::<u32>() + size_of::<usize>());
     let bytes = counts[0].saturating_add(counts[1]).saturating_mul(each);
-    memory::must_hold("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
+    memory::check_fits("uniform_random", "samples", bytes, "ask for fewer or smaller ones")?;
     let [train, test] = ["train", "test"].map(|name| Stream::new(seed, name));
     let split = |count: usize, stream: Stream| {
         let number = |index: usize| stream.uniform(index as u64);

@@ -72,7 +72,7 @@ impl Arrangement {
         let place = node.map_or(&experiment.resolved.place, |node| &node.place);
         let text = match node.and_then(|node| node.get("grid")).and_then(Node::text) {
             Some(text) => text.to_string(),
-            None => even(mode, ranks),
+            None => default_grid(mode, ranks),
         };
         let refused = |expected: String, received: String, advice: &str| {
             place.error("grid", expected, received, advice)
@@ -110,21 +110,21 @@ impl Arrangement {
     }
 
     /// Which team a rank is in, and where in it.
-    pub(crate) fn place(&self, rank: usize) -> (usize, usize) {
+    pub(crate) fn position(&self, rank: usize) -> (usize, usize) {
         let coordinates = self.grid.coordinates(rank);
-        let (mut team, mut inside) = (0, 0);
+        let (mut data_index, mut spatial_index) = (0, 0);
         for ((name, size), coordinate) in self.grid.axes().zip(coordinates) {
             match name {
-                "data" => team = coordinate,
-                _ => inside = inside * size + coordinate,
+                "data" => data_index = coordinate,
+                _ => spatial_index = spatial_index * size + coordinate,
             }
         }
-        (team, inside)
+        (data_index, spatial_index)
     }
 }
 
 /// A grid of all ranks for a mode.
-fn even(mode: Mode, ranks: usize) -> String {
+fn default_grid(mode: Mode, ranks: usize) -> String {
     match mode {
         Mode::Data | Mode::Table => format!("data={ranks}"),
         Mode::Vector => format!("v={ranks}"),

@@ -25,7 +25,7 @@ impl From<Failure> for Error {
 
 impl Failure {
     /// What the others say when this rank failed with an error of this kind: an error of the same class.
-    pub(crate) fn elsewhere(rank: usize, kind: Kind) -> Failure {
+    pub(crate) fn on_other_rank(rank: usize, kind: Kind) -> Failure {
         let received = format!("a failure of rank {rank}");
         let error = match kind {
             Kind::Usage | Kind::Io | Kind::Unsupported => {

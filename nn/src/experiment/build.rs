@@ -2,7 +2,7 @@
 
 use unisono::{Error, Result};
 
-use super::room::must_fit;
+use super::memory_limit::check_layer_memory;
 use super::spec::{Experiment, LayerKind, LayerSpec, ModelKind};
 use crate::cost::Cost;
 use crate::data::DataSet;
@@ -168,16 +168,16 @@ impl LayerSpec {
 impl Experiment {
     /// Loads its data set, all of it.
     pub fn data(&self) -> Result<DataSet> {
-        DataSet::load(&self.source, self.seed).map_err(|error| self.blame_data(error))
+        DataSet::load(&self.source, self.seed).map_err(|error| self.locate_data_error(error))
     }
 
     /// Finds its data set, and reads nothing but sizes and classes.
     pub(crate) fn open_data(&self) -> Result<DataSet> {
-        DataSet::open(&self.source, self.seed).map_err(|error| self.blame_data(error))
+        DataSet::open(&self.source, self.seed).map_err(|error| self.locate_data_error(error))
     }
 
     /// An error with the place where the file says what the data is.
-    pub(crate) fn blame_data(&self, error: Error) -> Error {
+    pub(crate) fn locate_data_error(&self, error: Error) -> Error {
         let data = self.resolved.get("data").unwrap_or(&self.resolved);
         data.get("folder").unwrap_or(data).place.locate(error)
     }
@@ -193,7 +193,7 @@ impl Experiment {
         for layer in &self.layers {
             let input = shapes[shapes.len() - 1];
             let output = layer.output(input)?;
-            must_fit(self, layer, (input, output), parts)?;
+            check_layer_memory(self, layer, (input, output), parts)?;
             shapes.push(output);
         }
         let last = self.layers.last().expect("an experiment has layers");

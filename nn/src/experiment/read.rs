@@ -30,7 +30,7 @@ pub(super) fn word<'a>(node: &'a Node, key: &str) -> &'a str {
 }
 
 /// What the format knows by a name, and nobody reads.
-pub(super) fn unread(node: &Node, what: &str, name: &str) -> Error {
+pub(super) fn unhandled(node: &Node, what: &str, name: &str) -> Error {
     Error::internal("read an experiment", format!("{}: nothing is made of the {what} `{name}`", node.place))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn function(layer: &Node) -> Result<Activation> {
         "leaky" => Activation::Leaky(number(layer, "slope")),
         "softplus" => Activation::Softplus,
         "softmax" => Activation::Softmax,
-        other => return Err(unread(layer, "activation", other)),
+        other => return Err(unhandled(layer, "activation", other)),
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn pool(layer: &Node) -> Result<Pool> {
         "max" => Ok(Pool::Max),
         "average" => Ok(Pool::Average),
         "l2" => Ok(Pool::L2),
-        other => Err(unread(layer, "pool", other)),
+        other => Err(unhandled(layer, "pool", other)),
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn cost(model: &Node) -> Result<Cost> {
         "cross_entropy" => Ok(Cost::CrossEntropy),
         "softmax_cross_entropy" => Ok(Cost::SoftmaxCrossEntropy),
         "sum_of_squares" => Ok(Cost::SumOfSquares),
-        other => Err(unread(model, "cost", other)),
+        other => Err(unhandled(model, "cost", other)),
     }
 }
 
@@ -98,7 +98,7 @@ fn schedule(node: &Node) -> Result<Schedule> {
             saturate: whole(node, "saturate"),
             saturated: number(node, "saturated"),
         },
-        other => return Err(unread(node, "schedule", other)),
+        other => return Err(unhandled(node, "schedule", other)),
     })
 }
 
@@ -127,7 +127,7 @@ pub(super) fn rule(node: &Node) -> Result<Rule> {
         "adadelta" => Method::AdaDelta { rho: number(node, "rho"), epsilon },
         "adagrad" => Method::AdaGrad { epsilon },
         "adam" => Method::Adam { beta1: number(node, "beta1"), beta2: number(node, "beta2"), epsilon },
-        other => return Err(unread(node, "rule", other)),
+        other => return Err(unhandled(node, "rule", other)),
     };
     Ok(Rule { method, rate: over_epochs("rate")?, decay: number(node, "decay") })
 }
@@ -151,7 +151,7 @@ pub(super) fn initial(node: &Node) -> Result<Initial> {
         "sparse_eigen" => {
             Initial::SparseEigen { connections: whole(node, "connections"), radius: number(node, "radius") }
         }
-        other => return Err(unread(node, "first weights", other)),
+        other => return Err(unhandled(node, "first weights", other)),
     })
 }
 
@@ -191,14 +191,14 @@ pub(super) fn source(data: &Node, extensions: &Extensions) -> Result<Source> {
             test_inputs: data.get("test_inputs").map(path),
             test_targets: data.get("test_targets").map(path),
         }),
-        other => return Err(unread(data, "data set", other)),
+        other => return Err(unhandled(data, "data set", other)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Experiment;
-    use super::super::describe::{Field, Kind};
+    use super::super::describe::{Field, ValueType};
     use super::super::format::{EXPERIMENT, FUNCTIONS, LAYERS, MODELS, RULES, WEIGHTS};
     use crate::layers::Activation;
 
@@ -221,7 +221,7 @@ mod tests {
         let choices = |fields: &'static [&'static [Field]], name: &str| {
             let field = fields.iter().flat_map(|group| group.iter()).find(|field| field.name == name);
             match field.map(|field| &field.kind) {
-                Some(Kind::Choice(names)) => *names,
+                Some(ValueType::Choice(names)) => *names,
                 _ => panic!("`{name}` is a choice of names"),
             }
         };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn every_activation_of_the_format_is_one_of_its_own() {
-        let Kind::Choice(names) = FUNCTIONS else { panic!("activations are a choice of names") };
+        let ValueType::Choice(names) = FUNCTIONS else { panic!("activations are a choice of names") };
         let mut seen: Vec<Activation> = Vec::new();
         for name in names {
             let text = format!(

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::describe::{Kind, MOST, Need, Object};
+use super::describe::{ValueType, MAX_WHOLE, Presence, MapSchema};
 use super::format::EXPERIMENT;
 use super::node::{Node, Value};
 use super::yaml::scalar;
@@ -44,14 +44,14 @@ struct Definitions {
 
 impl Definitions {
     /// A reference to one of some maps.
-    fn reference(&mut self, name: &str, objects: &[&Object], or: Option<Json>) -> Json {
+    fn reference(&mut self, name: &str, objects: &[&MapSchema], or: Option<Json>) -> Json {
         let name = &if self.is_change { format!("change_of_{name}") } else { name.to_string() };
         if !self.found.contains_key(name.as_str()) {
             // It may name itself.
             self.found.insert(name.into(), Json::Null);
             let words = objects
                 .iter()
-                .filter(|object| object.each().all(|field| !matches!(field.need, Need::Required)))
+                .filter(|object| object.all_fields().all(|field| !matches!(field.need, Presence::Required)))
                 .map(|object| object.name);
             let words: Vec<&str> = words.collect();
             let mut all: Vec<Json> = or.into_iter().collect();
@@ -64,20 +64,20 @@ impl Definitions {
         json!({"$ref": format!("#/$defs/{name}")})
     }
 
-    fn object(&mut self, object: &Object) -> Json {
+    fn object(&mut self, object: &MapSchema) -> Json {
         let mut properties = Map::new();
         let mut required = Vec::new();
         if !object.name.is_empty() {
             properties.insert("type".into(), json!({"const": object.name}));
             required.push(json!("type"));
         }
-        for field in object.each() {
+        for field in object.all_fields() {
             let mut value = self.kind(field.name, &field.kind);
             value["description"] = json!(field.about);
             match field.need {
-                Need::Required => required.push(json!(field.name)),
-                Need::Optional => {}
-                Need::Default(word) => value["default"] = json(&scalar(word)),
+                Presence::Required => required.push(json!(field.name)),
+                Presence::Optional => {}
+                Presence::Default(word) => value["default"] = json(&scalar(word)),
             }
             properties.insert(field.name.into(), value);
         }
@@ -94,31 +94,31 @@ impl Definitions {
     }
 
     /// What a value of a key may be. A key names the same maps wherever it stands.
-    fn kind(&mut self, key: &str, kind: &Kind) -> Json {
-        let whole = |least: &i64| json!({"type": "integer", "minimum": least, "maximum": MOST});
+    fn kind(&mut self, key: &str, kind: &ValueType) -> Json {
+        let whole = |least: &i64| json!({"type": "integer", "minimum": least, "maximum": MAX_WHOLE});
         let size = || json!({"type": "number", "minimum": 0});
         match kind {
-            Kind::Whole(least) => whole(least),
-            Kind::Seed => json!({"type": "integer", "minimum": 0}),
-            Kind::Number => json!({"type": "number"}),
-            Kind::NotNegative => size(),
-            Kind::BelowOne => json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
-            Kind::Flag => json!({"type": "boolean"}),
-            Kind::Text => json!({"type": "string"}),
-            Kind::Pair(least) => {
+            ValueType::Whole(least) => whole(least),
+            ValueType::Seed => json!({"type": "integer", "minimum": 0}),
+            ValueType::Number => json!({"type": "number"}),
+            ValueType::NotNegative => size(),
+            ValueType::BelowOne => json!({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
+            ValueType::Flag => json!({"type": "boolean"}),
+            ValueType::Text => json!({"type": "string"}),
+            ValueType::Pair(least) => {
                 let one = whole(least);
                 json!({"anyOf": [one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}]})
             }
-            Kind::Sizes => {
+            ValueType::Sizes => {
                 let one = whole(&1);
                 let list = |count: usize| json!({"type": "array", "items": one, "minItems": count, "maxItems": count});
                 json!({"anyOf": [one, list(1), list(3)]})
             }
-            Kind::Choice(words) => json!({"enum": words}),
-            Kind::OneOf(objects) => self.reference(key, objects, None),
-            Kind::NumberOr(objects) => self.reference("schedule", objects, Some(size())),
-            Kind::Any => json!({}),
-            Kind::Many(inner) => {
+            ValueType::Choice(words) => json!({"enum": words}),
+            ValueType::OneOf(objects) => self.reference(key, objects, None),
+            ValueType::NumberOr(objects) => self.reference("schedule", objects, Some(size())),
+            ValueType::Any => json!({}),
+            ValueType::Many(inner) => {
                 // A list takes the place of the one below it, so that what is in it is whole.
                 let is_change = std::mem::replace(&mut self.is_change, false);
                 let items = self.kind(key, inner);

@@ -8,7 +8,7 @@ use super::describe::complete;
 use super::extensions::{Extensions, OwnLayer};
 use super::format::EXPERIMENT;
 use super::node::{Node, Place};
-use super::read::{cost, function, initial, pool, rule, source, unread, window, word};
+use super::read::{cost, function, initial, pool, rule, source, unhandled, window, word};
 use super::{compose, neon, yaml};
 use crate::cost::Cost;
 use crate::data::Source;
@@ -331,13 +331,13 @@ impl Experiment {
             precision: match word(node, "precision") {
                 "f32" => Precision::Single,
                 "f64" => Precision::Double,
-                other => return Err(unread(node, "precision", other)),
+                other => return Err(unhandled(node, "precision", other)),
             },
             threads: whole("threads"),
             deterministic: node
                 .get("deterministic")
                 .and_then(Node::flag)
-                .unwrap_or_else(|| is_repeatable(node, &specs)),
+                .unwrap_or_else(|| is_deterministic_by_default(node, &specs)),
             epochs: whole("epochs"),
             batch_size: whole("batch_size"),
             source: source(data, extensions)?,
@@ -391,7 +391,7 @@ fn model_kind(model: &Node) -> Result<ModelKind> {
             spot_check: model.get("spot_check").and_then(Node::flag).unwrap_or(false),
             visualize: model.get("visualize").and_then(Node::flag).unwrap_or(false),
         },
-        other => return Err(unread(model, "model", other)),
+        other => return Err(unhandled(model, "model", other)),
     })
 }
 
@@ -430,7 +430,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
         "batch_norm" => LayerKind::BatchNorm { kept: share("kept")?, epsilon: number("epsilon") },
         "own" => LayerKind::Own(extensions.layer(layer)?),
         "activation" => LayerKind::Activation,
-        other => return Err(unread(layer, "layer", other)),
+        other => return Err(unhandled(layer, "layer", other)),
     };
     let own_or_common = |key: &str| layer.get(key).or(experiment.get(key)).expect("complete() filled it in");
     let bias = layer.get("bias").and_then(Node::flag).unwrap_or(false).then(|| number("first_bias"));
@@ -446,7 +446,7 @@ fn layer_spec(experiment: &Node, layer: &Node, index: usize, extensions: &Extens
 }
 
 /// Whether nothing in a file stands against the same bits on any number of processes.
-fn is_repeatable(node: &Node, layers: &[LayerSpec]) -> bool {
+fn is_deterministic_by_default(node: &Node, layers: &[LayerSpec]) -> bool {
     let mode = node.get("distributed").and_then(|node| node.get("type")).and_then(Node::text);
     mode != Some("table") && !layers.iter().any(|layer| matches!(layer.kind, LayerKind::Own(_)))
 }

@@ -1,7 +1,7 @@
 //! Batch normalisation: each map has mean 0 and deviation 1 over a batch, then a learned scale and shift.
 
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
@@ -71,9 +71,9 @@ impl<T: Number> BatchNorm<T> {
             return sums;
         }
         let terms: Vec<T> = (0..length).map(|index| each(index / area % maps, index)).collect();
-        let mut sums = Exact::new(pass, maps, [largest(&terms), 1.0]);
+        let mut sums = ExactSums::new(pass, maps, [largest(&terms), 1.0]);
         terms.iter().enumerate().for_each(|(index, term)| sums.add(index / area % maps, term.double()));
-        let (sums, count) = sums.over(pass.sums, (pass.batch * self.shape.area()) as f64);
+        let (sums, count) = sums.all_reduce(pass.sums, (pass.batch * self.shape.area()) as f64);
         let mut totals = vec![T::of(count); maps + 1];
         sums.round(&mut totals[..maps]);
         totals

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::aligned::Aligned;
-use crate::exact::Exact;
+use crate::exact::ExactSums;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
@@ -19,7 +19,7 @@ const TERMS: usize = 64;
 /// laid out once for all its rows. For a kernel of five rows about a fifth of the memory is written; but each row of the
 /// kernel has a matrix of its own, a piece of the columns, in the place of one for all.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Columns {
+pub(crate) struct Im2col {
     pub(crate) input: Shape,
     pub(crate) window: Window,
     pub(crate) outputs: [usize; 2],
@@ -31,44 +31,44 @@ pub(crate) struct Columns {
 
 /// A part of the columns with rows at one distance from each other.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct ColumnBlock {
     /// Where it begins.
     pub(crate) start: usize,
     /// How many numbers of a window it has.
     pub(crate) height: usize,
 }
 
-impl Columns {
-    pub(crate) fn new(input: Shape, window: Window) -> Columns {
+impl Im2col {
+    pub(crate) fn new(input: Shape, window: Window) -> Im2col {
         let outputs = window.outputs(input).expect("the window fits the input");
-        Columns { input, window, outputs, first: 0, strips: false }
+        Im2col { input, window, outputs, first: 0, strips: false }
     }
 
     /// With so many outputs, some of which may see nothing of the input: those of a window whose first place begins
     /// `padding` before the input.
-    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Columns {
-        Columns { input, window, outputs, first: 0, strips: false }
+    pub(crate) fn with_outputs(input: Shape, window: Window, outputs: [usize; 2]) -> Im2col {
+        Im2col { input, window, outputs, first: 0, strips: false }
     }
 
     /// The same for sums over all that a window sees, in strips where that is cheaper. Which it is depends on the layer alone,
     /// not on the part of an image: it decides about the order of sums.
-    pub(crate) fn for_sums(self) -> Columns {
+    pub(crate) fn for_sums(self) -> Im2col {
         let [kernel_rows, kernel_columns] = self.window.kernel;
         let strips =
             self.window.stride[0] == 1 && kernel_rows > 1 && self.input.maps * kernel_columns >= TERMS;
-        Columns { strips, ..self }
+        Im2col { strips, ..self }
     }
 
     /// The image in bands of output rows, so few that their columns stay in the processor's cache.
-    pub(crate) fn bands<T>(self) -> impl Iterator<Item = Columns> {
+    pub(crate) fn bands<T>(self) -> impl Iterator<Item = Im2col> {
         self.in_bands((self.length() * size_of::<T>()).div_ceil(CACHE))
     }
 
     /// The image in about so many bands.
-    fn in_bands(self, count: usize) -> impl Iterator<Item = Columns> {
+    fn in_bands(self, count: usize) -> impl Iterator<Item = Im2col> {
         let [rows, columns] = self.outputs;
         let each = rows.div_ceil(count.max(1)).max(1);
-        (0..rows).step_by(each).map(move |first| Columns {
+        (0..rows).step_by(each).map(move |first| Im2col {
             outputs: [each.min(rows - first), columns],
             first,
             ..self
@@ -92,12 +92,12 @@ impl Columns {
 
     /// How far rows are apart.
     pub(crate) fn stride(&self) -> usize {
-        apart(if self.strips { self.strip() } else { self.width() })
+        row_stride(if self.strips { self.strip() } else { self.width() })
     }
 
     /// How many numbers the columns of an image take.
     pub(crate) fn length(&self) -> usize {
-        self.piece_height() * self.stride()
+        self.block_height() * self.stride()
     }
 
     /// How many numbers a column of the kernel sees of a map.
@@ -106,26 +106,26 @@ impl Columns {
         (self.outputs[0] * step + kernel_rows).saturating_sub(step) * self.outputs[1]
     }
 
-    fn piece_height(&self) -> usize {
+    fn block_height(&self) -> usize {
         if self.strips { self.input.maps * self.window.kernel[1] } else { self.height() }
     }
 
     /// The matrices that the columns are made of: one for each row of the kernel, or one in all.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
-        let (width, height) = (self.outputs[1], self.piece_height());
-        (0..self.height() / height).map(move |index| Piece { start: index * width, height })
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = ColumnBlock> + use<> {
+        let (width, height) = (self.outputs[1], self.block_height());
+        (0..self.height() / height).map(move |index| ColumnBlock { start: index * width, height })
     }
 
     /// The numbers of a filter in the order of the pieces, in runs of neighbours.
     pub(crate) fn filter_runs(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let [kernel_rows, kernel_columns] = self.window.kernel;
         // In strips, a piece has a row of the kernel for each map.
-        let (pieces, maps, run) = match self.strips {
+        let (blocks, maps, run) = match self.strips {
             true => (kernel_rows, self.input.maps, kernel_columns),
             false => (1, 1, self.height()),
         };
         let firsts =
-            (0..pieces).flat_map(move |piece| (0..maps).map(move |map| (map * pieces + piece) * run));
+            (0..blocks).flat_map(move |block| (0..maps).map(move |map| (map * blocks + block) * run));
         firsts.map(move |first| first..first + run)
     }
 
@@ -232,7 +232,7 @@ impl Columns {
         clear(strip, width, end..width);
     }
 
-    /// Adds each column to what its window saw: the adjoint of [`Columns::gather`].
+    /// Adds each column to what its window saw: the adjoint of [`Im2col::gather`].
     pub(crate) fn scatter<T: Number>(&self, columns: &[T], image: &mut [T]) {
         let step = self.window.stride[1];
         if step == 1 {
@@ -249,7 +249,7 @@ impl Columns {
     }
 
     /// The same, exactly.
-    pub(crate) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut Exact, first: usize) {
+    pub(crate) fn scatter_exactly<T: Number>(&self, columns: &[T], sums: &mut ExactSums, first: usize) {
         let step = self.window.stride[1];
         self.runs(|from, to, length| {
             for (index, column) in columns[from..][..length].iter().enumerate() {
@@ -261,7 +261,7 @@ impl Columns {
 
 /// A distance for rows of this width. Long rows begin where a line of the processor's cache does. Rows that are powers of two apart
 /// would fall on the same few lines.
-pub(crate) fn apart(width: usize) -> usize {
+pub(crate) fn row_stride(width: usize) -> usize {
     let width = if width < 128 { width } else { width.next_multiple_of(16) };
     if width.is_multiple_of(64) { width + 16 } else { width }
 }
@@ -320,7 +320,7 @@ mod tests {
         ] {
             let window = Window { kernel, stride, padding };
             let input = Shape::new(2, rows, columns);
-            let form = Columns::new(input, window);
+            let form = Im2col::new(input, window);
             let image: Vec<f64> = (1..=input.size()).map(|value| value as f64).collect();
             let mut gathered = vec![0.0; form.length()];
             form.gather(&image, &mut gathered);
@@ -351,13 +351,13 @@ mod tests {
                 }
             }
             // So have the strips of bands, in another order.
-            let strips = Columns { strips: stride[0] == 1, ..form };
+            let strips = Im2col { strips: stride[0] == 1, ..form };
             for band in (1..=form.outputs[0]).flat_map(|count| strips.in_bands(count)) {
                 let mut part = vec![7.0; band.length()];
                 band.gather(&image, &mut part);
                 let rows = band
-                    .pieces()
-                    .flat_map(|piece| (0..piece.height).map(move |row| piece.start + row * band.stride()));
+                    .blocks()
+                    .flat_map(|block| (0..block.height).map(move |row| block.start + row * band.stride()));
                 let rows: Vec<&[f64]> = rows.map(|start| &part[start..start + band.width()]).collect();
                 let seen: Vec<usize> = band.filter_runs().flatten().collect();
                 assert_eq!((rows.len(), seen.len()), (form.height(), form.height()));

@@ -17,7 +17,7 @@ pub struct LocalContrast<T> {
     shape: Shape,
     window: Window,
     gaussian: Vec<T>,
-    around: Box<dyn Around<T>>,
+    padder: Box<dyn Padder<T>>,
     differences: Vec<T>,
     deviations: Vec<T>,
 }
@@ -48,7 +48,7 @@ impl<T: Number> LocalContrast<T> {
             shape,
             window,
             gaussian: gaussian(kernel, shape.maps),
-            around: Box::new(Zeros { shape, padding: window.padding }),
+            padder: Box::new(ZeroPadder { shape, padding: window.padding }),
             differences: Vec::new(),
             deviations: Vec::new(),
         }
@@ -56,8 +56,8 @@ impl<T: Number> LocalContrast<T> {
 
     /// The same with the neighbours' numbers around this rank's part, instead of zeros.
     #[must_use]
-    pub(crate) fn with(mut self, around: Box<dyn Around<T>>) -> LocalContrast<T> {
-        self.around = around;
+    pub(crate) fn with_padder(mut self, padder: Box<dyn Padder<T>>) -> LocalContrast<T> {
+        self.padder = padder;
         self
     }
 
@@ -67,7 +67,7 @@ impl<T: Number> LocalContrast<T> {
         let [above, left] = self.window.padding;
         let wide = columns + 2 * left;
         let size = (rows + 2 * above) * wide;
-        let padded = self.around.pad(pass.batch, maps);
+        let padded = self.padder.pad(pass.batch, maps);
         let mut result = vec![T::ZERO; maps.len()];
         let (gaussian, width) = (&self.gaussian, self.window.kernel[1]);
         threads::samples(pass.threads, &mut result, rows * columns, |first, result| {
@@ -110,19 +110,19 @@ impl<T: Number> LocalContrast<T> {
 }
 
 /// Maps with what lies around them: zeros, or in a part of an image what the neighbours have.
-pub(crate) trait Around<T>: Send + std::fmt::Debug {
+pub(crate) trait Padder<T>: Send + std::fmt::Debug {
     /// One map of each sample, padded on all sides.
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T>;
 }
 
 /// Zeros around whole maps.
 #[derive(Debug)]
-struct Zeros {
+struct ZeroPadder {
     shape: Shape,
     padding: [usize; 2],
 }
 
-impl<T: Number> Around<T> for Zeros {
+impl<T: Number> Padder<T> for ZeroPadder {
     fn pad(&mut self, batch: usize, maps: &[T]) -> Vec<T> {
         let [above, left] = self.padding;
         let wide = self.shape.columns + 2 * left;

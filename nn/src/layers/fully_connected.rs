@@ -6,10 +6,10 @@ use unisono::halo::Partition;
 
 use super::{Facts, Layer, Pass, Reach};
 use crate::number::Number;
-use crate::product::{Form, Onto, is_added_at_once, multiply};
+use crate::product::{MatrixLayout, OutputMode, accumulates_once, multiply};
 use crate::shape::Shape;
 use crate::threads;
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 use crate::weight::Weight;
 
 /// In so many parts, at most, the products of a layer are added up.
@@ -85,25 +85,25 @@ impl<T: Number> FullyConnected<T> {
     }
 
     /// Adds the products of some samples to a tree, part by part.
-    fn multiply_parts(&self, inputs: &[T], tree: &mut Tree<T>) {
+    fn multiply_parts(&self, inputs: &[T], tree: &mut TreeSum<T>) {
         let (width, height) = (self.input.size(), self.output.size());
         let count = inputs.len() / width.max(1);
         for (number, part) in self.parts.iter().enumerate() {
-            let form_term = |into: Onto, term: &mut [T]| {
+            let form_term = |into: OutputMode, term: &mut [T]| {
                 multiply(
                     into,
-                    (term, Form::new(count, height)),
+                    (term, MatrixLayout::new(count, height)),
                     (
                         inputs.get(part.start..).unwrap_or_default(),
-                        Form::new(count, part.len()).strided(width, 1),
+                        MatrixLayout::new(count, part.len()).strided(width, 1),
                     ),
                     (
                         &self.weights.values[part.start..],
-                        Form::new(height, part.len()).strided(width, 1).transposed(),
+                        MatrixLayout::new(height, part.len()).strided(width, 1).transposed(),
                     ),
                 )
             };
-            tree.push_with(self.first + number, is_added_at_once(part.len()), form_term);
+            tree.push_with(self.first + number, accumulates_once(part.len()), form_term);
         }
     }
 }
@@ -116,7 +116,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
     fn fprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], outputs: &mut [T]) {
         let (width, height) = (self.input.size(), self.output.size());
         if pass.exact && pass.sums.place().1 > 1 {
-            let mut tree = Tree::new(outputs.len());
+            let mut tree = TreeSum::new(outputs.len());
             self.multiply_parts(inputs, &mut tree);
             outputs.copy_from_slice(&tree.total_over(pass.sums));
             return self.add_bias(outputs);
@@ -124,7 +124,7 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
         threads::samples(pass.threads, outputs, height, |first, outputs| {
             for (block, outputs) in outputs.chunks_mut(SAMPLES * height).enumerate() {
                 let first = (first + block * SAMPLES) * width;
-                let mut tree = Tree::new(outputs.len());
+                let mut tree = TreeSum::new(outputs.len());
                 self.multiply_parts(&inputs[first..first + outputs.len() / height * width], &mut tree);
                 outputs.copy_from_slice(&tree.total());
             }
@@ -143,9 +143,9 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
     ) {
         let (width, height) = (self.input.size(), self.output.size());
         if let Some(bias) = &mut self.bias {
-            let mut sums = Tree::new(height);
+            let mut sums = TreeSum::new(height);
             for (sample, error) in error.chunks(height).enumerate() {
-                let mut term = sums.room();
+                let mut term = sums.spare_term();
                 term.copy_from_slice(error);
                 sums.push(pass.first + sample, term);
             }
@@ -163,10 +163,10 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
                 let count = gradient.len() / width;
                 let errors = errors.get(rows.start + first..).unwrap_or_default();
                 multiply(
-                    Onto::Replace,
-                    (gradient, Form::new(count, width)),
-                    (errors, Form::new(batch, count).strided(height, 1).transposed()),
-                    (inputs, Form::new(batch, width)),
+                    OutputMode::Replace,
+                    (gradient, MatrixLayout::new(count, width)),
+                    (errors, MatrixLayout::new(batch, count).strided(height, 1).transposed()),
+                    (inputs, MatrixLayout::new(batch, width)),
                 );
             });
         });
@@ -175,10 +175,10 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
             threads::samples(pass.threads, input_error, width, |first, input_error| {
                 let count = input_error.len() / width;
                 multiply(
-                    Onto::Replace,
-                    (input_error, Form::new(count, width)),
-                    (&error[first * height..], Form::new(count, height)),
-                    (weights, Form::new(height, width)),
+                    OutputMode::Replace,
+                    (input_error, MatrixLayout::new(count, width)),
+                    (&error[first * height..], MatrixLayout::new(count, height)),
+                    (weights, MatrixLayout::new(height, width)),
                 );
             });
         }

@@ -1,10 +1,10 @@
 //! Local filtering: like convolution, but each place has filters of its own.
 
-use super::columns::Columns;
+use super::columns::Im2col;
 use super::{Facts, Halo, Layer, Pass, Reach, Sums};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
-use crate::product::{Form, Onto, multiply};
+use crate::product::{MatrixLayout, OutputMode, multiply};
 use crate::shape::{Shape, Window};
 use crate::threads;
 use crate::weight::Weight;
@@ -16,7 +16,7 @@ use crate::weight::Weight;
 #[derive(Debug)]
 pub struct LocalFilter<T> {
     name: String,
-    columns: Columns,
+    columns: Im2col,
     output: Shape,
     weights: Weight<T>,
     unit_rows: bool,
@@ -34,9 +34,9 @@ pub struct Filtering<'a, T> {
 
 impl<T: Number> Filtering<'_, T> {
     /// What the filters see of a part.
-    pub(crate) fn see(&mut self, batch: usize, part: &[T]) -> Vec<T> {
+    pub(crate) fn gather_halo(&mut self, batch: usize, part: &[T]) -> Vec<T> {
         match self.halo {
-            Some(halo) => halo.see(batch, part),
+            Some(halo) => halo.gather_halo(batch, part),
             None => part.to_vec(),
         }
     }
@@ -47,7 +47,7 @@ impl<T: Number> Filtering<'_, T> {
             let pass = Pass { halo: self.halo, ..*pass };
             return match &self.filter {
                 Some(filter) => filter.reconstruct(&pass, outputs, part),
-                None => pass.settle(Exact::new(&pass, 0, [0.0, 1.0]), part),
+                None => pass.round_input_error(ExactSums::new(&pass, 0, [0.0, 1.0]), part),
             };
         }
         let mut padded = Vec::new();
@@ -62,7 +62,7 @@ impl<T: Number> Filtering<'_, T> {
             filter.reconstruct(pass, outputs, images);
         }
         if let Some(halo) = self.halo {
-            halo.give_back(pass.batch, &padded, part);
+            halo.adjoint(pass.batch, &padded, part);
         }
     }
 }
@@ -79,7 +79,7 @@ impl<T: Number> LocalFilter<T> {
         weights: Weight<T>,
         unit_rows: bool,
     ) -> LocalFilter<T> {
-        let columns = Columns::new(input, window);
+        let columns = Im2col::new(input, window);
         let maps = weights.values.len() / (columns.height() * columns.width());
         assert_eq!(
             maps * columns.width() * columns.height(),
@@ -105,20 +105,20 @@ impl<T: Number> LocalFilter<T> {
     }
 
     /// How the filters of one place lie among all: a row for each output map.
-    fn filters(&self) -> Form {
+    fn filters(&self) -> MatrixLayout {
         let height = self.columns.height();
-        Form::new(self.output.maps, height).strided(height * self.columns.width(), 1)
+        MatrixLayout::new(self.output.maps, height).strided(height * self.columns.width(), 1)
     }
 
     /// How the windows of one place lie in the columns of `count` images: a row for each image.
-    fn seen(&self, count: usize) -> Form {
-        Form::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
+    fn seen(&self, count: usize) -> MatrixLayout {
+        MatrixLayout::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
     }
 
     /// How the outputs of one place lie in those of `count` images: a row for each image.
-    fn outputs(&self, count: usize) -> Form {
+    fn outputs(&self, count: usize) -> MatrixLayout {
         let area = self.output.area();
-        Form::new(count, self.output.maps).strided(self.output.size(), area)
+        MatrixLayout::new(count, self.output.maps).strided(self.output.size(), area)
     }
 
     fn gathered(&self, images: &[T]) -> Vec<T> {
@@ -142,11 +142,11 @@ impl<T: Number> LocalFilter<T> {
                 let rows = gradient.len() / (area * height);
                 for place in (0..area).filter(|_| rows > 0) {
                     let errors = errors.get((maps.start + first) * area + place..).unwrap_or_default();
-                    let errors_form = Form::new(count, rows).strided(self.output.size(), area);
+                    let errors_layout = MatrixLayout::new(count, rows).strided(self.output.size(), area);
                     multiply(
-                        Onto::Replace,
-                        (&mut gradient[place * height..], Form::new(rows, height).strided(height * area, 1)),
-                        (errors, errors_form.transposed()),
+                        OutputMode::Replace,
+                        (&mut gradient[place * height..], MatrixLayout::new(rows, height).strided(height * area, 1)),
+                        (errors, errors_layout.transposed()),
                         (columns.get(place..).unwrap_or_default(), self.seen(count)),
                     );
                 }
@@ -173,11 +173,11 @@ impl<T: Number> LocalFilter<T> {
         let (size, length) = (self.columns.input.size(), self.columns.length());
         if pass.exact {
             let columns = self.spread(outputs, pass.batch);
-            let mut sums = Exact::new(pass, pass.batch * size, [largest(&columns), 1.0]);
+            let mut sums = ExactSums::new(pass, pass.batch * size, [largest(&columns), 1.0]);
             for (sample, columns) in columns.chunks(length).enumerate() {
                 self.columns.scatter_exactly(columns, &mut sums, sample * size);
             }
-            return pass.settle(sums, images);
+            return pass.round_input_error(sums, images);
         }
         threads::samples(pass.threads, images, size, |first, images| {
             let columns = self.spread(&outputs[first * self.output.size()..], images.len() / size);
@@ -193,7 +193,7 @@ impl<T: Number> LocalFilter<T> {
         let mut columns = vec![T::ZERO; count * self.columns.length()];
         for place in (0..self.output.area()).filter(|_| count > 0) {
             multiply(
-                Onto::Replace,
+                OutputMode::Replace,
                 (&mut columns[place..], self.seen(count)),
                 (&outputs[place..], self.outputs(count)),
                 (&self.weights.values[place * self.columns.height()..], self.filters()),
@@ -224,7 +224,7 @@ impl<T: Number> Layer<T> for LocalFilter<T> {
             let columns = layer.gathered(&inputs[first * size..(first + count) * size]);
             for place in 0..layer.output.area() {
                 multiply(
-                    Onto::Replace,
+                    OutputMode::Replace,
                     (&mut outputs[place..], layer.outputs(count)),
                     (&columns[place..], layer.seen(count)),
                     (&layer.weights.values[place * height..], layer.filters().transposed()),

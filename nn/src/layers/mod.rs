@@ -22,8 +22,8 @@ mod transpose;
 pub(crate) use activation::softmax;
 pub use activation::{Activation, ActivationLayer};
 pub use batch_norm::BatchNorm;
-pub(crate) use columns::Columns;
-pub(crate) use contrast::Around;
+pub(crate) use columns::Im2col;
+pub(crate) use contrast::Padder;
 pub use contrast::LocalContrast;
 pub use convolution::Convolution;
 pub use dropout::Dropout;
@@ -38,10 +38,10 @@ use std::ops::Range;
 
 use unisono::halo::Partition;
 
-use crate::exact::Exact;
+use crate::exact::ExactSums;
 use crate::number::Number;
 use crate::shape::{Shape, Window};
-use crate::tree::Tree;
+use crate::tree::TreeSum;
 use crate::weight::Weight;
 
 /// What of its input one output of a layer needs.
@@ -99,11 +99,11 @@ pub trait Sums<T>: Sync {
 /// A part of an image, and the same with what lies around it.
 pub trait Halo<T>: Sync {
     /// The part of each sample with its halo.
-    fn see(&self, batch: usize, part: &[T]) -> Vec<T>;
+    fn gather_halo(&self, batch: usize, part: &[T]) -> Vec<T>;
     /// The adjoint: what was found for halos goes back to where it belongs and is summed.
-    fn give_back(&self, batch: usize, padded: &[T], part: &mut [T]);
+    fn adjoint(&self, batch: usize, padded: &[T], part: &mut [T]);
     /// The same for the pieces of exact sums.
-    fn give_back_exactly(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
+    fn adjoint_exact(&self, batch: usize, padded: &[Vec<f64>]) -> Vec<Vec<f64>>;
 }
 
 /// A run of one process: sums are what they are.
@@ -177,14 +177,14 @@ impl<T: Number> Pass<'_, T> {
 
 impl<T: Number> Pass<'_, T> {
     /// Sums over the samples of a batch: of all ranks where a pass is exact, else of this one.
-    pub(crate) fn total(&self, sums: Tree<T>) -> Vec<T> {
+    pub(crate) fn total(&self, sums: TreeSum<T>) -> Vec<T> {
         if self.exact { sums.total_over(self.gradients) } else { sums.total() }
     }
 
     /// Turns exact sums over a padded part into the errors of this rank's own part.
-    pub(crate) fn settle(&self, sums: Exact, input_error: &mut [T]) {
+    pub(crate) fn round_input_error(&self, sums: ExactSums, input_error: &mut [T]) {
         let sums = match self.halo {
-            Some(halo) => Exact { pieces: halo.give_back_exactly(self.batch, &sums.pieces), ..sums },
+            Some(halo) => ExactSums { pieces: halo.adjoint_exact(self.batch, &sums.pieces), ..sums },
             None => sums,
         };
         sums.round(input_error);

@@ -1,7 +1,7 @@
 //! Pooling: the largest, the average or the length of what a window sees in one map.
 
 use super::{Facts, Layer, Pass, Reach};
-use crate::exact::{Exact, largest};
+use crate::exact::{ExactSums, largest};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::threads;
@@ -132,7 +132,7 @@ impl Pooling {
         let (area, output_area) = (self.input.area(), self.output.area());
         let share = T::ONE / T::of(self.window.area() as f64);
         // An error is spread in shares that are, up to rounding, no larger than itself.
-        let mut sums = Exact::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
+        let mut sums = ExactSums::new(pass, pass.batch * self.input.size(), [largest(error), 2.0]);
         for map in 0..pass.batch * self.input.maps {
             let (at, first) = (map * area, map * output_area);
             self.places(|index, rows, columns| {
@@ -153,7 +153,7 @@ impl Pooling {
                 }
             });
         }
-        pass.settle(sums, input_error);
+        pass.round_input_error(sums, input_error);
     }
 
     /// The error of one map's inputs, for averages and lengths.
@@ -242,7 +242,7 @@ impl<T: Number> Layer<T> for Pooling {
         });
         // An error that crosses a border is the only one of its place: windows do not overlap.
         if let Some(halo) = pass.halo {
-            halo.give_back(pass.batch, &padded, input_error);
+            halo.adjoint(pass.batch, &padded, input_error);
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Network<T> {
 }
 
 /// Lets a layer work, on the timeline where there is one.
-fn noted<T: Number>(
+fn record_layer<T: Number>(
     timeline: Option<&Timeline>,
     activity: Activity,
     layer: &mut dyn Layer<T>,
@@ -105,7 +105,7 @@ impl<T: Number> Network<T> {
             above[0].resize(pass.batch * layer.output().size(), T::ZERO);
             let seen = if index == 0 { inputs } else { &below[index - 1] };
             let work = |layer: &mut dyn Layer<T>| layer.fprop(pass, seen, &mut above[0]);
-            noted(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Fprop, &mut **layer, work);
         }
         if count == 0 { inputs } else { &self.outputs[count - 1] }
     }
@@ -126,11 +126,11 @@ impl<T: Number> Network<T> {
     /// From the last pass, computes the gradients of all weights in layers from `lowest` on. `count` is the size of the
     /// whole batch.
     pub fn bprop(&mut self, pass: &Pass<'_, T>, inputs: &[T], targets: &[T], count: usize, lowest: usize) {
-        self.bprop_watched(pass, inputs, targets, count, lowest, &mut |_, _| {});
+        self.bprop_observed(pass, inputs, targets, count, lowest, &mut |_, _| {});
     }
 
     /// The same; `watch` sees the error of the outputs of each layer on the way.
-    pub(crate) fn bprop_watched(
+    pub(crate) fn bprop_observed(
         &mut self,
         pass: &Pass<'_, T>,
         inputs: &[T],
@@ -151,14 +151,14 @@ impl<T: Number> Network<T> {
         above -= usize::from(self.joined);
         // Below the lowest layer that learns, nobody needs an error.
         let learns = |layer: &mut Box<dyn Layer<T>>| !layer.weights().is_empty();
-        let floor = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
-        for index in (floor..above).rev() {
+        let lowest_learning = self.layers[lowest..].iter_mut().position(learns).map_or(above, |at| lowest + at);
+        for index in (lowest_learning..above).rev() {
             let inputs = if index == 0 { inputs } else { &self.outputs[index - 1] };
-            let wanted = (index > floor).then(|| &mut next[..inputs.len()]);
+            let wanted = (index > lowest_learning).then(|| &mut next[..inputs.len()]);
             let (layer, outputs, above) = (&mut self.layers[index], &self.outputs[index], &error[..length]);
             watch(index, above);
             let work = |layer: &mut dyn Layer<T>| layer.bprop(pass, inputs, outputs, above, wanted);
-            noted(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
+            record_layer(self.timeline.as_deref(), Activity::Bprop, &mut **layer, work);
             length = inputs.len();
             std::mem::swap(error, next);
         }
@@ -168,7 +168,7 @@ impl<T: Number> Network<T> {
     pub fn update(&mut self, epoch: usize, lowest: usize) {
         for layer in &mut self.layers[lowest..] {
             let timeline = self.timeline.as_deref().filter(|_| !layer.weights().is_empty());
-            noted(timeline, Activity::Update, &mut **layer, |layer| layer.update(epoch));
+            record_layer(timeline, Activity::Update, &mut **layer, |layer| layer.update(epoch));
         }
     }
 

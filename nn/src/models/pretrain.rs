@@ -88,7 +88,7 @@ impl<T: Number> Pretraining<T> {
                 }
             }
         };
-        let seen = filtering.see(pass.batch, &inputs);
+        let seen = filtering.gather_halo(pass.batch, &inputs);
         fprop(&mut filtering, &seen, &mut filtered);
         let mut pooled = vec![T::ZERO; pass.batch * pooling.output().size()];
         pooling.fprop(pass, &filtered, &mut pooled);
@@ -104,7 +104,7 @@ impl<T: Number> Pretraining<T> {
 
         // The error of the filtered numbers, from the reconstruction and from the sparsity.
         let mut filtered_error = vec![T::ZERO; filtered.len()];
-        let seen_error = filtering.see(pass.batch, &error);
+        let seen_error = filtering.gather_halo(pass.batch, &error);
         with_weights(&mut filtering, decoder, |filtering| {
             fprop(filtering, &seen_error, &mut filtered_error);
             learn(filtering, &seen_error, &filtered, &self.rule);

@@ -18,7 +18,7 @@ impl<T: Number> Pretraining<T> {
         let layer = &mut network.layers()[place];
         let mut filtered = vec![T::ZERO; pass.batch * layer.output().size()];
         let mut filtering = layer.filtering().expect("a group begins with local filtering");
-        let seen = filtering.see(pass.batch, &inputs);
+        let seen = filtering.gather_halo(pass.batch, &inputs);
         if let Some(filter) = &mut filtering.filter {
             filter.fprop(pass, &seen, &mut filtered);
         }

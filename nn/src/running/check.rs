@@ -3,7 +3,7 @@
 use unisono::{Error, Group, ReduceOp, Result};
 
 use super::samples::{batch_of, load_data, must_have_targets, pass};
-use crate::distributed::{Built, Company, Failure, Held, Mode, build};
+use crate::distributed::{BuiltNetwork, Topology, Failure, Sharding, Mode, build};
 use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;
@@ -53,15 +53,15 @@ impl Comparison {
 /// ```
 pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, Failure> {
     let failed = |error| Failure { error, own: group.rank() == 0 };
-    let company = Company::new(group, experiment).map_err(failed)?;
-    if company.mode == Mode::Table {
+    let topology = Topology::new(group, experiment).map_err(failed)?;
+    if topology.mode == Mode::Table {
         let place = &experiment.resolved.get("distributed").unwrap_or(&experiment.resolved).place;
         let advice = "check the mode data, or compare whole runs with `unisono compare`";
         return Err(failed(place.error("check", "the mode data, halo or vector", "table", advice)));
     }
     match experiment.precision {
-        Precision::Single => check_in::<f32>(experiment, &company),
-        Precision::Double => check_in::<f64>(experiment, &company),
+        Precision::Single => check_in::<f32>(experiment, &topology),
+        Precision::Double => check_in::<f64>(experiment, &topology),
     }
 }
 
@@ -87,19 +87,19 @@ impl<T: Number> Passed<T> {
     fn new(
         mut network: Network<T>,
         experiment: &Experiment,
-        company: Option<&Company>,
+        topology: Option<&Topology>,
         (inputs, targets): (&[T], &[T]),
         count: usize,
     ) -> Passed<T> {
-        let own = company.map_or(0..count, |company| company.own(count));
-        let pass = pass(company, experiment, 0, &own, true);
+        let own = topology.map_or(0..count, |topology| topology.local_samples(count));
+        let pass = pass(topology, experiment, 0, &own, true);
         let mut errors = vec![None; network.layers().len()];
         network.fprop(&pass, inputs);
-        network.bprop_watched(&pass, inputs, targets, count, 0, &mut |layer, error| {
+        network.bprop_observed(&pass, inputs, targets, count, 0, &mut |layer, error| {
             errors[layer] = Some(error.to_vec());
         });
-        if let Some(company) = company.filter(|_| !pass.exact) {
-            company.sum_gradients(&mut network, 0, &mut Vec::new());
+        if let Some(topology) = topology.filter(|_| !pass.exact) {
+            topology.sum_gradients(&mut network, 0, &mut Vec::new());
         }
         Passed { network, errors }
     }
@@ -111,54 +111,54 @@ struct Prepared<T> {
     targets: Vec<T>,
     count: usize,
     whole: Network<T>,
-    built: Built<T>,
+    built: BuiltNetwork<T>,
 }
 
 impl<T: Number> Prepared<T> {
-    fn new(experiment: &Experiment, company: &Company) -> Result<Prepared<T>> {
+    fn new(experiment: &Experiment, topology: &Topology) -> Result<Prepared<T>> {
         let mut data = load_data(experiment)?;
-        data.keep().map_err(|error| experiment.blame_data(error))?;
+        data.keep().map_err(|error| experiment.locate_data_error(error))?;
         must_have_targets(experiment, &data)?;
         let count = experiment.batch_size.min(data.train.count);
         let (inputs, targets) = batch_of(&data.train, experiment, data.shape, data.outputs, count)?;
         let whole = experiment.network(data.shape, data.outputs)?;
-        let built = build(experiment, company, data.shape, data.outputs)?;
+        let built = build(experiment, topology, data.shape, data.outputs)?;
         Ok(Prepared { inputs, targets, count, whole, built })
     }
 }
 
-fn check_in<T: Number>(experiment: &Experiment, company: &Company) -> Result<Vec<Comparison>, Failure> {
+fn check_in<T: Number>(experiment: &Experiment, topology: &Topology) -> Result<Vec<Comparison>, Failure> {
     // Nobody waits in a call for a rank that has no samples.
-    let prepared = company.agree(Prepared::<T>::new(experiment, company))?;
-    company.agree(compared(prepared, experiment, company))
+    let prepared = topology.agree(Prepared::<T>::new(experiment, topology))?;
+    topology.agree(compared(prepared, experiment, topology))
 }
 
 fn compared<T: Number>(
     prepared: Prepared<T>,
     experiment: &Experiment,
-    company: &Company,
+    topology: &Topology,
 ) -> Result<Vec<Comparison>> {
     let Prepared { inputs, targets, count, whole, built } = prepared;
     let whole = Passed::new(whole, experiment, None, (&inputs, &targets), count);
-    let own = company.own(count);
-    let part = |values: &[T], held: Held| -> Vec<T> {
-        let (size, places) = (held.whole().size(), held.indices(company));
+    let own = topology.local_samples(count);
+    let part = |values: &[T], sharding: Sharding| -> Vec<T> {
+        let (size, places) = (sharding.global_shape().size(), sharding.indices(topology));
         let samples = values[own.start * size..own.end * size].chunks(size);
         samples.flat_map(|sample| places.iter().map(|place| sample[*place])).collect()
     };
     let width = targets.len() / count;
     let own_inputs = part(&inputs, built.input);
     let own_targets = &targets[own.start * width..own.end * width];
-    let spread = Passed::new(built.network, experiment, Some(company), (&own_inputs, own_targets), count);
+    let spread = Passed::new(built.network, experiment, Some(topology), (&own_inputs, own_targets), count);
     let (mut single, mut many) = (whole, spread);
     let mut found: Vec<(String, String, [f64; 2])> = Vec::new();
     for index in 0..single.network.layers().len() {
         let name = single.network.layers()[index].name().to_string();
         let other = many.network.layers().iter().position(|layer| layer.name() == name);
         let other = other.expect("both have the layers of the file");
-        let held = built.held[other];
+        let sharding = built.output_shardings[other];
         let mut compare = |what: &str, one: &[T], other: &[T]| {
-            found.push((name.clone(), what.into(), distance(part(one, held).into_iter(), other)));
+            found.push((name.clone(), what.into(), distance(part(one, sharding).into_iter(), other)));
         };
         compare("outputs", single.network.outputs_of(index), many.network.outputs_of(other));
         if let (Some(one), Some(other)) = (&single.errors[index], &many.errors[other]) {
@@ -174,17 +174,17 @@ fn compared<T: Number>(
             found.push((name.clone(), format!("gradient of {}", one.name), apart));
         }
     }
-    company.faults.check()?;
+    topology.comm.check()?;
     let mut numbers: Vec<f64> = found.iter().flat_map(|(_, _, numbers)| *numbers).collect();
-    company.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
+    topology.world.group.all_reduce(&mut numbers, ReduceOp::Max)?;
     if numbers.is_empty() {
         return Err(Error::internal("check", "no layers to compare"));
     }
-    Ok(judged(experiment, found, &numbers))
+    Ok(with_tolerances(experiment, found, &numbers))
 }
 
 /// Says for each difference whether it is too large.
-fn judged(
+fn with_tolerances(
     experiment: &Experiment,
     found: Vec<(String, String, [f64; 2])>,
     numbers: &[f64],

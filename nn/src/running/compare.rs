@@ -9,10 +9,10 @@ use std::path::Path;
 use unisono::{Error, Result};
 
 use super::check::{Comparison, distance};
-use super::checkpoint::of_one_worker;
+use super::checkpoint::strip_worker_suffix;
 use super::files::{CHECKPOINTS, saved};
 use super::metrics::EpochMetrics;
-use super::tensors::{Tensor, Tensors, read};
+use super::tensors::{F64Tensor, TensorMap, read};
 use crate::experiment::{Node, read_tree};
 
 /// So many batches are too few for rounding to grow.
@@ -27,7 +27,7 @@ struct Run {
     batches: Option<Vec<(u64, f64)>>,
     /// The name of the last checkpoint.
     newest: String,
-    weights: Tensors,
+    weights: TensorMap,
     is_double: bool,
 }
 
@@ -83,8 +83,8 @@ impl Run {
     }
 
     /// What each worker of a shared table remembers is its own.
-    fn tensors(&self) -> impl Iterator<Item = (&String, &Tensor)> {
-        self.weights.iter().filter(|(name, _)| of_one_worker(name).is_none())
+    fn tensors(&self) -> impl Iterator<Item = (&String, &F64Tensor)> {
+        self.weights.iter().filter(|(name, _)| strip_worker_suffix(name).is_none())
     }
 
     fn curves(&self) -> Vec<(&'static str, Vec<f64>)> {

@@ -37,7 +37,7 @@ pub struct Progress {
 }
 
 /// What to do where numbers have grown beyond all bounds.
-fn cure(experiment: &Experiment) -> &'static str {
+fn divergence_advice(experiment: &Experiment) -> &'static str {
     let last = experiment.layers.last().map(|layer| layer.activation);
     match (experiment.cost, last) {
         (Cost::CrossEntropy, Some(Activation::Logistic | Activation::Softmax)) => SMALLER,
@@ -54,7 +54,7 @@ const SMALLER: &str = "lower the learning rate, or begin with smaller weights";
 fn diverged(experiment: &Experiment, epoch: usize, batch: Option<usize>, cost: f64) -> Error {
     let batch = batch.map_or(String::new(), |batch| format!(" batch {}", batch + 1));
     let what = format!("train epoch {}{batch}", epoch + 1);
-    Error::usage(what, "a finite cost", cost.to_string(), cure(experiment))
+    Error::usage(what, "a finite cost", cost.to_string(), divergence_advice(experiment))
 }
 
 impl<T: Number> Trainer<T> {
@@ -77,7 +77,7 @@ impl<T: Number> Trainer<T> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<EpochMetrics> {
         let started = Instant::now();
-        let spent = self.company.as_ref().map_or(Duration::ZERO, |company| company.faults.spent());
+        let spent = self.topology.as_ref().map_or(Duration::ZERO, |topology| topology.comm.spent());
         let Some((phase, epoch_of_phase)) = self.phases.find(epoch) else {
             let expected = format!("an epoch below {}", self.phases.epochs());
             let advice = "count epochs from 0 on, or give the experiment more of them";
@@ -94,7 +94,7 @@ impl<T: Number> Trainer<T> {
             let costs = self.learn(train, chosen, phase, epoch_of_phase)?;
             // Of a shared table's workers, each knows the costs of its own samples.
             let counted =
-                if self.shared.is_some() { self.own(chosen.len()).len().max(1) } else { chosen.len() };
+                if self.shared.is_some() { self.local_samples(chosen.len()).len().max(1) } else { chosen.len() };
             let batch_loss = costs.loss / counted as f64;
             // Workers that share a table find out together, at the end of the epoch.
             if !batch_loss.is_finite() && self.shared.is_none() {
@@ -115,7 +115,7 @@ impl<T: Number> Trainer<T> {
                 loss: batch_loss,
             });
         }
-        total = self.settle(total)?;
+        total = self.sync_workers(total)?;
         if !total.loss.is_finite() {
             return Err(diverged(&self.experiment, epoch, None, total.loss));
         }
@@ -139,19 +139,19 @@ impl<T: Number> Trainer<T> {
 
     /// Refuses to go on with weights that are lost, which the cost need not show.
     pub(super) fn must_be_finite(&mut self, epoch: usize) -> Result<()> {
-        match super::checkpoint::unbounded(self) {
+        match super::checkpoint::find_non_finite(self) {
             None => Ok(()),
             Some(name) => {
                 let received = format!("NaN or infinity in `{name}`");
                 let what = format!("train epoch {}", epoch + 1);
-                Err(Error::usage(what, "finite weights", received, cure(&self.experiment)))
+                Err(Error::usage(what, "finite weights", received, divergence_advice(&self.experiment)))
             }
         }
     }
 
     /// The share of the time since some moment that went into calls between ranks.
     fn communication(&self, since: Instant, before: Duration) -> Option<f64> {
-        let spent = self.company.as_ref()?.faults.spent().saturating_sub(before);
+        let spent = self.topology.as_ref()?.comm.spent().saturating_sub(before);
         Some(spent.as_secs_f64() / since.elapsed().as_secs_f64().max(1e-9))
     }
 }

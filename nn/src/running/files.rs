@@ -24,8 +24,8 @@ const NAMES: &[&str] = &[
 /// The folder of checkpoints in a run's folder.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
 const EVENTS: &str = "events.out.tfevents.";
-const OF_OURS: &str = ".unisono";
-const UNFINISHED: &str = ".part";
+const EVENTS_SUFFIX: &str = ".unisono";
+const PARTIAL_SUFFIX: &str = ".part";
 
 /// The name of the checkpoint after this many epochs.
 pub(super) fn checkpoint_name(epochs: usize) -> String {
@@ -40,11 +40,11 @@ fn epochs_of(name: &str) -> Option<usize> {
 
 /// The name of TensorBoard's file of a run that began at this second.
 pub(super) fn events_name(seconds: u64) -> String {
-    format!("{EVENTS}{seconds:010}{OF_OURS}")
+    format!("{EVENTS}{seconds:010}{EVENTS_SUFFIX}")
 }
 
 fn is_events(name: &str) -> bool {
-    name.starts_with(EVENTS) && name.ends_with(OF_OURS)
+    name.starts_with(EVENTS) && name.ends_with(EVENTS_SUFFIX)
 }
 
 /// The names in a folder, sorted; none where there is no folder. Names that are no text are nobody's of ours.
@@ -69,7 +69,7 @@ pub(super) fn saved_events(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The files of a folder that a run would write, or that a run has written.
-pub(super) fn taken(folder: &Path) -> Vec<String> {
+pub(super) fn existing_run_files(folder: &Path) -> Vec<String> {
     let is_own = |name: &String| NAMES.contains(&name.as_str()) || is_events(name);
     let checkpoints = names(&folder.join(CHECKPOINTS)).into_iter().filter(|name| epochs_of(name).is_some());
     let checkpoints = checkpoints.map(|name| format!("{CHECKPOINTS}/{name}"));
@@ -77,16 +77,16 @@ pub(super) fn taken(folder: &Path) -> Vec<String> {
 }
 
 /// The same path with the number of this process at its end: others write under other names.
-fn unfinished(path: &Path) -> PathBuf {
+fn partial_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(format!(".{}{UNFINISHED}", std::process::id()));
+    name.push(format!(".{}{PARTIAL_SUFFIX}", std::process::id()));
     name.into()
 }
 
 /// Removes what a process was writing into a run's folder when it was killed.
-pub(super) fn forget_unfinished(folder: &Path) {
+pub(super) fn remove_partial_files(folder: &Path) {
     let whole = |name: &str| -> Option<String> {
-        let (whole, process) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
+        let (whole, process) = name.strip_suffix(PARTIAL_SUFFIX)?.rsplit_once('.')?;
         process.bytes().all(|digit| digit.is_ascii_digit()).then(|| whole.to_string())
     };
     for (folder, is_own) in [
@@ -102,7 +102,7 @@ pub(super) fn forget_unfinished(folder: &Path) {
 
 /// Writes a file at once: under another name, to the disk, then under its own. Only a regular file is replaced: what a
 /// symbolic link names is written instead of the link, and a pipe or a device is written to.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let is_link = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_symlink());
     // A link to a pipe of this process, or to a file that is still to be made, has no other name.
     let target = if is_link(path) { path.canonicalize() } else { Ok(path.to_path_buf()) };
@@ -112,19 +112,19 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
     if !replaceable {
-        return write_through(&target, bytes).map_err(|error| not_written(path, error));
+        return write_through(&target, bytes).map_err(|error| write_error(path, error));
     }
-    let half = unfinished(&target);
+    let partial = partial_path(&target);
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&half)?;
+        let mut file = File::create(&partial)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&half, &target)
+        std::fs::rename(&partial, &target)
     };
     write().map_err(|error| {
         // The first error is the one to report.
-        let _ = std::fs::remove_file(&half);
-        not_written(path, error)
+        let _ = std::fs::remove_file(&partial);
+        write_error(path, error)
     })
 }
 
@@ -145,10 +145,10 @@ pub(super) fn append(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)?;
         file.sync_data()
     };
-    write().map_err(|error| not_written(path, error))
+    write().map_err(|error| write_error(path, error))
 }
 
-fn not_written(path: &Path, error: std::io::Error) -> Error {
+fn write_error(path: &Path, error: std::io::Error) -> Error {
     Error::io("write", path.display().to_string(), error, "make room, or give another --out")
 }
 
@@ -195,23 +195,23 @@ mod tests {
         std::os::unix::fs::symlink("new", &dangling).expect("a link can be made");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe can be made");
-        write_whole(&link, b"through the link").expect("the file behind it can be written");
+        write_atomically(&link, b"through the link").expect("the file behind it can be written");
         assert_eq!(std::fs::read(&file).expect("it is there"), b"through the link");
-        write_whole(&dangling, b"made").expect("the file that it names can be made");
+        write_atomically(&dangling, b"made").expect("the file that it names can be made");
         assert_eq!(std::fs::read(folder.join("new")).expect("it was made"), b"made");
         assert!(
             [&link, &dangling]
                 .iter()
                 .all(|link| link.symlink_metadata().is_ok_and(|found| found.is_symlink()))
         );
-        assert!(write_whole(&pipe, b"unread").is_err(), "no process reads the pipe");
+        assert!(write_atomically(&pipe, b"unread").is_err(), "no process reads the pipe");
         let reader = std::thread::spawn({
             let pipe = pipe.clone();
             move || std::fs::read(pipe)
         });
         // The reader may not have opened its end yet.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while write_whole(&pipe, b"read").is_err() {
+        while write_atomically(&pipe, b"read").is_err() {
             assert!(std::time::Instant::now() < deadline, "the reader never came");
             std::thread::yield_now();
         }
@@ -230,7 +230,7 @@ mod tests {
             std::fs::write(checkpoints.join(name), b"").expect("it can be written");
         }
         assert_eq!(saved(&checkpoints), [checkpoints.join(&old), checkpoints.join(&new)]);
-        forget_unfinished(&folder);
+        remove_partial_files(&folder);
         let mut expected = vec![new, old, "mine.8.part".into(), "zzz.safetensors".into()];
         expected.sort();
         assert_eq!(names(&checkpoints), expected);

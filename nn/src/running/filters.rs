@@ -1,6 +1,6 @@
 //! The filters of the first layer as a picture.
 
-use super::sheet::{Range, sheet};
+use super::sheet::{LevelRange, sheet};
 use crate::data::Picture;
 use crate::layers::Layer;
 use crate::number::Number;
@@ -30,5 +30,5 @@ pub(super) fn first_filters<T: Number>(layers: &mut [Box<dyn Layer<T>>]) -> Opti
         filters.map(|filter| filter.iter().map(|weight| weight.double()).collect()).collect();
     let across = (filters.len() as f64).sqrt().ceil() as usize;
     let scale = (WIDTH / (across * shape.columns).max(1)).clamp(SCALES[0], SCALES[1]);
-    sheet(&filters, shape, (across, scale), Range::Own)
+    sheet(&filters, shape, (across, scale), LevelRange::Own)
 }

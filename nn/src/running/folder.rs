@@ -9,7 +9,7 @@ use unisono::{Error, Result};
 use super::curve::{svg, thinned};
 use super::events::Events;
 use super::files::{
-    CHECKPOINTS, append, checkpoint_name, forget_unfinished, lock, saved, taken, write_whole,
+    CHECKPOINTS, append, checkpoint_name, remove_partial_files, lock, saved, existing_run_files, write_atomically,
 };
 use super::metrics::{EpochMetrics, HEADER};
 use super::settings::must_continue;
@@ -17,25 +17,25 @@ use crate::data::{Picture, encode_png};
 use crate::experiment::Experiment;
 
 /// How often the picture of the losses is drawn while a run goes on: all of it is drawn anew each time.
-const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) struct Folder {
+pub(super) struct RunFolder {
     path: PathBuf,
     pub(super) rows: Vec<EpochMetrics>,
     /// The cost of each batch.
     pub(super) losses: Vec<(u64, f64)>,
     /// How many rows and losses the tables and TensorBoard's file have.
-    told: (usize, usize),
+    written: (usize, usize),
     drawn: Option<Instant>,
     events: Option<Events>,
     /// Keeps other processes out.
     lock: Option<File>,
 }
 
-impl Folder {
-    pub(super) fn new(path: &Path) -> Folder {
+impl RunFolder {
+    pub(super) fn new(path: &Path) -> RunFolder {
         let (rows, losses) = (Vec::new(), Vec::new());
-        Folder { path: path.into(), rows, losses, told: (0, 0), drawn: None, events: None, lock: None }
+        RunFolder { path: path.into(), rows, losses, written: (0, 0), drawn: None, events: None, lock: None }
     }
 
     fn settings(&self) -> PathBuf {
@@ -61,11 +61,11 @@ impl Folder {
 
     /// Refuses to write over another run, or over somebody's files.
     fn must_be_free(&self) -> Result<()> {
-        let taken = taken(&self.path);
-        if taken.is_empty() {
+        let existing_run_files = existing_run_files(&self.path);
+        if existing_run_files.is_empty() {
             return Ok(());
         }
-        let received = format!("{}, which has {}", self.path.display(), taken.join(", "));
+        let received = format!("{}, which has {}", self.path.display(), existing_run_files.join(", "));
         let advice = match self.settings().exists() {
             true => "give another --out, or continue the run that is there with --resume",
             false => "give another --out",
@@ -88,7 +88,7 @@ impl Folder {
         self.checkpoints().join(checkpoint_name(epochs))
     }
 
-    pub(super) fn forget_old_checkpoints(&self, keep: usize) {
+    pub(super) fn remove_old_checkpoints(&self, keep: usize) {
         let saved = saved(&self.checkpoints());
         for path in &saved[..saved.len().saturating_sub(keep)] {
             // One that stays too long does no harm.
@@ -109,8 +109,8 @@ impl Folder {
             // Another run may have begun, and even ended, while this one read its data.
             self.must_be_free()?;
         }
-        forget_unfinished(&self.path);
-        write_whole(&self.settings(), experiment.resolved_text().as_bytes())?;
+        remove_partial_files(&self.path);
+        write_atomically(&self.settings(), experiment.resolved_text().as_bytes())?;
         let steps = self.losses.last().map_or(0, |(step, _)| *step);
         self.events = Some(Events::open(&self.path, resume.then_some(steps))?);
         // Behind the checkpoint that was taken up there may be more, the last line of which may be half a line.
@@ -118,7 +118,7 @@ impl Folder {
     }
 
     /// Takes up the metrics of an interrupted run, as far as its checkpoint.
-    pub(super) fn take_up(&mut self, epochs: usize, steps: u64) -> Result<()> {
+    pub(super) fn restore(&mut self, epochs: usize, steps: u64) -> Result<()> {
         let read = |name: &str| std::fs::read_to_string(self.path.join(name)).unwrap_or_default();
         let rows = read("metrics.jsonl");
         self.rows = rows.lines().filter_map(|line| serde_json::from_str(line).ok()).take(epochs).collect();
@@ -128,7 +128,7 @@ impl Folder {
             .filter_map(|(step, loss)| Some((step.parse().ok()?, loss.parse().ok()?)))
             .take_while(|(step, _)| *step <= steps)
             .collect();
-        self.told = (self.rows.len(), self.losses.len());
+        self.written = (self.rows.len(), self.losses.len());
         Ok(())
     }
 
@@ -155,20 +155,20 @@ impl Folder {
     /// Adds to the tables and to TensorBoard's file what they have not been told, and draws the losses now and then, so that
     /// a long run pays for a checkpoint what a short one does.
     pub(super) fn write(&mut self, title: &str) -> Result<()> {
-        for (name, lines) in self.lines(self.told)? {
+        for (name, lines) in self.lines(self.written)? {
             append(&self.path.join(name), lines.as_bytes())?;
         }
-        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= BETWEEN_PICTURES) {
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_INTERVAL) {
             self.draw(title)?;
         }
-        self.tell()
+        self.write_events()
     }
 
     /// Writes the tables and the picture of the losses as they are at the end, whatever became of them on the way.
     pub(super) fn end(&mut self, title: &str) -> Result<()> {
         self.tables()?;
         self.draw(title)?;
-        self.tell()
+        self.write_events()
     }
 
     fn draw(&mut self, title: &str) -> Result<()> {
@@ -178,28 +178,28 @@ impl Folder {
         self.text("loss.svg", &picture)
     }
 
-    fn tell(&mut self) -> Result<()> {
+    fn write_events(&mut self) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
-        for (step, loss) in &self.losses[self.told.1..] {
+        for (step, loss) in &self.losses[self.written.1..] {
             events.scalar("batch/loss", *step, *loss);
         }
-        for row in &self.rows[self.told.0..] {
+        for row in &self.rows[self.written.0..] {
             for (name, value) in row.figures() {
                 events.scalar(&format!("epoch/{name}"), row.steps, value);
             }
         }
-        self.told = (self.rows.len(), self.losses.len());
+        self.written = (self.rows.len(), self.losses.len());
         events.flush()
     }
 
     /// Writes a file of text.
     pub(super) fn text(&self, name: &str, text: &str) -> Result<()> {
-        write_whole(&self.path.join(name), text.as_bytes())
+        write_atomically(&self.path.join(name), text.as_bytes())
     }
 
     /// Writes a picture as a file, and for TensorBoard.
     pub(super) fn picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
-        write_whole(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
+        write_atomically(&self.path.join(format!("{name}.png")), &encode_png(picture))?;
         let step = self.losses.last().map_or(0, |(step, _)| *step);
         let Some(events) = &mut self.events else { return Ok(()) };
         events.picture(name, step, picture);

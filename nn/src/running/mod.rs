@@ -8,7 +8,7 @@ mod epoch;
 mod events;
 mod files;
 mod filters;
-mod first_weights;
+mod initial_weights;
 mod folder;
 mod gradients;
 mod learn;

@@ -6,7 +6,7 @@ use unisono::{Error, Result};
 
 use super::checkpoint;
 use super::files::{CHECKPOINTS, saved};
-use super::samples::{data_place, largest, load_data};
+use super::samples::{data_place, argmax, load_data};
 use super::trainer::Trainer;
 use crate::experiment::{Experiment, Precision};
 use crate::number::Number;
@@ -56,14 +56,14 @@ fn predict_in<T: Number>(experiment: &Experiment, path: &Path) -> Result<Vec<Pre
         let (expected, advice) = ("test samples", "add some, for `arrays` with --set data.test_inputs=FILE");
         return Err(data_place(experiment).error("predict", expected, "none", advice));
     }
-    let mut trainer: Trainer<T> = Trainer::over(experiment, None, data)?;
+    let mut trainer: Trainer<T> = Trainer::unchecked(experiment, None, data)?;
     trainer.check_data()?;
     checkpoint::load(&mut trainer, path)?;
     let mut predictions = Vec::new();
     trainer.outputs(|sample, outputs, class| {
         predictions.push(Prediction {
             sample,
-            predicted: largest(outputs),
+            predicted: argmax(outputs),
             class,
             outputs: outputs.iter().map(|output| output.double()).collect(),
         });

@@ -3,8 +3,8 @@
 use unisono::Result;
 
 use super::filters::first_filters;
-use super::folder::Folder;
-use super::sheet::{Range, sheet};
+use super::folder::RunFolder;
+use super::sheet::{LevelRange, sheet};
 use super::spot::{Responses, spots, table};
 use super::stimulus::stimulus;
 use super::trainer::Trainer;
@@ -24,7 +24,7 @@ const BATCH: usize = 100;
 pub(super) fn write<T: Number>(
     experiment: &Experiment,
     trainer: &mut Trainer<T>,
-    folder: &mut Folder,
+    folder: &mut RunFolder,
 ) -> Result<()> {
     if let Some(picture) = first_filters(trainer.network.layers()) {
         folder.picture("filters", &picture)?;
@@ -49,7 +49,7 @@ pub(super) fn write<T: Number>(
             let stream = Stream::new(experiment.seed, "stimulus").branch(spot.unit as u64);
             stimuli.push(stimulus(&mut trainer.network, layers, spot.unit, (length, stream)));
         }
-        if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), Range::Own) {
+        if let Some(picture) = sheet(&stimuli, trainer.data().shape, (SHOWN, SCALE), LevelRange::Own) {
             folder.picture("stimuli", &picture)?;
         }
     }
@@ -91,7 +91,7 @@ fn reconstructions<T: Number>(experiment: &Experiment, trainer: &mut Trainer<T>)
         .map(|image| image.iter().map(|value| value.double()).collect())
         .collect();
     let bound = |pick: fn(f64, f64) -> f64| inputs.iter().map(|value| value.double()).reduce(pick);
-    let range = bound(f64::min).zip(bound(f64::max)).map(|(low, high)| Range::Fixed(low, high));
+    let range = bound(f64::min).zip(bound(f64::max)).map(|(low, high)| LevelRange::Fixed(low, high));
     Ok(range.and_then(|range| sheet(&pictures, shape, (chosen.len(), SCALE), range)))
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use unisono::{Error, Result};
 
 use crate::data::{DataSet, Split, Targets};
-use crate::distributed::Company;
+use crate::distributed::Topology;
 use crate::experiment::{Experiment, ModelKind, Place};
 use crate::layers::Pass;
 use crate::number::Number;
@@ -13,17 +13,17 @@ use crate::random::Stream;
 use crate::shape::Shape;
 
 /// How many samples were put into a wrong class; none where they have no classes.
-pub(super) fn mistakes<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
+pub(super) fn count_misclassified<T: Number>(outputs: &[T], split: &Split, chosen: &[usize]) -> f64 {
     let width = outputs.len() / chosen.len().max(1);
     let samples = chosen.iter().zip(outputs.chunks(width.max(1)));
     let is_wrong = |(sample, outputs): &(&usize, &[T])| {
-        split.class(**sample).is_some_and(|class| largest(outputs) != class as usize)
+        split.class(**sample).is_some_and(|class| argmax(outputs) != class as usize)
     };
     samples.filter(is_wrong).count() as f64
 }
 
 /// The place of the first largest number.
-pub(super) fn largest<T: Number>(values: &[T]) -> usize {
+pub(super) fn argmax<T: Number>(values: &[T]) -> usize {
     (1..values.len()).fold(0, |best, at| if values[at] > values[best] { at } else { best })
 }
 
@@ -49,7 +49,7 @@ pub(super) fn load_data(experiment: &Experiment) -> Result<DataSet> {
 }
 
 /// What is wrong with the last layer may be a class that is none.
-pub(super) fn blame_class(mut error: Error, largest: Option<String>) -> Error {
+pub(super) fn mention_largest_class(mut error: Error, largest: Option<String>) -> Error {
     if let (Error::Usage { advice, .. }, Some(largest)) = (&mut error, largest) {
         *advice = format!("{advice}, or the targets: {largest}");
     }
@@ -99,7 +99,7 @@ pub(super) fn batch_of<T: Number>(
 
 /// What layers know while this rank's samples of a batch pass.
 pub(super) fn pass<'a, T: Number>(
-    company: Option<&'a Company>,
+    topology: Option<&'a Topology>,
     experiment: &Experiment,
     step: u64,
     own: &Range<usize>,
@@ -107,10 +107,10 @@ pub(super) fn pass<'a, T: Number>(
 ) -> Pass<'a, T> {
     let (threads, exact) = (experiment.threads, experiment.deterministic);
     let alone = Pass::alone(own.len(), training, step);
-    match company {
+    match topology {
         None => Pass { threads, exact, ..alone },
-        Some(company) => {
-            let (gradients, all) = (&company.data, &company.world);
+        Some(topology) => {
+            let (gradients, all) = (&topology.data, &topology.world);
             Pass { first: own.start, threads, exact, gradients, all, ..alone }
         }
     }

@@ -17,8 +17,8 @@ pub(super) fn must_continue(name: &str, old: &str, experiment: &Experiment) -> R
     let read = |file: &str, text: &str| Experiment::parse_with(file, text, &[], &experiment.extensions);
     let (before, after) = (read(name, old)?, read("this run", &experiment.resolved_text())?);
     // What the command line says is meant, and what was forgotten there is not.
-    let is_said = experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
-    if after.epochs < before.epochs && !is_said {
+    let is_explicit = experiment.resolved.get("epochs").is_some_and(|node| node.place.file.starts_with("--set"));
+    if after.epochs < before.epochs && !is_explicit {
         let [before, after] = [before.epochs, after.epochs];
         let words = [format!("at least `epochs: {before}`, as before"), format!("`epochs: {after}`")];
         return refused(words, format!("say --set epochs={before} again, or give another --out"));
@@ -57,11 +57,11 @@ fn first_difference(path: &str, one: Option<&Node>, other: Option<&Node>) -> Opt
             return None;
         }
     }
-    let said = |node: Option<&Node>| match node {
+    let shown = |node: Option<&Node>| match node {
         Some(node) => format!("`{path}: {}`", flow(node)),
         None => format!("no `{path}`"),
     };
-    Some([said(one), said(other)])
+    Some([shown(one), shown(other)])
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         data: {type: iris, sample: 50}
         model: {type: network, cost: sum_of_squares, layers: [{type: fully_connected, name: a, outputs: 3}]}";
 
-    fn said(before: &[&str], after: &[&str]) -> Option<String> {
+    fn shown(before: &[&str], after: &[&str]) -> Option<String> {
         let experiment = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
             Experiment::parse("x.yaml", BEFORE, &changes).expect("it is right")
@@ -100,11 +100,11 @@ mod tests {
             (&[], &[layer], "no `model.layers.0.rule`", "`model.layers.0.rule: {type: adam"),
             (&["epochs=4"], &[], "at least `epochs: 4`", "`epochs: 3`"),
         ] {
-            let message = said(before, after).expect("it must be refused");
+            let message = shown(before, after).expect("it must be refused");
             let (start, end) = message.split_once("received").expect("all errors say it");
             assert!(start.contains(expected) && end.contains(received), "{message}");
         }
-        assert_eq!(said(&["epochs=2"], &["keep=9", "threads=2", "distributed=halo"]), None);
-        assert_eq!(said(&["epochs=4"], &["epochs=2"]), None);
+        assert_eq!(shown(&["epochs=2"], &["keep=9", "threads=2", "distributed=halo"]), None);
+        assert_eq!(shown(&["epochs=4"], &["epochs=2"]), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::random::Stream;
 const STEPS: usize = 60;
 
 /// How much one unit of the lowest `layers` is excited by an input, and the derivative by that input.
-fn excitement<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
+fn unit_response<T: Number>(network: &mut Network<T>, layers: usize, unit: usize, input: &[T]) -> (f64, Vec<T>) {
     let pass = Pass::alone(1, false, 0);
     let outputs = network.fprop_through(&pass, input, layers);
     let value = outputs[unit].double();
@@ -44,16 +44,16 @@ pub(super) fn stimulus<T: Number>(
         (0..network.input().size()).map(|index| T::of(stream.normal(index as u64))).collect();
     scale(&mut input, length);
     // Places that the unit does not see have no slope: beginning with the slope leaves them out.
-    input = excitement(network, layers, unit, &input).1;
+    input = unit_response(network, layers, unit, &input).1;
     scale(&mut input, length);
-    let (mut best, mut slope) = excitement(network, layers, unit, &input);
+    let (mut best, mut slope) = unit_response(network, layers, unit, &input);
     let mut step = length / 2.0;
     for _ in 0..STEPS {
         let mut ahead = slope.clone();
         scale(&mut ahead, step);
         ahead.iter_mut().zip(&input).for_each(|(ahead, input)| *ahead += *input);
         scale(&mut ahead, length);
-        let (value, next) = excitement(network, layers, unit, &ahead);
+        let (value, next) = unit_response(network, layers, unit, &ahead);
         if value > best {
             (best, slope, input) = (value, next, ahead);
             step *= 1.5;

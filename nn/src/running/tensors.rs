@@ -11,12 +11,12 @@ use crate::number::Number;
 
 /// A tensor in double precision, which holds both kinds of numbers exactly.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Tensor {
+pub(super) struct F64Tensor {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
 
-pub(super) type Tensors = BTreeMap<String, Tensor>;
+pub(super) type TensorMap = BTreeMap<String, F64Tensor>;
 
 /// The key of the checkpoint's own settings in the metadata.
 const KEY: &str = "unisono";
@@ -73,7 +73,7 @@ fn checksum_of_numbers<'a, 'data: 'a>(
 }
 
 /// The tensors of a safetensors file, and the settings where it is a checkpoint of ours.
-pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<String>)> {
+pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(TensorMap, Option<String>)> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(path, error))?;
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(path, error))?;
     let ours = metadata.metadata().as_ref().and_then(|map| map.get(KEY));
@@ -94,14 +94,14 @@ pub(super) fn unpack(path: &Path, bytes: &[u8]) -> Result<(Tensors, Option<Strin
             return Err(damaged(path, "contents that differ from their checksum"));
         }
     }
-    let mut tensors = Tensors::new();
+    let mut tensors = TensorMap::new();
     for (name, view) in file.iter() {
         let values = match view.dtype() {
             Dtype::F32 => numbers(view.data(), |bytes| f64::from(f32::from_le_bytes(bytes))),
             Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
             other => return Err(damaged(path, format!("`{name}` of type {other:?}, not F32 or F64"))),
         };
-        tensors.insert(name.to_string(), Tensor { shape: view.shape().to_vec(), values });
+        tensors.insert(name.to_string(), F64Tensor { shape: view.shape().to_vec(), values });
     }
     Ok((tensors, settings))
 }
@@ -111,11 +111,11 @@ fn numbers<const SIZE: usize>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> f64)
 }
 
 /// The tensors of a `.safetensors` or `.npz` file, and the settings where it is a checkpoint of ours.
-pub(super) fn read(path: &Path) -> Result<(Tensors, Option<String>)> {
+pub(super) fn read(path: &Path) -> Result<(TensorMap, Option<String>)> {
     if path.extension().is_some_and(|suffix| suffix == "npz") {
         let arrays = read_npz(path)?.into_iter();
         let tensors = arrays.map(|(name, array)| {
-            let tensor = Tensor { values: array.doubles(), shape: array.shape };
+            let tensor = F64Tensor { values: array.doubles(), shape: array.shape };
             (name, tensor)
         });
         return Ok((tensors.collect(), None));

@@ -4,7 +4,7 @@ use unisono::Result;
 
 use super::Trainer;
 use super::learn::Costs;
-use super::samples::{mistakes, pass};
+use super::samples::{count_misclassified, pass};
 use crate::number::Number;
 
 impl<T: Number> Trainer<T> {
@@ -13,21 +13,21 @@ impl<T: Number> Trainer<T> {
         let data = self.data.clone();
         let test = &data.test;
         let all: Vec<usize> = (0..test.count).collect();
-        let company = self.company.clone();
+        let topology = self.topology.clone();
         let mut costs = Costs::default();
         for chosen in all.chunks(self.experiment.batch_size) {
-            let own = self.own(chosen.len());
-            self.fill_or_note(test, &chosen[own.clone()]);
-            let pass = pass(company.as_deref(), &self.experiment, self.steps, &own, false);
+            let own = self.local_samples(chosen.len());
+            self.fill_or_record_error(test, &chosen[own.clone()]);
+            let pass = pass(topology.as_deref(), &self.experiment, self.steps, &own, false);
             let outputs = self.network.fprop(&pass, &self.inputs);
-            costs.wrong += mistakes(outputs, test, &chosen[own]);
+            costs.wrong += count_misclassified(outputs, test, &chosen[own]);
             costs.loss += self.network.value(&pass, &self.targets);
         }
         let (count, has_classes) = (test.count as f64, self.has_classes(test));
         if count == 0.0 {
             return Ok((None, None));
         }
-        let [wrong] = self.add_up([costs.wrong])?;
+        let [wrong] = self.sum_counts([costs.wrong])?;
         Ok((Some(costs.loss / count), has_classes.then_some(100.0 * wrong / count)))
     }
 

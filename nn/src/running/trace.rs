@@ -4,12 +4,12 @@ use std::path::Path;
 
 use unisono::{Error, Result};
 
-use super::files::write_whole;
-use crate::distributed::Company;
+use super::files::write_atomically;
+use crate::distributed::Topology;
 use crate::timeline::Timeline;
 
 /// Refuses a trace that could not be written at the end.
-pub(super) fn must_take(path: Option<&Path>) -> Result<()> {
+pub(super) fn check_writable(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if folder.is_dir() && !path.is_dir() {
@@ -20,10 +20,10 @@ pub(super) fn must_take(path: Option<&Path>) -> Result<()> {
 }
 
 /// The spans of all ranks, on the rank that leads.
-pub(super) fn write(path: &Path, timeline: &Timeline, company: Option<&Company>) -> Result<()> {
-    let text = match company {
-        Some(company) => timeline.gather(&company.world.group)?,
+pub(super) fn write(path: &Path, timeline: &Timeline, topology: Option<&Topology>) -> Result<()> {
+    let text = match topology {
+        Some(topology) => timeline.gather(&topology.world.group)?,
         None => Some(timeline.trace()),
     };
-    text.map_or(Ok(()), |text| write_whole(path, text.as_bytes()))
+    text.map_or(Ok(()), |text| write_atomically(path, text.as_bytes()))
 }

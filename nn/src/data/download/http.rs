@@ -8,13 +8,13 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// How long to wait for a connection, and for the next bytes.
-const PATIENCE: Duration = Duration::from_secs(30);
-const MOST_REDIRECTIONS: usize = 5;
+const TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_REDIRECTS: usize = 5;
 /// A header line that is longer is no header line.
 const LONGEST_LINE: u64 = 16 << 10;
 
 /// What a server answered.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     /// Where in the file the body begins: 0, or where it was asked to go on.
     pub(super) from: u64,
     /// How many bytes follow, where the server says so.
@@ -44,10 +44,10 @@ fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("cannot reach {host}:{port}: {error}");
     let mut last = format!("{host} has no address");
     for address in (host, port).to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-                stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+                stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+                stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
                 return Ok(stream);
             }
             Err(error) => last = failed(error),
@@ -57,26 +57,26 @@ fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
 }
 
 /// Asks for a file from a byte on; follows redirections.
-pub(super) fn get(address: &str, from: u64) -> Result<Answer, String> {
+pub(super) fn get(address: &str, from: u64) -> Result<HttpResponse, String> {
     let mut address = address.to_string();
-    for _ in 0..=MOST_REDIRECTIONS {
-        match ask(&address, from, std::env::var("http_proxy").ok().as_deref())? {
-            Reply::Body(answer) => return Ok(answer),
-            Reply::Elsewhere(next) => address = next,
+    for _ in 0..=MAX_REDIRECTS {
+        match send_request(&address, from, std::env::var("http_proxy").ok().as_deref())? {
+            Reply::Body(response) => return Ok(response),
+            Reply::Redirect(next) => address = next,
         }
     }
     Err(format!("{address} leads from one address to the next"))
 }
 
 enum Reply {
-    Body(Answer),
-    Elsewhere(String),
+    Body(HttpResponse),
+    Redirect(String),
 }
 
-fn ask(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
+fn send_request(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
     let Address { host, port, path } = parse(address)?;
-    let near = ["localhost", "127.0.0.1"].contains(&host);
-    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !near) {
+    let is_loopback = ["localhost", "127.0.0.1"].contains(&host);
+    let (mut stream, target) = match proxy.filter(|proxy| !proxy.is_empty() && !is_loopback) {
         Some(proxy) => {
             let through = parse(proxy)?;
             (connect(through.host, through.port)?, address)
@@ -116,12 +116,12 @@ fn ask(address: &str, from: u64, proxy: Option<&str>) -> Result<Reply, String> {
         }
     }
     match (code, location) {
-        (200, _) => Ok(Reply::Body(Answer { from: 0, length, body: Box::new(reader) })),
+        (200, _) => Ok(Reply::Body(HttpResponse { from: 0, length, body: Box::new(reader) })),
         (206, _) => {
             let from = begins.ok_or_else(|| format!("{host} does not say which part it sends"))?;
-            Ok(Reply::Body(Answer { from, length, body: Box::new(reader) }))
+            Ok(Reply::Body(HttpResponse { from, length, body: Box::new(reader) }))
         }
-        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Elsewhere(location)),
+        (301 | 302 | 303 | 307 | 308, Some(location)) => Ok(Reply::Redirect(location)),
         _ => Err(format!("{host} answers `{status}` for {path}")),
     }
 }

@@ -13,7 +13,7 @@ use unisono::{Error, Result};
 use sha256::sha256;
 
 /// A file at its publisher.
-struct Published {
+struct RemoteFile {
     address: String,
     /// What the file is called there.
     name: String,
@@ -21,8 +21,8 @@ struct Published {
 }
 
 /// A data set at its publisher.
-pub(super) struct Publication {
-    files: Vec<Published>,
+pub(super) struct RemoteDataSet {
+    files: Vec<RemoteFile>,
     /// The files that loading needs, in the folder, where they may be compressed.
     needed: Vec<&'static str>,
 }
@@ -48,25 +48,25 @@ const CIFAR10_FILES: [&str; 6] = [
     "test_batch.bin",
 ];
 
-pub(super) fn mnist() -> Publication {
-    let file = |(name, sha256): &(&str, &str)| Published {
+pub(super) fn mnist() -> RemoteDataSet {
+    let file = |(name, sha256): &(&str, &str)| RemoteFile {
         address: format!("{MNIST}{name}.gz"),
         name: format!("{name}.gz"),
         sha256: sha256.to_string(),
     };
-    Publication {
+    RemoteDataSet {
         files: MNIST_FILES.iter().map(file).collect(),
         needed: MNIST_FILES.iter().map(|(name, _)| *name).collect(),
     }
 }
 
-pub(super) fn cifar10() -> Publication {
-    let archive = Published {
+pub(super) fn cifar10() -> RemoteDataSet {
+    let archive = RemoteFile {
         address: CIFAR10.into(),
         name: "cifar-10-binary.tar.gz".into(),
         sha256: CIFAR10_SHA256.into(),
     };
-    Publication { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
+    RemoteDataSet { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
 }
 
 /// Where downloads go when nobody says: a folder of this program in the user's cache.
@@ -76,14 +76,14 @@ pub(super) fn cache(name: &str) -> PathBuf {
     cache.unwrap_or_else(std::env::temp_dir).join("unisono").join(name)
 }
 
-fn there(folder: &Path, name: &str) -> bool {
+fn is_present(folder: &Path, name: &str) -> bool {
     folder.join(name).is_file() || folder.join(format!("{name}.gz")).is_file()
 }
 
-impl Publication {
+impl RemoteDataSet {
     /// Fetches what a folder lacks.
     pub(super) fn fetch(&self, folder: &Path) -> Result<()> {
-        if self.needed.iter().all(|name| there(folder, name)) {
+        if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
         }
         let failed =
@@ -92,12 +92,12 @@ impl Publication {
         // The ranks of a host come here together: one downloads, the others find the files.
         let lock = std::fs::File::create(folder.join(".download")).map_err(failed)?;
         lock.lock().map_err(failed)?;
-        if self.needed.iter().all(|name| there(folder, name)) {
+        if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
         }
         for file in &self.files {
             let single = file.name.strip_suffix(".gz").filter(|name| self.needed.contains(name));
-            if single.is_some_and(|name| there(folder, name)) {
+            if single.is_some_and(|name| is_present(folder, name)) {
                 continue;
             }
             let path = folder.join(&file.name);
@@ -118,10 +118,10 @@ impl Publication {
             let Some((_, content)) = files.iter().find(|(found, _)| found == name) else {
                 return Err(super::file::damaged(path, format!("an archive with {name}"), "one without"));
             };
-            let half = folder.join(format!("{name}.part"));
-            std::fs::write(&half, content)
-                .and_then(|()| std::fs::rename(&half, folder.join(name)))
-                .map_err(|error| Error::io("unpack", half.display().to_string(), error, "make room"))?;
+            let partial = folder.join(format!("{name}.part"));
+            std::fs::write(&partial, content)
+                .and_then(|()| std::fs::rename(&partial, folder.join(name)))
+                .map_err(|error| Error::io("unpack", partial.display().to_string(), error, "make room"))?;
         }
         // An archive that stays does no harm.
         let _ = std::fs::remove_file(path);
@@ -129,24 +129,24 @@ impl Publication {
     }
 }
 
-impl Published {
+impl RemoteFile {
     /// Downloads under another name, goes on where an earlier download broke off, and gives the name when the digest is
     /// right.
     fn fetch(&self, path: &Path) -> Result<()> {
-        let half = PathBuf::from(format!("{}.part", path.display()));
-        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
+        let partial = PathBuf::from(format!("{}.part", path.display()));
+        let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
         // Somebody may have put it there by hand.
         if path.is_file() {
             return self.check(path);
         }
         eprintln!("unisono: downloading {} to {}", self.address, path.display());
-        self.transfer(&half)?;
-        if let Err(error) = self.check(&half) {
+        self.transfer(&partial)?;
+        if let Err(error) = self.check(&partial) {
             // What is wrong would be wrong again if the next attempt began with it.
-            let _ = std::fs::remove_file(&half);
+            let _ = std::fs::remove_file(&partial);
             return Err(error);
         }
-        std::fs::rename(&half, path).map_err(written)
+        std::fs::rename(&partial, path).map_err(written)
     }
 
     /// Whether a file is the published one.
@@ -166,42 +166,42 @@ impl Published {
     }
 
     /// Appends to the file what it lacks.
-    fn transfer(&self, half: &Path) -> Result<()> {
+    fn transfer(&self, partial: &Path) -> Result<()> {
         let offline = |why: String| {
             let advice = format!(
                 "get {} on a machine that reaches it, put it into {}, and try again",
                 self.address,
-                half.parent().unwrap_or(half).display()
+                partial.parent().unwrap_or(partial).display()
             );
             Error::io("download data", self.address.clone(), std::io::Error::other(why), &advice)
         };
-        let written = |error| Error::io("download", half.display().to_string(), error, "make room");
-        let have = std::fs::metadata(half).map_or(0, |metadata| metadata.len());
-        let mut answer = match http::get(&self.address, have) {
+        let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
+        let have = std::fs::metadata(partial).map_or(0, |metadata| metadata.len());
+        let mut response = match http::get(&self.address, have) {
             // A range that the server refuses may be one of a file that is whole already, or of another file.
             Err(_) if have > 0 => http::get(&self.address, 0).map_err(offline)?,
-            answer => answer.map_err(offline)?,
+            response => response.map_err(offline)?,
         };
-        let mut file = OpenOptions::new().create(true).append(true).open(half).map_err(written)?;
-        if answer.from > have {
+        let mut file = OpenOptions::new().create(true).append(true).open(partial).map_err(written)?;
+        if response.from > have {
             return Err(offline(format!(
                 "asked for the bytes from {have} on, received those from {}",
-                answer.from
+                response.from
             )));
         }
-        file.set_len(answer.from).map_err(written)?;
+        file.set_len(response.from).map_err(written)?;
         let mut block = vec![0; 1 << 16];
         let mut received = 0;
         loop {
             let count =
-                answer.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
+                response.body.read(&mut block).map_err(|error| offline(format!("it broke off: {error}")))?;
             if count == 0 {
                 break;
             }
             file.write_all(&block[..count]).map_err(written)?;
             received += count as u64;
         }
-        match answer.length {
+        match response.length {
             Some(length) if received < length => Err(offline(format!(
                 "it broke off after {received} of {length} bytes; the next attempt goes on"
             ))),

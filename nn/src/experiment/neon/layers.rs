@@ -4,7 +4,7 @@ use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
 use super::learning::{momentum, one_of, rule, weights};
-use super::object::{Object, map, number, text};
+use super::object::{NeonObject, map, number, text};
 
 const LAYERS: &[&str] = &[
     "Layer",
@@ -83,11 +83,11 @@ const LAYER_KEYS: &[&str] = &[
 type Entries = Vec<(&'static str, Node)>;
 
 /// The cost, and the layers in this crate's own format.
-pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
+pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)> {
     let mut result: Vec<Node> = Vec::new();
     let mut cost = model.maybe("cost");
     for node in model.need("layers")?.items() {
-        let layer = Object::of(node, LAYERS)?;
+        let layer = NeonObject::of(node, LAYERS)?;
         layer.only(LAYER_KEYS)?;
         match layer.class {
             "DataLayer" | "ImageDataLayer" => {}
@@ -96,7 +96,7 @@ pub(super) fn layers(model: &Object<'_>) -> Result<(&'static str, Vec<Node>)> {
         }
     }
     let Some(cost) = cost else { return Err(model.need("cost").expect_err("it is absent")) };
-    let cost = Object::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
+    let cost = NeonObject::of(cost, &["CrossEntropy", "CrossEntropyMulti", "SumSquaredDiffs"])?;
     cost.only(&["backend", "name", "olayer", "shortcut_deriv"])?;
     if cost.class == "SumSquaredDiffs" {
         return Ok(("sum_of_squares", result));
@@ -121,7 +121,7 @@ pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
 /// An activation's name, and its slope where it has one.
 fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     let function =
-        Object::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
+        NeonObject::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
     let leaks = function.class == "RectLeaky";
     function.only(if leaks { &["backend", "name", "slope"] } else { &["backend", "name"] })?;
     Ok(match function.class {
@@ -137,7 +137,7 @@ fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     })
 }
 
-fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec<Node>> {
+fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Result<Vec<Node>> {
     let place = &layer.node.place;
     let mut entries: Vec<(&'static str, Node)> = Vec::new();
     let mut push = |name: &'static str, node: Node| entries.push((name, node));
@@ -220,26 +220,26 @@ fn translate(model: &Object<'_>, layer: &Object<'_>, index: usize) -> Result<Vec
         push("rule", rule(model, layer, followed)?);
     }
     let mut result = Vec::new();
-    let mut say = |entries: &mut Entries, key: &'static str| {
+    let mut push_activation = |entries: &mut Entries, key: &'static str| {
         entries.push((key, text(function, place)));
         entries.extend(slope.clone().map(|slope| ("slope", slope)));
     };
     if kind == "activation" {
-        say(&mut entries, "function");
+        push_activation(&mut entries, "function");
     } else if learns && !normalizes {
-        say(&mut entries, "activation");
+        push_activation(&mut entries, "activation");
     }
     result.push(map(entries, place));
     if normalizes {
-        result.push(normalization(&name, place, &mut say));
+        result.push(normalization(&name, place, &mut push_activation));
     }
     Ok(result)
 }
 
 /// Batch normalisation between a layer and its activation.
-fn normalization(name: &str, place: &Place, say: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
+fn normalization(name: &str, place: &Place, push_activation: &mut dyn FnMut(&mut Entries, &'static str)) -> Node {
     let mut entries =
         vec![("name", text(&format!("{name}_norm"), place)), ("type", text("batch_norm", place))];
-    say(&mut entries, "activation");
+    push_activation(&mut entries, "activation");
     map(entries, place)
 }

@@ -3,7 +3,7 @@
 use unisono::Result;
 
 use super::super::node::{Node, Place, Value};
-use super::object::{Object, map, number, only, text};
+use super::object::{NeonObject, map, number, only, text};
 use unisono::error::nearest::advice;
 
 /// The word of a list that a file says, or a refusal.
@@ -28,7 +28,7 @@ pub(super) fn weights(node: &Node) -> Result<(Node, Option<Node>)> {
                 "OrthoNormalizedValGen",
                 "SparseEigenValGen",
             ];
-            Object::of(node, &classes)?.class
+            NeonObject::of(node, &classes)?.class
         }
         None => {
             let word = node.get("type").and_then(Node::text).unwrap_or_default();
@@ -121,7 +121,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// A layer's rule: its own, or the rate and momentum of its model.
-pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
+pub(super) fn rule(model: &NeonObject<'_>, layer: &NeonObject<'_>, followed: Option<(bool, Node)>) -> Result<Node> {
     let place = &layer.node.place;
     let Some(own) = layer.maybe("learning_rule").or(layer.maybe("lrule_init")) else {
         let rate = layer.maybe("learning_rate").or(model.maybe("learning_rate"));
@@ -132,7 +132,7 @@ pub(super) fn rule(model: &Object<'_>, layer: &Object<'_>, followed: Option<(boo
         Some(_) => {
             let classes =
                 ["GradientDescent", "GradientDescentPretrain", "GradientDescentMomentum", "AdaDelta"];
-            Object::of(own, &classes)?.class
+            NeonObject::of(own, &classes)?.class
         }
         None => {
             let words = [

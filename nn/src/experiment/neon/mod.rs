@@ -11,7 +11,7 @@ use unisono::Result;
 
 use super::node::{Node, Value};
 use layers::layers;
-use object::{Object, flag, map, number, text};
+use object::{NeonObject, flag, map, number, text};
 
 /// Whether a file is one of neon's: its first tag says so.
 pub(super) fn is_neon(node: &Node) -> bool {
@@ -23,7 +23,7 @@ const BACKENDS: &[&str] =
 
 /// The same experiment in this crate's own format.
 pub(super) fn translate(node: &Node) -> Result<Node> {
-    let experiment = Object::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
+    let experiment = NeonObject::of(node, &["FitExperiment", "FitPredictErrorExperiment", "GradientChecker"])?;
     experiment.only(&[
         // What these hold is read where their anchors are named.
         "weight_init",
@@ -46,7 +46,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     ])?;
     let place = &node.place;
     let mut entries = Vec::new();
-    let model = Object::of(
+    let model = NeonObject::of(
         experiment.need("model")?,
         &["MLP", "Convnet", "Autoencoder", "GB", "ConvnetDist", "MLPDist", "GBDist"],
     )?;
@@ -57,7 +57,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
     }
     // 2014 gives the backend to the experiment, 2015 leaves it to the command line.
     if let Some(backend) = experiment.maybe("backend") {
-        let backend = Object::of(backend, BACKENDS)?;
+        let backend = NeonObject::of(backend, BACKENDS)?;
         backend.only(&["rng_seed", "seterr_handling", "default_dtype", "num_dev", "actual_batch_size"])?;
         if let Some(seed) = backend.given("rng_seed") {
             entries.push(("seed", seed.clone()));
@@ -79,7 +79,7 @@ pub(super) fn translate(node: &Node) -> Result<Node> {
 }
 
 /// How a file with `dist_flag` spreads its model: as `dist_mode` says, or as its model does.
-fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<Node>> {
+fn distribution(experiment: &NeonObject<'_>, model: &NeonObject<'_>) -> Result<Option<Node>> {
     let data = data_node(experiment)?;
     let spreads = |node: &Node| node.get("dist_flag").map_or(Ok(None), |node| flag(node, "dist_flag"));
     // Both are read, so that neither may say nonsense.
@@ -103,7 +103,7 @@ fn distribution(experiment: &Object<'_>, model: &Object<'_>) -> Result<Option<No
     Ok(Some(text(name, &mode.place)))
 }
 
-fn data_node<'a>(experiment: &Object<'a>) -> Result<&'a Node> {
+fn data_node<'a>(experiment: &NeonObject<'a>) -> Result<&'a Node> {
     match (experiment.maybe("dataset"), experiment.maybe("datasets")) {
         (Some(node), _) => Ok(node),
         (None, Some(list)) => match list.items() {
@@ -118,9 +118,9 @@ fn data_node<'a>(experiment: &Object<'a>) -> Result<&'a Node> {
 }
 
 /// The data set, and its batch size where it has one.
-fn data(experiment: &Object<'_>) -> Result<(Node, Option<Node>)> {
+fn data(experiment: &NeonObject<'_>) -> Result<(Node, Option<Node>)> {
     let node = data_node(experiment)?;
-    let object = Object::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
+    let object = NeonObject::of(node, &["MNIST", "CIFAR10", "Iris", "UniformRandom", "ToyImages"])?;
     object.only(&[
         "name",
         "dist_flag",
@@ -223,7 +223,7 @@ const MODEL_KEYS: &[&str] = &[
     "lrules",
 ];
 
-fn translate_model(model: &Object<'_>) -> Result<Node> {
+fn translate_model(model: &NeonObject<'_>) -> Result<Node> {
     let place = &model.node.place;
     let (cost, layers) = layers(model)?;
     let is_sparse = model.class.starts_with("GB");

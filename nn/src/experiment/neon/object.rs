@@ -5,7 +5,7 @@ use unisono::{Error, Result};
 use super::super::node::{Node, Place, Value};
 use unisono::error::nearest::advice;
 
-pub(super) struct Object<'a> {
+pub(super) struct NeonObject<'a> {
     pub(super) class: &'static str,
     pub(super) node: &'a Node,
 }
@@ -15,9 +15,9 @@ fn class(tag: &str) -> &str {
     tag.strip_prefix("!obj:").unwrap_or(tag).rsplit('.').next().unwrap_or_default()
 }
 
-impl<'a> Object<'a> {
+impl<'a> NeonObject<'a> {
     /// An object of one of these classes. `FooDist` is `Foo`, unless it is listed itself.
-    pub(super) fn of(node: &'a Node, classes: &[&'static str]) -> Result<Object<'a>> {
+    pub(super) fn of(node: &'a Node, classes: &[&'static str]) -> Result<NeonObject<'a>> {
         let Some(tag) = &node.tag else {
             let expected = format!("an !obj: of {}", classes.join(", "));
             return Err(node.place.error("neon file", expected, node.to_string(), "add its tag"));
@@ -25,7 +25,7 @@ impl<'a> Object<'a> {
         let given = class(tag);
         let plain = given.strip_suffix("Dist").unwrap_or(given);
         match classes.iter().find(|class| **class == given || **class == plain) {
-            Some(class) => Ok(Object { class, node }),
+            Some(class) => Ok(NeonObject { class, node }),
             None => {
                 let advice = advice(given, classes.iter().copied(), "this program does not know it");
                 Err(node.place.error(

@@ -5,76 +5,76 @@ use std::ops::Range;
 use unisono::halo::Partition;
 
 use super::arrangement::Mode;
-use super::company::Company;
+use super::topology::Topology;
 use crate::layers::parts;
 use crate::shape::Shape;
 
 /// What the ranks of a team hold of numbers of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum Sharding {
     /// Some rows and columns of all maps.
     Patch(Shape),
     /// Some of them, seen as a plain vector.
     Slice(Shape),
     /// All of them.
-    Whole(Shape),
+    Replicated(Shape),
 }
 
-impl Held {
+impl Sharding {
     /// The shape of the whole.
-    pub(crate) fn whole(self) -> Shape {
+    pub(crate) fn global_shape(self) -> Shape {
         match self {
-            Held::Patch(shape) | Held::Slice(shape) | Held::Whole(shape) => shape,
+            Sharding::Patch(shape) | Sharding::Slice(shape) | Sharding::Replicated(shape) => shape,
         }
     }
 
     /// The shape of this rank's part.
-    pub(crate) fn own(self, company: &Company) -> Shape {
+    pub(crate) fn local_shape(self, topology: &Topology) -> Shape {
         match self {
-            Held::Patch(shape) => {
-                let [rows, columns] = company.patch(shape);
+            Sharding::Patch(shape) => {
+                let [rows, columns] = topology.patch(shape);
                 Shape::new(shape.maps, rows.len(), columns.len())
             }
-            Held::Slice(shape) => Shape::flat(company.slice(shape.size()).len()),
-            Held::Whole(shape) => shape,
+            Sharding::Slice(shape) => Shape::flat(topology.slice(shape.size()).len()),
+            Sharding::Replicated(shape) => shape,
         }
     }
 
     /// Where the numbers of this rank's part are in the whole.
-    pub(crate) fn indices(self, company: &Company) -> Vec<usize> {
-        self.indices_of(company, company.team.group.rank())
+    pub(crate) fn indices(self, topology: &Topology) -> Vec<usize> {
+        self.indices_of(topology, topology.spatial.group.rank())
     }
 
     /// Where the numbers of a rank's part are in the whole.
-    pub(crate) fn indices_of(self, company: &Company, rank: usize) -> Vec<usize> {
+    pub(crate) fn indices_of(self, topology: &Topology, rank: usize) -> Vec<usize> {
         match self {
-            Held::Patch(shape) => {
-                let [rows, columns] = company.patch_of(shape, rank);
+            Sharding::Patch(shape) => {
+                let [rows, columns] = topology.patch_of(shape, rank);
                 let row = |map: usize, row: usize| {
                     columns.clone().map(move |column| (map * shape.rows + row) * shape.columns + column)
                 };
                 (0..shape.maps).flat_map(|map| rows.clone().flat_map(move |at| row(map, at))).collect()
             }
-            Held::Slice(shape) => company.slice_of(shape.size(), rank).collect(),
-            Held::Whole(shape) => (0..shape.size()).collect(),
+            Sharding::Slice(shape) => topology.slice_of(shape.size(), rank).collect(),
+            Sharding::Replicated(shape) => (0..shape.size()).collect(),
         }
     }
 }
 
-impl Company {
+impl Topology {
     /// How many ranks have parts of the rows and columns of a sample.
     pub(crate) fn parts(&self) -> usize {
-        if self.mode == Mode::Halo { self.team.group.size() } else { 1 }
+        if self.mode == Mode::Halo { self.spatial.group.size() } else { 1 }
     }
 
     /// How many numbers of a shape that a team divides each rank has, at the least.
-    pub(crate) fn least(&self, shape: Shape) -> usize {
+    pub(crate) fn min_local_size(&self, shape: Shape) -> usize {
         let patch = |rank: usize| {
             let [rows, columns] = self.patch_of(shape, rank);
             Shape::new(shape.maps, rows.len(), columns.len()).size()
         };
         let slice = |rank: usize| self.slice_of(shape.size(), rank).len();
-        let ranks = 0..self.team.group.size();
+        let ranks = 0..self.spatial.group.size();
         let both = ranks
             .map(|rank| if self.mode == Mode::Halo { patch(rank).min(slice(rank)) } else { slice(rank) });
         both.min().unwrap_or(0)
@@ -82,7 +82,7 @@ impl Company {
 
     /// The rows and columns of a shape that are this rank's.
     pub(crate) fn patch(&self, shape: Shape) -> [Range<usize>; 2] {
-        self.patch_of(shape, self.team.group.rank())
+        self.patch_of(shape, self.spatial.group.rank())
     }
 
     /// The rows and columns of a shape that are a rank's.
@@ -98,12 +98,12 @@ impl Company {
 
     /// The part of a vector that is this rank's.
     pub(crate) fn slice(&self, size: usize) -> Range<usize> {
-        self.slice_of(size, self.team.group.rank())
+        self.slice_of(size, self.spatial.group.rank())
     }
 
     /// The part of a vector that is a rank's: about as much as the others have, in whole parts of a fully connected layer.
     pub(crate) fn slice_of(&self, size: usize, rank: usize) -> Range<usize> {
-        slice(size, self.team.group.size(), rank)
+        slice(size, self.spatial.group.size(), rank)
     }
 }
 

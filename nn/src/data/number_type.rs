@@ -4,7 +4,7 @@ use super::Inputs;
 use super::npy::Values;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberType {
     U1,
     F4,
     F8,
@@ -20,18 +20,18 @@ fn each<const SIZE: usize, V>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> V) -
     bytes.chunks_exact(SIZE).map(move |chunk| convert(chunk.try_into().expect("chunks have this size")))
 }
 
-impl Kind {
+impl NumberType {
     /// The type with this name in NumPy's files.
-    pub(super) fn named(name: &str) -> Option<Kind> {
+    pub(super) fn named(name: &str) -> Option<NumberType> {
         Some(match name {
-            "|u1" => Kind::U1,
-            "<f4" => Kind::F4,
-            "<f8" => Kind::F8,
-            "|i1" => Kind::I1,
-            "<i2" => Kind::I2,
-            "<i4" => Kind::I4,
-            "<u4" => Kind::U4,
-            "<i8" => Kind::I8,
+            "|u1" => NumberType::U1,
+            "<f4" => NumberType::F4,
+            "<f8" => NumberType::F8,
+            "|i1" => NumberType::I1,
+            "<i2" => NumberType::I2,
+            "<i4" => NumberType::I4,
+            "<u4" => NumberType::U4,
+            "<i8" => NumberType::I8,
             _ => return None,
         })
     }
@@ -39,10 +39,10 @@ impl Kind {
     /// How many bytes a number has.
     pub(super) fn size(self) -> usize {
         match self {
-            Kind::U1 | Kind::I1 => 1,
-            Kind::I2 => 2,
-            Kind::F4 | Kind::I4 | Kind::U4 => 4,
-            Kind::F8 | Kind::I8 => 8,
+            NumberType::U1 | NumberType::I1 => 1,
+            NumberType::I2 => 2,
+            NumberType::F4 | NumberType::I4 | NumberType::U4 => 4,
+            NumberType::F8 | NumberType::I8 => 8,
         }
     }
 
@@ -53,7 +53,7 @@ impl Kind {
 
     /// Whether it knows NaN and infinity.
     pub(super) fn is_float(self) -> bool {
-        matches!(self, Kind::F4 | Kind::F8)
+        matches!(self, NumberType::F4 | NumberType::F8)
     }
 
     /// The numbers of some bytes in double precision.
@@ -62,22 +62,22 @@ impl Kind {
             values.iter_mut().zip(numbers).for_each(|(value, number)| *value = number);
         }
         match self {
-            Kind::U1 => put(values, bytes.iter().map(|byte| f64::from(*byte))),
-            Kind::F4 => put(values, each(bytes, |value| f64::from(f32::from_le_bytes(value)))),
-            Kind::F8 => put(values, each(bytes, f64::from_le_bytes)),
-            Kind::I1 => put(values, each(bytes, |value| f64::from(i8::from_le_bytes(value)))),
-            Kind::I2 => put(values, each(bytes, |value| f64::from(i16::from_le_bytes(value)))),
-            Kind::I4 => put(values, each(bytes, |value| f64::from(i32::from_le_bytes(value)))),
-            Kind::U4 => put(values, each(bytes, |value| f64::from(u32::from_le_bytes(value)))),
-            Kind::I8 => put(values, each(bytes, |value| i64::from_le_bytes(value) as f64)),
+            NumberType::U1 => put(values, bytes.iter().map(|byte| f64::from(*byte))),
+            NumberType::F4 => put(values, each(bytes, |value| f64::from(f32::from_le_bytes(value)))),
+            NumberType::F8 => put(values, each(bytes, f64::from_le_bytes)),
+            NumberType::I1 => put(values, each(bytes, |value| f64::from(i8::from_le_bytes(value)))),
+            NumberType::I2 => put(values, each(bytes, |value| f64::from(i16::from_le_bytes(value)))),
+            NumberType::I4 => put(values, each(bytes, |value| f64::from(i32::from_le_bytes(value)))),
+            NumberType::U4 => put(values, each(bytes, |value| f64::from(u32::from_le_bytes(value)))),
+            NumberType::I8 => put(values, each(bytes, |value| i64::from_le_bytes(value) as f64)),
         }
     }
 
     /// The numbers of some bytes, as small as they can be.
     pub(super) fn values(self, bytes: Vec<u8>) -> Values {
         match self {
-            Kind::U1 => Values::Bytes(bytes),
-            Kind::F4 => Values::Singles(each(&bytes, f32::from_le_bytes).collect()),
+            NumberType::U1 => Values::Bytes(bytes),
+            NumberType::F4 => Values::Singles(each(&bytes, f32::from_le_bytes).collect()),
             _ => {
                 let mut values = vec![0.0; bytes.len() / self.size()];
                 self.doubles(&bytes, &mut values);

@@ -9,8 +9,8 @@ use unisono::{Error, Group, Kind, ReduceOp, Result};
 
 use super::arrangement::{Arrangement, Mode};
 use super::failure::Failure;
-use super::faults::Faults;
-use super::sums::Over;
+use super::comm_status::CommStatus;
+use super::sums::GroupSum;
 use crate::experiment::Experiment;
 use crate::layers::Sums;
 use crate::memory;
@@ -19,60 +19,60 @@ use crate::number::Number;
 use crate::weight::{Cut, Spread};
 
 /// Gradients with more numbers than this are not worth a copy.
-const SMALL: usize = 1 << 15;
+const FUSION_LIMIT: usize = 1 << 15;
 
 /// The ranks that train one model together. A team has parts of the same samples; teams have other samples.
-pub(crate) struct Company {
-    pub(crate) world: Over,
+pub(crate) struct Topology {
+    pub(crate) world: GroupSum,
     /// The ranks with parts of the same samples.
-    pub(crate) team: Over,
+    pub(crate) spatial: GroupSum,
     /// The ranks with the same part of other samples.
-    pub(crate) data: Over,
+    pub(crate) data: GroupSum,
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
-    pub(crate) faults: Faults,
+    pub(crate) comm: CommStatus,
     /// How many of the ranks are on this machine, as far as it says which one it is.
-    pub(crate) neighbours: usize,
+    pub(crate) local_size: usize,
 }
 
-impl Company {
+impl Topology {
     /// Arranges the ranks of a group. All of them call it.
-    pub(crate) fn new(group: &Group, experiment: &Experiment) -> Result<Company> {
+    pub(crate) fn new(group: &Group, experiment: &Experiment) -> Result<Topology> {
         let arrangement = Arrangement::new(experiment, group.size())?;
-        let (team, inside) = arrangement.place(group.rank());
-        let faults = Faults::default();
-        let over = |group: Group| Over { group, faults: faults.clone() };
-        let split = |color: usize| -> Result<Over> {
-            Ok(over(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
+        let (data_index, spatial_index) = arrangement.position(group.rank());
+        let comm = CommStatus::default();
+        let group_sum = |group: Group| GroupSum { group, comm: comm.clone() };
+        let split = |color: usize| -> Result<GroupSum> {
+            Ok(group_sum(group.split(Some(color as u64), group.rank() as i64)?.expect("every rank has a color")))
         };
-        let machine = memory::machine();
+        let machine = memory::boot_id();
         let mut machines = vec![0; group.size()];
         group.all_gather(&[machine.unwrap_or(0)], &mut machines)?;
-        let neighbours = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
-        Ok(Company {
-            team: split(team)?,
-            data: split(inside)?,
-            neighbours,
-            world: over(group.clone()),
+        let local_size = machines.iter().filter(|other| Some(**other) == machine).count().max(1);
+        Ok(Topology {
+            spatial: split(data_index)?,
+            data: split(spatial_index)?,
+            local_size,
+            world: group_sum(group.clone()),
             grid: arrangement.team,
             mode: arrangement.mode,
-            faults,
+            comm,
         })
     }
 
     /// Whether this rank speaks for all: it writes files and shows progress.
-    pub(crate) fn leads(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.world.group.rank() == 0
     }
 
     /// Which samples of a batch are this rank's.
-    pub(crate) fn own(&self, batch: usize) -> Range<usize> {
+    pub(crate) fn local_samples(&self, batch: usize) -> Range<usize> {
         Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
     }
 
     /// All of a weight of which each rank of a team has a part, on the rank that leads. The others take part in it, and get
     /// nothing.
-    pub(crate) fn collect<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
+    pub(crate) fn gather_weight<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
         // All teams have the same weights: one of them will do.
         if self.data.group.rank() != 0 {
             return None;
@@ -80,10 +80,10 @@ impl Company {
         // Nothing but a negative zero leaves every number as it is when it is added.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
-        if self.team.group.size() > 1 {
-            self.faults.guard(|| self.team.group.reduce(&mut whole, ReduceOp::Sum, 0));
+        if self.spatial.group.size() > 1 {
+            self.comm.guard(|| self.spatial.group.reduce(&mut whole, ReduceOp::Sum, 0));
         }
-        self.leads().then_some(whole)
+        self.is_root().then_some(whole)
     }
 
     /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one
@@ -94,35 +94,35 @@ impl Company {
 
     /// The same after work of one rank that may take long: the others wait without a deadline, as long as it lives. They
     /// must not leave before: where MPI is the transport, that would end the job.
-    pub(crate) fn agree_at_length<R>(&self, result: Result<R>) -> Result<R, Failure> {
+    pub(crate) fn agree_without_timeout<R>(&self, result: Result<R>) -> Result<R, Failure> {
         agree(&self.world.group.with_timeout(Duration::MAX), result)
     }
 
     /// Sums what one rank of each team counted over all teams; fails everywhere where a rank could not read its samples.
     /// All ranks call it after the batch of this number.
-    pub(crate) fn add_up<const N: usize>(
+    pub(crate) fn sum_counts<const N: usize>(
         &self,
         counted: [f64; N],
         read: Result<()>,
         batch: u64,
     ) -> Result<[f64; N]> {
         // The ranks of a team have the same samples.
-        let speaks = self.team.group.rank() == 0;
-        let mut sums: Vec<f64> = counted.iter().map(|count| if speaks { *count } else { 0.0 }).collect();
+        let counts_here = self.spatial.group.rank() == 0;
+        let mut sums: Vec<f64> = counted.iter().map(|count| if counts_here { *count } else { 0.0 }).collect();
         sums.push(f64::from(u8::from(read.is_err())));
         Sums::<f64>::add(&self.world, &mut sums);
         if sums[N] > 0.0 {
             let all = Sums::<f64>::gather_whole(&self.world, &[i64::from(read.is_err())]);
             read?;
-            self.faults.check()?;
-            return Err(self.unread(&all, batch));
+            self.comm.check()?;
+            return Err(self.read_failure(&all, batch));
         }
-        self.faults.check()?;
+        self.comm.check()?;
         Ok(std::array::from_fn(|index| sums[index]))
     }
 
     /// What a rank says of others that could not read their samples; these say why.
-    fn unread(&self, failed: &[i64], batch: u64) -> Error {
+    fn read_failure(&self, failed: &[i64], batch: u64) -> Error {
         let ranks = (0..failed.len()).filter(|rank| failed[*rank] != 0);
         let how = "it could not read its samples";
         Error::PeerLost {
@@ -137,19 +137,19 @@ impl Company {
     /// Makes the gradients of layers from `lowest` on those of the whole batch. Small ones travel together in `all`, whose
     /// memory the next batch uses again.
     pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
-        for (spread, over) in [(true, &self.world), (false, &self.data)] {
-            if over.group.size() == 1 {
+        for (spread, group_sum) in [(true, &self.world), (false, &self.data)] {
+            if group_sum.group.size() == 1 {
                 continue;
             }
             all.clear();
-            each_gradient(network, lowest, spread, |gradient| match gradient.len() > SMALL {
-                true => over.sum(gradient),
+            each_gradient(network, lowest, spread, |gradient| match gradient.len() > FUSION_LIMIT {
+                true => group_sum.sum(gradient),
                 false => all.extend_from_slice(gradient),
             });
-            over.sum(all);
+            group_sum.sum(all);
             let mut rest = &all[..];
             each_gradient(network, lowest, spread, |gradient| {
-                if gradient.len() > SMALL {
+                if gradient.len() > FUSION_LIMIT {
                     return;
                 }
                 let (own, others) = rest.split_at(gradient.len());
@@ -183,10 +183,10 @@ fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
     }
     let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
     let cause = kinds.iter().position(is_cause).or_else(|| kinds.iter().position(|kind| *kind != 0));
-    let Some(speaker) = cause else { return Ok(result?) };
+    let Some(reporter) = cause else { return Ok(result?) };
     match result {
-        Err(error) if speaker == group.rank() => Err(error.into()),
-        _ => Err(Failure::elsewhere(speaker, kind_of(kinds[speaker]))),
+        Err(error) if reporter == group.rank() => Err(error.into()),
+        _ => Err(Failure::on_other_rank(reporter, kind_of(kinds[reporter]))),
     }
 }
 
@@ -201,43 +201,43 @@ mod tests {
     use super::*;
     use unisono::testing::spawn;
 
-    fn company(group: &Group) -> Company {
+    fn topology(group: &Group) -> Topology {
         let text = "{epochs: 1, batch_size: 9, data: iris, model: {type: network, cost: sum_of_squares, \
                     layers: [{type: fully_connected, outputs: 3}]}}";
         let experiment = Experiment::parse("x.yaml", text, &[]).expect("it is right");
-        Company::new(group, &experiment).expect("ranks are arranged")
+        Topology::new(group, &experiment).expect("ranks are arranged")
     }
 
     #[test]
     fn who_found_the_cause_speaks() {
         let usage = || Error::usage("read", "a file", "none", "write it");
-        for (errors, speaker) in [
+        for (errors, reporter) in [
             ([Some(Error::internal("wait", "nobody came")), None, Some(usage())], 2),
             ([None, Some(Error::internal("wait", "nobody came")), None], 1),
             ([None, Some(usage()), Some(usage())], 1),
         ] {
             let failures = spawn(3, |group| {
                 let own = errors[group.rank()].clone().map_or(Ok(()), Err);
-                company(&group).agree(own).expect_err("one failed")
+                topology(&group).agree(own).expect_err("one failed")
             });
             for (rank, failure) in failures.iter().enumerate() {
-                assert_eq!(failure.own, rank == speaker, "{rank}: {}", failure.error);
-                let expected = errors[speaker].as_ref().expect("it failed").kind();
+                assert_eq!(failure.own, rank == reporter, "{rank}: {}", failure.error);
+                let expected = errors[reporter].as_ref().expect("it failed").kind();
                 assert_eq!(failure.error.kind(), expected, "{rank}: {}", failure.error);
             }
         }
-        assert!(spawn(3, |group| company(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
+        assert!(spawn(3, |group| topology(&group).agree(Ok(7))).into_iter().all(|result| result.is_ok()));
     }
 
     #[test]
     fn ranks_wait_for_the_long_work_of_one() {
         let results = spawn(2, |group| {
-            let mut company = company(&group);
-            company.world.group = group.with_timeout(Duration::from_millis(50));
+            let mut topology = topology(&group);
+            topology.world.group = group.with_timeout(Duration::from_millis(50));
             if group.rank() == 0 {
                 std::thread::sleep(Duration::from_millis(400));
             }
-            company.agree_at_length(Ok(()))
+            topology.agree_without_timeout(Ok(()))
         });
         assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
     }

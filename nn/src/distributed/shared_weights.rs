@@ -4,21 +4,21 @@ use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{Result, World};
 
 use super::arrangement::{Arrangement, Mode};
-use super::faults::Faults;
+use super::comm_status::CommStatus;
 use crate::experiment::{Experiment, ModelKind, Node};
 use crate::models::Network;
 use crate::number::Number;
 use crate::weight::Weight;
 
 /// What a run needs to share weights.
-pub(crate) struct Sharing {
+pub(crate) struct TableTraining {
     tables: Tables,
     consistency: Consistency,
 }
 
-impl Sharing {
+impl TableTraining {
     /// Joins the tables of a world, where an experiment asks for them. All ranks call it.
-    pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<Sharing>> {
+    pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<TableTraining>> {
         let Some(node) = experiment.resolved.get("distributed") else { return Ok(None) };
         if world.size() == 1 || Arrangement::new(experiment, world.size())?.mode != Mode::Table {
             return Ok(None);
@@ -40,38 +40,38 @@ impl Sharing {
             }
             Ok(consistency) => consistency,
         };
-        Ok(Some(Sharing { tables: Tables::join(world, Role::Both)?, consistency }))
+        Ok(Some(TableTraining { tables: Tables::join(world, Role::Both)?, consistency }))
     }
 
     /// Puts the weights of worker 0 into a table. All workers call it.
-    pub(crate) fn share<T: Number>(&self, network: &mut Network<T>, faults: Faults) -> Result<Shared<T>> {
-        let taken: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
+    pub(crate) fn create_table<T: Number>(&self, network: &mut Network<T>, comm: CommStatus) -> Result<SharedWeights<T>> {
+        let pulled: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
         let options = TableOptions { name: Some("weights".into()), consistency, ..TableOptions::default() };
-        let table = ArrayTable::create(&self.tables, taken.len(), Some(&taken), options)?;
-        Ok(Shared { tables: self.tables.clone(), table, consistency, taken, faults })
+        let table = ArrayTable::create(&self.tables, pulled.len(), Some(&pulled), options)?;
+        Ok(SharedWeights { tables: self.tables.clone(), table, consistency, pulled, comm })
     }
 }
 
 /// A network's weights, one after the other, in a table.
-pub(crate) struct Shared<T: Number> {
+pub(crate) struct SharedWeights<T: Number> {
     tables: Tables,
     table: ArrayTable<T>,
     consistency: Consistency,
     /// What this worker took last.
-    taken: Vec<T>,
-    faults: Faults,
+    pulled: Vec<T>,
+    comm: CommStatus,
 }
 
 fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Weight<T>> {
     network.layers().iter_mut().flat_map(|layer| layer.weights())
 }
 
-impl<T: Number> Shared<T> {
+impl<T: Number> SharedWeights<T> {
     /// Takes the weights as they are in the table.
-    pub(crate) fn take(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.faults.timed("get", || self.table.get(&mut self.taken))?;
-        let mut rest = &self.taken[..];
+    pub(crate) fn pull(&mut self, network: &mut Network<T>) -> Result<()> {
+        self.comm.timed("get", || self.table.get(&mut self.pulled))?;
+        let mut rest = &self.pulled[..];
         for weight in weights(network) {
             let (own, after) = rest.split_at(weight.values.len());
             weight.values.copy_from_slice(own);
@@ -82,7 +82,7 @@ impl<T: Number> Shared<T> {
     }
 
     /// Makes gradients that are a worker's share of the whole batch's as large as those of a batch of its own.
-    pub(crate) fn enlarge(&self, network: &mut Network<T>) {
+    pub(crate) fn scale_gradients(&self, network: &mut Network<T>) {
         let workers = T::of(self.tables.workers() as f64);
         for weight in weights(network) {
             weight.gradient.iter_mut().for_each(|gradient| *gradient *= workers);
@@ -93,14 +93,14 @@ impl<T: Number> Shared<T> {
     ///
     /// The changes of rules that are linear in their gradients (descent, momentum, nesterov, decay) add up to what one
     /// process does with the whole batch. Other rules, such as adam, add up to the mean of the workers' steps.
-    pub(crate) fn give(&mut self, network: &mut Network<T>) -> Result<()> {
+    pub(crate) fn push(&mut self, network: &mut Network<T>) -> Result<()> {
         let share = T::of(1.0 / self.tables.workers() as f64);
-        let mut change = Vec::with_capacity(self.taken.len());
+        let mut change = Vec::with_capacity(self.pulled.len());
         for weight in weights(network) {
-            let before = &self.taken[change.len()..];
+            let before = &self.pulled[change.len()..];
             change.extend(weight.values.iter().zip(before).map(|(after, before)| (*after - *before) * share));
         }
-        self.faults.timed("add", || {
+        self.comm.timed("add", || {
             self.table.add(&change)?;
             if let Consistency::Ssp { .. } = self.consistency {
                 self.table.tick()?;
@@ -110,8 +110,8 @@ impl<T: Number> Shared<T> {
     }
 
     /// Waits until everything that anybody gave is in the table, and takes it. All workers call it.
-    pub(crate) fn settle(&mut self, network: &mut Network<T>) -> Result<()> {
-        self.faults.timed("barrier", || self.tables.barrier())?;
-        self.take(network)
+    pub(crate) fn synchronize(&mut self, network: &mut Network<T>) -> Result<()> {
+        self.comm.timed("barrier", || self.tables.barrier())?;
+        self.pull(network)
     }
 }

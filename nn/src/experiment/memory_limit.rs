@@ -10,7 +10,7 @@ use crate::models::Phase;
 use crate::shape::Shape;
 
 /// What each rank has of a run, at the least.
-pub(crate) struct Share<'a> {
+pub(crate) struct RankShare<'a> {
     /// How many ranks are on this machine.
     pub(crate) ranks: usize,
     /// Samples of a batch.
@@ -21,7 +21,7 @@ pub(crate) struct Share<'a> {
 
 impl Experiment {
     /// Bytes of a number.
-    fn number(&self) -> usize {
+    fn bytes_per_number(&self) -> usize {
         match self.precision {
             Precision::Single => size_of::<f32>(),
             Precision::Double => size_of::<f64>(),
@@ -29,7 +29,7 @@ impl Experiment {
     }
 
     /// Bytes that the ranks of this machine need for training, at the least, and the layer that needs most of them.
-    pub(crate) fn needed(&self, shapes: &[Shape], share: &Share<'_>) -> (usize, &LayerSpec) {
+    pub(crate) fn required_bytes(&self, shapes: &[Shape], share: &RankShare<'_>) -> (usize, &LayerSpec) {
         // Where no epoch trains all layers, weights are all that is sure.
         let trains = self.phases().last() == Some(Phase::Full);
         let samples = if trains { share.samples } else { 0 };
@@ -63,21 +63,21 @@ impl Experiment {
         }
         // On the way back there are the errors of two layers, in memory that is long enough for any.
         let numbers = total.saturating_add(longest.saturating_mul(2));
-        (numbers.saturating_mul(self.number()).saturating_mul(share.ranks), most.1)
+        (numbers.saturating_mul(self.bytes_per_number()).saturating_mul(share.ranks), most.1)
     }
 
     /// Refuses a run that the memory of this machine cannot hold.
-    pub(crate) fn must_have_room(&self, shapes: &[Shape], share: &Share<'_>) -> Result<()> {
-        let (bytes, layer) = self.needed(shapes, share);
+    pub(crate) fn check_memory(&self, shapes: &[Shape], share: &RankShare<'_>) -> Result<()> {
+        let (bytes, layer) = self.required_bytes(shapes, share);
         let what = format!("layer `{}` and the others", layer.name);
         let numbers = "weights and the outputs of a batch";
         let advice = "make the batch or this layer smaller, or spread the run over more machines";
-        memory::must_hold(&what, numbers, bytes, advice).map_err(|error| layer.place.locate(error))
+        memory::check_fits(&what, numbers, bytes, advice).map_err(|error| layer.place.locate(error))
     }
 }
 
 /// Refuses a layer whose weights, or whose outputs for the part of a sample that each of so many ranks has, do not fit.
-pub(super) fn must_fit(
+pub(super) fn check_layer_memory(
     experiment: &Experiment,
     layer: &LayerSpec,
     (input, output): (Shape, Shape),
@@ -85,9 +85,9 @@ pub(super) fn must_fit(
 ) -> Result<()> {
     // Every rank draws all weights, and keeps its part.
     let weights = layer.weight_shape(input, output).map_or(0, |shape| product(&shape));
-    let bytes = weights.saturating_add(output.size() / parts).saturating_mul(experiment.number());
+    let bytes = weights.saturating_add(output.size() / parts).saturating_mul(experiment.bytes_per_number());
     let advice = "make the layer smaller, or pool more below it";
-    let fits = memory::must_hold(&format!("layer `{}`", layer.name), "weights and outputs", bytes, advice);
+    let fits = memory::check_fits(&format!("layer `{}`", layer.name), "weights and outputs", bytes, advice);
     fits.map_err(|error| layer.place.locate(error))
 }
 

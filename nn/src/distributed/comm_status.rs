@@ -12,14 +12,14 @@ use unisono::{Error, Result};
 use crate::timeline::{Activity, Timeline};
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults {
+pub(crate) struct CommStatus {
     first: Arc<Mutex<Option<Error>>>,
     timeline: Arc<OnceLock<Arc<Timeline>>>,
     /// Nanoseconds in calls between ranks.
     spent: Arc<AtomicU64>,
 }
 
-impl Faults {
+impl CommStatus {
     /// Makes a call between ranks, unless one has failed before.
     pub(crate) fn guard(&self, call: impl FnOnce() -> Result<()>) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
