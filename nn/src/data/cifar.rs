@@ -1,4 +1,4 @@
-//! CIFAR-10: small colour pictures of ten classes, in the binary version.
+//! CIFAR-10: small colour images of ten classes, in the binary format.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::shape::Shape;
 
 const PICTURE: usize = 3 * 32 * 32;
 
-/// Each record is a label and the red, green and blue planes.
+/// Each record is a label followed by the red, green and blue planes.
 const FORM: RecordFormat = RecordFormat { head: 0, lead: 1, width: PICTURE, kind: NumberType::U1, swapped: false, divisor: 255.0 };
 
 /// The labels of a file.

@@ -1,4 +1,4 @@
-//! Files of data sets: plain or compressed, on a disk or in this program, with errors that name them.
+//! Data set files: plain or compressed, on disk or embedded in the program, with errors that name them.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -12,34 +12,34 @@ use crate::memory;
 
 const ADVICE: &str = "say where the data set is with `folder`; `download: true` fetches MNIST and CIFAR-10";
 
-/// A file that is there.
+/// An opened file.
 #[derive(Debug)]
 pub(super) struct DataSetFile {
     pub(super) path: PathBuf,
     backing: Backing,
-    /// Whether it is compressed, and can only be read from its beginning on.
+    /// Whether the file is compressed, and so can only be read sequentially from its start.
     pub(super) compressed: bool,
 }
 
-/// Where its bytes are.
+/// Where the file's bytes are stored.
 #[derive(Debug)]
 enum Backing {
     Disk(File),
-    /// In this program, which brings them along.
+    /// Embedded in the program.
     Embedded(Cow<'static, [u8]>),
 }
 
-/// Whether a file that begins so is compressed.
+/// Whether a file with these first bytes is gzip-compressed.
 fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(&[0x1f, 0x8b])
 }
 
-/// Opens a file, or the one beside it whose name ends with `.gz`.
+/// Opens a file, or the file of the same name with the suffix `.gz`.
 pub(super) fn open(path: &Path) -> Result<DataSetFile> {
     open_or(path, ADVICE)
 }
 
-/// The same with what to do where it is missing.
+/// [`open`] with the advice to give if the file is missing.
 pub(super) fn open_or(path: &Path, advice: &str) -> Result<DataSetFile> {
     let beside = PathBuf::from(format!("{}.gz", path.display()));
     let path = if path.is_file() || !beside.is_file() { path.to_path_buf() } else { beside };
@@ -56,13 +56,13 @@ pub(super) fn open_or(path: &Path, advice: &str) -> Result<DataSetFile> {
 }
 
 impl DataSetFile {
-    /// A file that is part of this program; errors call it by `name`.
+    /// A file embedded in the program; errors refer to it by `name`.
     pub(super) fn embedded(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> DataSetFile {
         let (path, bytes) = (Path::new("(in this program)").join(name), bytes.into());
         DataSetFile { path, compressed: is_compressed(&bytes), backing: Backing::Embedded(bytes) }
     }
 
-    /// What it has, unpacked, from the beginning on.
+    /// A reader over the decompressed contents, from the start.
     pub(super) fn reader(&self) -> Result<Box<dyn Read + '_>> {
         let bytes: Box<dyn BufRead + '_> = match &self.backing {
             Backing::Disk(_) => {
@@ -74,7 +74,7 @@ impl DataSetFile {
         Ok(if self.compressed { Box::new(flate2::bufread::MultiGzDecoder::new(bytes)) } else { bytes })
     }
 
-    /// All of it, up to a quarter of the machine's memory: a few compressed bytes may stand for any number.
+    /// The decompressed contents, up to a quarter of the machine's memory: a few compressed bytes may expand to any size.
     pub(super) fn all(&self) -> Result<Vec<u8>> {
         let most = memory::bytes() / 4;
         let mut bytes = Vec::new();
@@ -86,7 +86,7 @@ impl DataSetFile {
         }
     }
 
-    /// A part of it, where it is not compressed.
+    /// Reads a range of an uncompressed file.
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<()> {
         let read = match &self.backing {
             Backing::Disk(file) => file.read_exact_at(bytes, at),
@@ -95,7 +95,7 @@ impl DataSetFile {
         read.map_err(|error| self.failed(error))
     }
 
-    /// How many bytes it has.
+    /// The length of the file in bytes.
     pub(super) fn length(&self) -> Result<u64> {
         match &self.backing {
             Backing::Disk(file) => Ok(file.metadata().map_err(|error| self.failed(error))?.len()),
@@ -112,7 +112,7 @@ impl DataSetFile {
     }
 }
 
-/// A file that is not what it should be.
+/// The error for a file with invalid contents.
 pub(crate) fn damaged(path: &Path, expected: impl Into<String>, received: impl std::fmt::Display) -> Error {
     Error::usage(
         format!("load {}", path.display()),

@@ -1,4 +1,4 @@
-//! Damaged data files: an error or a data set, never a panic; formats with checksums never give other numbers.
+//! Corrupted data files yield an error or a data set, never a panic; formats with checksums never yield different values.
 
 use std::io::Write;
 use std::path::Path;
@@ -116,7 +116,7 @@ fn damaged_idx() {
         };
         if let Ok((shape, mut split)) = found {
             assert_eq!(split.count, 2);
-            // Compressed samples are read as a whole: their end is only known then.
+            // Compressed samples are read to the end: a truncated stream is only detected there.
             if split.keep().is_ok() {
                 let mut values = vec![0.0_f64; split.count * shape.size()];
                 split.fill(&[0, 1], &mut values, &mut []).expect("all is in memory");

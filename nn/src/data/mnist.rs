@@ -1,4 +1,4 @@
-//! MNIST: handwritten digits in the idx format of their authors.
+//! MNIST: handwritten digits in their authors' idx format.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::records::{RecordFormat, Records};
 use super::{DataSet, Inputs, Split, Stored, Targets};
 use crate::shape::Shape;
 
-/// A small part of MNIST, which this program brings along: its first runs need no other file.
+/// A small subset of MNIST, embedded in the program, so that first runs need no other file.
 const SAMPLE: [(&str, &[u8]); 4] = [
     ("train-images-idx3-ubyte", include_bytes!("../../../examples/data/mnist/train-images-idx3-ubyte.gz")),
     ("train-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/train-labels-idx1-ubyte.gz")),
@@ -19,7 +19,7 @@ const SAMPLE: [(&str, &[u8]); 4] = [
     ("t10k-labels-idx1-ubyte", include_bytes!("../../../examples/data/mnist/t10k-labels-idx1-ubyte.gz")),
 ];
 
-/// The sizes that an idx file of bytes has along its axes.
+/// The axis lengths of an idx file of bytes.
 fn sizes(file: &DataSetFile, axes: usize) -> Result<Vec<usize>> {
     let mut head = Vec::new();
     let read = file.reader()?.take(head_of(axes) as u64).read_to_end(&mut head);
@@ -35,7 +35,7 @@ fn sizes(file: &DataSetFile, axes: usize) -> Result<Vec<usize>> {
     Ok((0..axes).map(|axis| word(4 + 4 * axis) as usize).collect())
 }
 
-/// How many bytes come before the numbers.
+/// The length of the header in bytes.
 fn head_of(axes: usize) -> usize {
     4 + 4 * axes
 }
@@ -56,7 +56,7 @@ fn labels(file: &DataSetFile, images: usize) -> Result<Vec<u32>> {
     Ok(labels.into_iter().map(u32::from).collect())
 }
 
-/// The samples of two files, images and labels.
+/// The samples of an image file and a label file.
 pub(super) fn split(images: DataSetFile, classes: &DataSetFile) -> Result<(Shape, Split)> {
     let sizes = sizes(&images, 3)?;
     let (count, shape) = (sizes[0], Shape::new(1, sizes[1], sizes[2]));
@@ -73,7 +73,7 @@ pub(super) fn split(images: DataSetFile, classes: &DataSetFile) -> Result<(Shape
     Ok((shape, Split { count, inputs: Inputs::Stored(images), targets: Targets::Classes(labels) }))
 }
 
-/// The data set of four files, which `find` opens by their names.
+/// The data set of four files, which `find` opens by name.
 fn assemble(find: impl Fn(&str) -> Result<DataSetFile>) -> Result<DataSet> {
     let (shape, train) = split(find("train-images-idx3-ubyte")?, &find("train-labels-idx1-ubyte")?)?;
     let images = find("t10k-images-idx3-ubyte")?;
@@ -90,7 +90,7 @@ pub(super) fn open_set(folder: &Path) -> Result<DataSet> {
     assemble(|name| open(&folder.join(name)))
 }
 
-/// The part of it that is in this program.
+/// The subset embedded in the program.
 pub(super) fn sample() -> Result<DataSet> {
     assemble(|name| {
         let (_, bytes) = SAMPLE.into_iter().find(|(own, _)| *own == name).expect("it has all four files");

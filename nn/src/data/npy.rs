@@ -8,7 +8,7 @@ use unisono::{Error, Result};
 use super::file::{DataSetFile, damaged, open_or};
 use super::number_type::NumberType;
 
-/// The numbers of an array.
+/// The elements of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// `uint8`.
@@ -19,17 +19,17 @@ pub enum Values {
     Doubles(Vec<f64>),
 }
 
-/// An array and its shape, the last axis being the fastest.
+/// An array and its shape, in row-major order: the last axis varies fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     /// The length of each axis.
     pub shape: Vec<usize>,
-    /// The numbers.
+    /// The elements.
     pub values: Values,
 }
 
 impl Array {
-    /// Its numbers in double precision.
+    /// The elements in double precision.
     pub fn doubles(&self) -> Vec<f64> {
         match &self.values {
             Values::Bytes(values) => values.iter().map(|value| f64::from(*value)).collect(),
@@ -53,7 +53,7 @@ pub(super) fn open(path: &Path) -> Result<DataSetFile> {
     )
 }
 
-/// The value of a key in the header, a Python dictionary: up to the next comma that is not in brackets.
+/// The value of a key in the header, a Python dictionary literal: up to the next comma outside brackets.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let start = header.find(&format!("'{key}'"))? + key.len() + 2;
     let rest = header[start..].trim_start().strip_prefix(':')?.trim_start();
@@ -64,19 +64,19 @@ fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-/// What the head of a file says.
+/// The header of a file.
 pub(super) struct NpyHeader {
     pub(super) kind: NumberType,
     pub(super) shape: Vec<usize>,
-    /// Whether the bytes of each number are in the order that is not this program's.
+    /// Whether the elements are big-endian.
     pub(super) swapped: bool,
-    /// Whether the first axis is the fastest, not the last.
+    /// Whether the array is in Fortran order: the first axis varies fastest.
     pub(super) fortran: bool,
-    /// Where the numbers begin.
+    /// The offset of the elements in bytes.
     pub(super) start: usize,
 }
 
-/// Reads the head of a file.
+/// Reads the header of a file.
 pub(super) fn read_header(path: &Path, reader: &mut dyn Read) -> Result<NpyHeader> {
     let wrong = |received: &str| damaged(path, "a .npy file", received);
     let mut next = |count: usize| -> Result<Vec<u8>> {
@@ -143,14 +143,14 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Array> {
     Ok(Array { shape, values: kind.values(data) })
 }
 
-/// Numbers of so many bytes whose first axis was the fastest.
+/// Converts elements of `size` bytes from Fortran order to row-major order.
 fn last_axis_fastest(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut result = Vec::with_capacity(data.len());
     let mut place = vec![0; shape.len()];
     for _ in 0..data.len() / size {
         let at = place.iter().zip(shape).rev().fold(0, |at, (index, length)| at * length + index);
         result.extend_from_slice(&data[at * size..][..size]);
-        // The next place, the last axis first.
+        // Advances the index, with the last axis fastest.
         for (index, length) in place.iter_mut().zip(shape).rev() {
             *index = (*index + 1) % length;
             if *index > 0 {
@@ -161,7 +161,7 @@ fn last_axis_fastest(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     result
 }
 
-/// Writes numbers in single or double precision.
+/// Writes elements in single or double precision.
 pub fn write<T: crate::Number>(path: &Path, shape: &[usize], values: &[T]) -> std::io::Result<()> {
     let axes: Vec<String> = shape.iter().map(|axis| format!("{axis},")).collect();
     let kind = if T::NAME == "f32" { "<f4" } else { "<f8" };

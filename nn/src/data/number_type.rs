@@ -1,4 +1,4 @@
-//! The types of numbers in files.
+//! Element types in data files.
 
 use super::Inputs;
 use super::npy::Values;
@@ -15,13 +15,13 @@ pub(super) enum NumberType {
     I8,
 }
 
-/// Numbers of so many bytes, in this machine's form.
+/// Converts chunks of `SIZE` little-endian bytes to values.
 fn each<const SIZE: usize, V>(bytes: &[u8], convert: impl Fn([u8; SIZE]) -> V) -> impl Iterator<Item = V> {
     bytes.chunks_exact(SIZE).map(move |chunk| convert(chunk.try_into().expect("chunks have this size")))
 }
 
 impl NumberType {
-    /// The type with this name in NumPy's files.
+    /// The type with this `descr` in NumPy files.
     pub(super) fn named(name: &str) -> Option<NumberType> {
         Some(match name {
             "|u1" => NumberType::U1,
@@ -36,7 +36,7 @@ impl NumberType {
         })
     }
 
-    /// How many bytes a number has.
+    /// The size of an element in bytes.
     pub(super) fn size(self) -> usize {
         match self {
             NumberType::U1 | NumberType::I1 => 1,
@@ -46,17 +46,17 @@ impl NumberType {
         }
     }
 
-    /// Turns the bytes of each number around.
+    /// Reverses the byte order of each element.
     pub(super) fn swap(self, bytes: &mut [u8]) {
         bytes.chunks_exact_mut(self.size()).for_each(<[u8]>::reverse);
     }
 
-    /// Whether it knows NaN and infinity.
+    /// Whether the type can represent NaN and infinity.
     pub(super) fn is_float(self) -> bool {
         matches!(self, NumberType::F4 | NumberType::F8)
     }
 
-    /// The numbers of some bytes in double precision.
+    /// Decodes bytes to double precision.
     pub(super) fn doubles(self, bytes: &[u8], values: &mut [f64]) {
         fn put(values: &mut [f64], numbers: impl Iterator<Item = f64>) {
             values.iter_mut().zip(numbers).for_each(|(value, number)| *value = number);
@@ -73,7 +73,7 @@ impl NumberType {
         }
     }
 
-    /// The numbers of some bytes, as small as they can be.
+    /// Decodes bytes to the smallest of the supported types.
     pub(super) fn values(self, bytes: Vec<u8>) -> Values {
         match self {
             NumberType::U1 => Values::Bytes(bytes),

@@ -1,4 +1,4 @@
-//! Samples in files where each takes as many bytes as the others: MNIST, CIFAR-10 and `.npy` arrays.
+//! Samples in files of fixed-size records: MNIST, CIFAR-10 and `.npy` arrays.
 
 use std::io::Read;
 use std::ops::Range;
@@ -11,27 +11,27 @@ use super::number_type::NumberType;
 use super::{Inputs, Store};
 use crate::memory;
 
-/// Runs of wanted bytes with fewer bytes between them are read in one go: a disk reads whole pages anyway.
+/// Ranges with gaps smaller than this, in bytes, are read with one call: the disk reads full pages anyway.
 const PAGE: usize = 4096;
 
-/// How the samples of a file follow each other.
+/// The record format of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordFormat {
-    /// Bytes before the first sample.
+    /// The length of the file header, in bytes.
     pub(super) head: usize,
-    /// Bytes of each sample before its numbers.
+    /// The length of the record prefix before a sample's elements, in bytes.
     pub(super) lead: usize,
-    /// Numbers of each sample.
+    /// The number of elements per sample.
     pub(super) width: usize,
     pub(super) kind: NumberType,
-    /// Whether the bytes of each number are turned around.
+    /// Whether the elements are big-endian.
     pub(super) swapped: bool,
-    /// What numbers are divided by.
+    /// The divisor of the elements.
     pub(super) divisor: f64,
 }
 
 impl RecordFormat {
-    /// How many bytes a sample has.
+    /// The length of a record in bytes.
     pub(super) fn stride(&self) -> usize {
         self.lead + self.width * self.kind.size()
     }
@@ -39,12 +39,12 @@ impl RecordFormat {
 
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Each file, and how many samples it has.
+    /// Each file with its number of samples.
     files: Vec<(DataSetFile, usize)>,
     form: RecordFormat,
 }
 
-/// Refuses a NaN or an infinity: whatever learns from one is lost.
+/// Rejects a NaN or an infinity, which would destroy the weights of any model trained on it.
 pub(super) fn reject_non_finite(path: &Path, sample: usize, values: &[f64]) -> Result<()> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
@@ -56,11 +56,11 @@ pub(super) fn reject_non_finite(path: &Path, sample: usize, values: &[f64]) -> R
 }
 
 impl Records {
-    /// From files of so many samples each. Compressed ones are looked through when they are read.
+    /// Opens files with their numbers of samples. Compressed files are checked when they are read.
     pub(super) fn new(files: Vec<(DataSetFile, usize)>, form: RecordFormat) -> Result<Records> {
         for (file, count) in &files {
             if file.compressed {
-                // Only its head was seen, which may promise anything: what is kept for each sample, and one sample.
+                // Only the header has been read, and it may claim any size: checks the memory per sample and for one sample.
                 check_fits(file, count.saturating_add(form.width).saturating_mul(size_of::<f64>()))?;
                 continue;
             }
@@ -75,7 +75,7 @@ impl Records {
         Ok(Records { files, form })
     }
 
-    /// The file of a sample, and where in it its numbers begin.
+    /// The file of a sample, and the offset of its elements in bytes.
     fn locate(&self, sample: usize) -> (&DataSetFile, u64) {
         let mut inside = sample;
         for (file, count) in &self.files {
@@ -129,7 +129,7 @@ impl Store for Records {
         Ok(())
     }
 
-    /// What is compressed is unpacked once, and what is wanted of it kept.
+    /// Decompresses compressed files once, and keeps the requested part in memory.
     fn keep(&self, samples: &[usize], places: &[Range<usize>]) -> Result<Option<Inputs>> {
         if self.files.iter().all(|(file, _)| !file.compressed) {
             return Ok(None);
@@ -180,7 +180,7 @@ fn check_fits(file: &DataSetFile, bytes: usize) -> Result<()> {
     memory::check_fits(&operation, "unpacked samples", bytes, "unpack the file, or write it again")
 }
 
-/// Refuses what comes after the last sample; also, a compressed file is known to be whole when its end was read.
+/// Rejects trailing bytes; reaching the end also verifies that a compressed file is complete.
 fn check_end(file: &DataSetFile, reader: &mut dyn Read) -> Result<()> {
     match reader.read(&mut [0]) {
         Ok(0) => Ok(()),

@@ -1,4 +1,4 @@
-//! The network of one rank: for each layer of an experiment, the part of it that this rank computes.
+//! Builds the network of one rank: for each layer of an experiment, the part that this rank computes.
 
 use unisono::Result;
 
@@ -19,7 +19,7 @@ use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::weight::{Cut, Spread, Weight};
 
-/// A rank's layers, and what it holds of the input and after each layer.
+/// The layers of a rank, with the sharding of the network's input and of each layer's output.
 pub(crate) struct BuiltNetwork<T> {
     pub(crate) network: Network<T>,
     pub(crate) input: Sharding,
@@ -29,14 +29,14 @@ pub(crate) struct BuiltNetwork<T> {
 struct Builder<'a, T> {
     topology: &'a Topology,
     seed: u64,
-    /// Whether all results have the same bits as those of one process.
+    /// Whether all results must be bitwise equal to those of a single process.
     exact: bool,
     buffers: SampleBuffers<T>,
     layers: Vec<Box<dyn Layer<T>>>,
     output_shardings: Vec<Sharding>,
 }
 
-/// What a rank holds of samples.
+/// The sharding of the samples.
 pub(crate) fn input(topology: &Topology, shape: Shape) -> Sharding {
     match topology.mode {
         _ if topology.spatial.group.size() == 1 => Sharding::Replicated(shape),
@@ -80,7 +80,7 @@ impl<T: Number> Builder<'_, T> {
         sharding
     }
 
-    /// Brings parts together.
+    /// Appends a layer that gathers the parts of all ranks.
     fn gather(&mut self, name: &str, sharding: Sharding) -> Sharding {
         let whole = sharding.global_shape();
         let layer = AllGatherLayer {
@@ -95,7 +95,7 @@ impl<T: Number> Builder<'_, T> {
         self.push(layer, Sharding::Replicated(whole))
     }
 
-    /// Adds a layer and the activation after it; what this rank holds of the outputs.
+    /// Appends a layer and its activation, and returns the sharding of the outputs.
     fn layer(&mut self, spec: &LayerSpec, sharding: Sharding, output: Shape) -> Result<Sharding> {
         let sharding = match (&spec.kind, sharding) {
             (LayerKind::FullyConnected { .. }, _) => self.fully_connected(spec, sharding, output),
@@ -105,7 +105,7 @@ impl<T: Number> Builder<'_, T> {
             (_, Sharding::Patch(shape)) => self.partitioned(spec, shape, output),
             (LayerKind::Dropout { keep }, Sharding::Slice(_)) => self.dropout(spec, *keep, sharding),
             (_, Sharding::Slice(shape)) => {
-                // Only a few layers understand a part of a vector; the others get all of it.
+                // Only a few layers support a slice of a vector; the others need the full vector.
                 self.gather(&spec.name, sharding);
                 self.replicated(spec, shape)?
             }
@@ -117,7 +117,7 @@ impl<T: Number> Builder<'_, T> {
     }
 
     fn activation(&mut self, name: String, spec: &LayerSpec, sharding: Sharding) -> Sharding {
-        // A softmax is over all numbers.
+        // A softmax runs over all elements of a sample.
         let sharding = match (spec.activation, sharding) {
             (Activation::Softmax, Sharding::Patch(_) | Sharding::Slice(_)) => self.gather(&name, sharding),
             _ => sharding,
@@ -131,7 +131,7 @@ impl<T: Number> Builder<'_, T> {
         self.push(layer.at(sharding.indices(self.topology), sharding.global_shape().size()), sharding)
     }
 
-    /// A layer that every rank of a team computes in full.
+    /// A layer that every rank of a spatial group computes in full.
     fn replicated(&mut self, spec: &LayerSpec, shape: Shape) -> Result<Sharding> {
         let plain = LayerSpec { activation: Activation::Identity, ..spec.clone() };
         let mut layers = plain.build::<T>(shape, self.seed)?;
@@ -163,7 +163,8 @@ impl<T: Number> Builder<'_, T> {
             return self
                 .push(FullyConnected::new(spec.name.clone(), input, weights, bias), Sharding::Replicated(output));
         }
-        // A patch is not made of whole parts of a layer's inputs, whose products are added up in a fixed order.
+        // A patch does not consist of entire parts of the layer's inputs, and it is the products of these parts that are
+        // summed in a fixed order.
         let sharding = match sharding {
             Sharding::Patch(_) if self.exact => self.gather(&spec.name, sharding),
             _ => sharding,
@@ -181,7 +182,7 @@ impl<T: Number> Builder<'_, T> {
         self.push(InputParallelLayer::new(inner, topology.spatial.clone(), slice), Sharding::Replicated(output))
     }
 
-    /// A layer that a program added: in parts where each place is by itself, else in full on every rank of a team.
+    /// A user-defined layer: partitioned if it is pointwise, otherwise computed in full on every rank of a spatial group.
     fn user_defined(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Result<Sharding> {
         let (topology, sharding) = (self.topology, Sharding::Patch(shape));
         let plain = LayerSpec { activation: Activation::Identity, ..spec.clone() };
@@ -209,7 +210,7 @@ impl<T: Number> Builder<'_, T> {
         self.replicated(spec, shape)
     }
 
-    /// A layer of a tower.
+    /// A layer whose inputs and outputs are partitioned in space.
     fn partitioned(&mut self, spec: &LayerSpec, shape: Shape, output: Shape) -> Sharding {
         let (topology, name, seed) = (self.topology, spec.name.clone(), self.seed);
         let sharding = Sharding::Patch(output);
@@ -287,7 +288,8 @@ impl<T: Number> Builder<'_, T> {
                 unreachable!("these come first")
             }
         };
-        // Filters of a place of their own are learned from other samples, all others from other places too.
+        // Filters that belong to one position sum their gradients over other samples only; all other weights also sum over
+        // positions.
         let gradients =
             if matches!(spec.kind, LayerKind::Local { .. }) { &topology.data } else { &topology.world };
         let sums = (topology.world.clone(), gradients.clone());

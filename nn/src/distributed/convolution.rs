@@ -1,4 +1,4 @@
-//! A convolution of a tower: this rank's part of the outputs, and its share of what filters learn.
+//! A spatially partitioned convolution: this rank's part of the outputs, and its share of the filter gradients.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::number::Number;
 use crate::shape::{Shape, Window};
 use crate::weight::Weight;
 
-/// How the ranks of a team divide numbers of a shape.
+/// The partition of a shape between the ranks of a spatial group.
 struct Patches {
     whole: Shape,
     own: Shape,
@@ -29,7 +29,8 @@ impl Patches {
         Patches { whole, own: Sharding::Patch(whole).local_shape(topology), patches }
     }
 
-    /// From this rank's part of all samples, the whole of some, in `whole`. What arrives for it goes through `parts`.
+    /// Redistributes from this rank's patch of all samples to some complete samples, in `whole`. Received patches are staged
+    /// in `parts`.
     fn gather<T: Number>(
         &self,
         spatial: &GroupSum,
@@ -44,7 +45,7 @@ impl Patches {
         let sent: Vec<usize> = samples.sizes().iter().map(|count| count * self.own.size()).collect();
         let received: Vec<usize> = self.patches.iter().map(|patch| own * size(patch)).collect();
         let length = own * self.whole.size();
-        // To lengthen them again and again would fill them with zeros.
+        // The buffers never shrink: growing them again for every batch would fill them with zeros.
         [&mut *parts, &mut *whole].into_iter().for_each(|buffers| buffers.resize(buffers.len().max(length), T::ZERO));
         spatial.comm.guard(|| spatial.group.all_to_all_varied(part, &sent, &mut parts[..length], &received));
         let mut rest = &parts[..length];
@@ -61,7 +62,7 @@ impl Patches {
     }
 }
 
-/// Memory for whole samples, which all layers of a rank use one after the other.
+/// Buffers for complete samples, used by the layers of a rank in turn.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleBuffers<T>(Arc<Mutex<[Vec<T>; 3]>>);
 
@@ -71,18 +72,18 @@ impl<T> Default for SampleBuffers<T> {
     }
 }
 
-/// Every rank of a team has all filters, and computes outputs and errors of its own part.
+/// Every rank of a spatial group holds all filters, and computes outputs and errors of its own patch.
 ///
-/// What filters learn from a sample is one sum over all of its places. So that its bits are the same for any number of
-/// ranks, a rank forms it for some samples as a whole.
+/// The filter gradient of a sample is one sum over all of its positions. For bitwise equal results on any number of ranks,
+/// each rank computes this sum for some complete samples.
 pub(crate) struct PartitionedConvolution<T> {
-    /// The layer over whole images.
+    /// The layer over complete images.
     filters: Convolution<T>,
     inputs: Patches,
     outputs: Patches,
-    /// The windows over this rank's part with its halo; none where it has no outputs.
+    /// The windows over this rank's patch with its halo; none if the rank has no outputs.
     forward: Option<Im2col>,
-    /// Those that found something about this rank's part of the inputs; none where it has none.
+    /// The windows that contribute to the error of this rank's input patch; none if the rank has no inputs.
     backward: Option<Im2col>,
     input_halos: Halos,
     error_halos: Halos,
@@ -94,7 +95,7 @@ pub(crate) struct PartitionedConvolution<T> {
 }
 
 impl<T: Number> PartitionedConvolution<T> {
-    /// From the layer over whole images.
+    /// Partitions a layer over complete images.
     pub(crate) fn new(filters: Convolution<T>, topology: &Topology, buffers: SampleBuffers<T>) -> PartitionedConvolution<T> {
         let (form, output) = (filters.columns(), filters.output());
         let window = form.window;
@@ -103,7 +104,7 @@ impl<T: Number> PartitionedConvolution<T> {
         let (inputs, outputs) = (Patches::new(topology, form.input), Patches::new(topology, output));
         let bare = Window { padding: [0, 0], ..window };
         let [rows, columns] = topology.patch(form.input);
-        // Where windows of this part begin before it.
+        // The distance by which the windows of this patch begin before it.
         let before = |start: usize, axis: usize| {
             (start + window.padding[axis]) as i64 - error_halos.first[axis] * window.stride[axis] as i64
         };

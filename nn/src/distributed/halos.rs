@@ -1,4 +1,4 @@
-//! Halos of batches: this rank's part of every sample, with what its outputs need around it.
+//! Halo exchange of batches: this rank's patch of every sample, with the neighbourhood that its outputs need.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,7 +17,7 @@ use crate::layers::{Padder, Halo, Pool};
 use crate::number::Number;
 use crate::shape::{Shape, Window};
 
-/// The exchanges of one window over one shape; one for each size of batch that came along.
+/// The halo exchanges of one window over one shape, with a cached exchange for each batch size.
 pub(crate) struct Halos {
     group: Group,
     grid: Grid,
@@ -25,14 +25,14 @@ pub(crate) struct Halos {
     windows: [AxisWindow; 2],
     edges: Edges,
     comm: CommStatus,
-    /// By batch, and how many arrays travel together.
+    /// Keyed by the batch size and the number of arrays exchanged together.
     exchanges: Mutex<BTreeMap<(usize, usize), Exchange>>,
     own: Shape,
-    /// The shape of this rank's part with its halo.
+    /// The shape of this rank's patch with its halo.
     pub(crate) padded: Shape,
-    /// The first row and column that it needs.
+    /// The first row and column of the patch with its halo.
     pub(crate) first: [i64; 2],
-    /// Whether every rank has all that it needs, and nothing else.
+    /// Whether no rank needs a halo, and every rank needs all of its patch.
     pub(crate) is_trivial: bool,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Halos {
 }
 
 impl Halos {
-    /// For a window over numbers of a shape. Beyond the border are zeros, or what the largest of a window never is.
+    /// The exchange for a window over a shape. The values beyond the border are zeros, or −∞ for max pooling.
     pub(crate) fn new(topology: &Topology, shape: Shape, window: Window, pool: Option<Pool>) -> Halos {
         let along = |axis: usize| AxisWindow {
             kernel: window.kernel[axis],
@@ -58,12 +58,12 @@ impl Halos {
         Halos::with_windows(topology, shape, [along(0), along(1)], boundary)
     }
 
-    /// For errors of the outputs of a window over inputs: all that windows over this rank's part of the inputs found.
+    /// The exchange for the output errors of a window: all outputs whose windows overlap this rank's input patch.
     pub(crate) fn of_errors(topology: &Topology, inputs: Shape, outputs: Shape, window: Window) -> Halos {
         let sizes = [(inputs.rows, outputs.rows), (inputs.columns, outputs.columns)];
         let along = |axis: usize| {
             let (stride, padding) = (window.stride[axis], window.padding[axis]);
-            // At least a whole stride: so windows over a part begin before it, even if they see nothing of it.
+            // At least a full stride, so that the windows over a patch begin before it even if they do not overlap it.
             let kernel = window.kernel[axis].max(stride);
             let all = ((sizes[axis].1 - 1) * stride + kernel).saturating_sub(padding);
             AxisWindow {
@@ -127,7 +127,7 @@ impl Halos {
         Exchange::new(&self.group, plan, options)
     }
 
-    /// Works with the exchange of so many arrays of this type at once.
+    /// Calls `work` with the exchange of `fields` arrays of this type.
     fn exchange(
         &self,
         batch: usize,
@@ -135,7 +135,7 @@ impl Halos {
         dtype: DType,
         work: impl FnOnce(&mut Exchange) -> Result<()>,
     ) {
-        // All ranks of a team have the same samples: where one has none, nobody waits.
+        // All ranks of a spatial group have the same samples: if one has none, all skip the exchange.
         if batch == 0 {
             return;
         }
@@ -149,7 +149,7 @@ impl Halos {
         });
     }
 
-    /// Gathers what this rank's outputs need.
+    /// Gathers the inputs that this rank's outputs need.
     pub(crate) fn forward<T: Number>(&self, batch: usize, part: &[T], padded: &mut Vec<T>) {
         padded.resize(batch * self.padded.size(), T::ZERO);
         self.exchange(batch, 1, T::DTYPE, |exchange| exchange.forward(part, padded));

@@ -1,4 +1,4 @@
-//! A fully connected layer that is split by its inputs, and the layer that brings parts together.
+//! A fully connected layer partitioned by its inputs, and a layer that all-gathers the parts of a sample.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
 
-/// Every rank has the weights of some inputs. All get all outputs.
+/// Each rank holds the weights of some inputs; all ranks get all outputs.
 pub(crate) struct InputParallelLayer<T> {
     inner: FullyConnected<T>,
     spatial: GroupSum,
-    /// Where all ranks have all inputs: how many, and which are this rank's.
+    /// If the inputs are replicated: their number, and the range of this rank.
     slice: Option<(usize, Range<usize>)>,
     inputs: Vec<T>,
     error: Vec<T>,
 }
 
 impl<T: Number> InputParallelLayer<T> {
-    /// From the layer of this rank's inputs; with a slice, it takes them from all.
+    /// Wraps the layer of this rank's inputs; with a slice, selects them from the replicated inputs.
     pub(crate) fn new(
         inner: FullyConnected<T>,
         spatial: GroupSum,
@@ -74,7 +74,7 @@ impl<T: Number> Layer<T> for InputParallelLayer<T> {
     }
 }
 
-/// Brings the parts of all ranks together: `places` says where the numbers of a rank's part of a sample belong.
+/// Gathers the parts of all ranks; `places` returns the indices of a rank's part within a sample.
 fn gather<T: Number>(
     group: &Group,
     comm: &CommStatus,
@@ -101,13 +101,13 @@ fn gather<T: Number>(
     }
 }
 
-/// Gives every rank all numbers of a sample of which each has a part.
+/// All-gathers samples of which each rank holds a part.
 pub(crate) struct AllGatherLayer {
     pub(crate) name: String,
     pub(crate) input: Shape,
     pub(crate) output: Shape,
     pub(crate) spatial: GroupSum,
-    /// Where the parts of all ranks are in the whole.
+    /// The indices of each rank's part within a sample.
     pub(crate) places: Vec<Vec<usize>>,
 }
 

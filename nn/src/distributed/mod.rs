@@ -1,4 +1,4 @@
-//! Many processes: who has which samples and which part of them, and what they tell each other.
+//! Distributed training: the partition of samples, layers and weights between ranks, and the communication that it needs.
 
 mod arrangement;
 mod build;

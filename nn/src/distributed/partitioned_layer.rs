@@ -1,4 +1,4 @@
-//! A layer of a tower: this rank's part of the outputs, from its part of the inputs and their halo.
+//! A spatially partitioned layer: this rank's part of the outputs, from its part of the inputs and their halo.
 
 use super::halos::Halos;
 use super::sums::GroupSum;
@@ -8,7 +8,7 @@ use crate::number::Number;
 use crate::shape::Shape;
 use crate::weight::Weight;
 
-/// A layer that computes on a part. Its sums run over all ranks that have other parts.
+/// A layer that computes on a part. Its sums run over all ranks that hold other parts.
 pub(crate) struct PartitionedLayer<T> {
     inner: Box<dyn Layer<T>>,
     input: Shape,
@@ -21,7 +21,7 @@ pub(crate) struct PartitionedLayer<T> {
 }
 
 impl<T: Number> PartitionedLayer<T> {
-    /// From the layer of this rank's part, which sees its input with the halo around it.
+    /// Wraps the layer of this rank's part, whose input includes the halo.
     pub(crate) fn new(
         inner: Box<dyn Layer<T>>,
         (input, output): (Shape, Shape),
@@ -97,27 +97,27 @@ impl<T: Number> Layer<T> for PartitionedLayer<T> {
     }
 }
 
-/// How errors of inputs cross the borders of parts.
+/// How input errors cross the borders between parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorExchange {
-    /// They do not.
+    /// Input errors do not cross borders.
     Nothing,
-    /// As they are: there is one for each input.
+    /// Each input has one error at most, which is copied.
     Copied,
-    /// As sums.
+    /// The errors of overlapping windows are summed.
     Summed,
 }
 
-/// A layer on a rank that has none of its outputs: it takes the errors of its inputs that others bring.
+/// A layer on a rank that owns none of its outputs: it still receives input errors from other ranks.
 pub(crate) struct IdleLayer<T> {
     pub(crate) name: String,
     pub(crate) input: Shape,
     pub(crate) output: Shape,
     pub(crate) reach: Reach,
     pub(crate) weights: Vec<Weight<T>>,
-    /// How errors of its input cross the borders of parts.
+    /// How input errors cross the borders between parts.
     pub(crate) error_exchange: ErrorExchange,
-    /// Whether it stands for local filters.
+    /// Whether the layer stands in for local filters.
     pub(crate) filters: bool,
 }
 
@@ -131,7 +131,7 @@ impl<T: Number> Layer<T> for IdleLayer<T> {
     fn bprop(&mut self, pass: &Pass<'_, T>, _: &[T], _: &[T], _: &[T], input_error: Option<&mut [T]>) {
         self.weights.iter_mut().for_each(|weight| weight.gradient.fill(T::ZERO));
         let Some(input_error) = input_error else { return };
-        // The others bring errors here; this rank has none for them.
+        // Other ranks contribute errors to this one; this rank has none to contribute.
         match (self.error_exchange, pass.halo) {
             (ErrorExchange::Summed, _) if pass.exact => {
                 pass.round_input_error(ExactSums::new(pass, 0, [0.0, 1.0]), input_error);

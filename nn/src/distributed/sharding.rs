@@ -1,4 +1,4 @@
-//! Which part of the numbers between two layers a rank holds.
+//! How the values between two layers are distributed over the ranks of a spatial group.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use super::topology::Topology;
 use crate::layers::parts;
 use crate::shape::Shape;
 
-/// What the ranks of a team hold of numbers of a shape.
+/// The distribution of values of a shape over the ranks of a spatial group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharding {
-    /// Some rows and columns of all maps.
+    /// Each rank holds some rows and columns of all maps.
     Patch(Shape),
-    /// Some of them, seen as a plain vector.
+    /// Each rank holds a contiguous range of the flattened values.
     Slice(Shape),
-    /// All of them.
+    /// Every rank holds all values.
     Replicated(Shape),
 }
 
 impl Sharding {
-    /// The shape of the whole.
+    /// The global shape.
     pub(crate) fn global_shape(self) -> Shape {
         match self {
             Sharding::Patch(shape) | Sharding::Slice(shape) | Sharding::Replicated(shape) => shape,
@@ -40,12 +40,12 @@ impl Sharding {
         }
     }
 
-    /// Where the numbers of this rank's part are in the whole.
+    /// The global indices of this rank's part.
     pub(crate) fn indices(self, topology: &Topology) -> Vec<usize> {
         self.indices_of(topology, topology.spatial.group.rank())
     }
 
-    /// Where the numbers of a rank's part are in the whole.
+    /// The global indices of a rank's part.
     pub(crate) fn indices_of(self, topology: &Topology, rank: usize) -> Vec<usize> {
         match self {
             Sharding::Patch(shape) => {
@@ -62,12 +62,12 @@ impl Sharding {
 }
 
 impl Topology {
-    /// How many ranks have parts of the rows and columns of a sample.
+    /// The number of ranks that hold parts of the rows and columns of a sample.
     pub(crate) fn parts(&self) -> usize {
         if self.mode == Mode::Halo { self.spatial.group.size() } else { 1 }
     }
 
-    /// How many numbers of a shape that a team divides each rank has, at the least.
+    /// A lower bound on the number of values that each rank holds of a divided shape.
     pub(crate) fn min_local_size(&self, shape: Shape) -> usize {
         let patch = |rank: usize| {
             let [rows, columns] = self.patch_of(shape, rank);
@@ -80,12 +80,12 @@ impl Topology {
         both.min().unwrap_or(0)
     }
 
-    /// The rows and columns of a shape that are this rank's.
+    /// The rows and columns of this rank.
     pub(crate) fn patch(&self, shape: Shape) -> [Range<usize>; 2] {
         self.patch_of(shape, self.spatial.group.rank())
     }
 
-    /// The rows and columns of a shape that are a rank's.
+    /// The rows and columns of a rank.
     pub(crate) fn patch_of(&self, shape: Shape, rank: usize) -> [Range<usize>; 2] {
         let along = |name: &str, size: usize| {
             let axis = self.grid.axis(name).ok();
@@ -96,18 +96,18 @@ impl Topology {
         [along("h", shape.rows), along("w", shape.columns)]
     }
 
-    /// The part of a vector that is this rank's.
+    /// This rank's range of a vector.
     pub(crate) fn slice(&self, size: usize) -> Range<usize> {
         self.slice_of(size, self.spatial.group.rank())
     }
 
-    /// The part of a vector that is a rank's: about as much as the others have, in whole parts of a fully connected layer.
+    /// A rank's range of a vector: balanced, and aligned to the parts of a fully connected layer.
     pub(crate) fn slice_of(&self, size: usize, rank: usize) -> Range<usize> {
         slice(size, self.spatial.group.size(), rank)
     }
 }
 
-/// What one of some ranks has of a vector.
+/// The range of a vector that one of `ranks` ranks holds.
 pub(crate) fn slice(size: usize, ranks: usize, rank: usize) -> Range<usize> {
     let parts = parts(size);
     let own = Partition::balanced(parts.parts(), ranks).range(rank);

@@ -1,4 +1,4 @@
-//! Weights in a table that all workers share: each takes them, learns from its own samples, and gives back what changed.
+//! Weights in a parameter table: each worker pulls them, trains on its own samples, and pushes its change.
 
 use unisono::tables::{ArrayTable, Consistency, Role, TableOptions, Tables};
 use unisono::{Result, World};
@@ -10,14 +10,14 @@ use crate::models::Network;
 use crate::number::Number;
 use crate::weight::Weight;
 
-/// What a run needs to share weights.
+/// Creates the table of a run in the mode `table`.
 pub(crate) struct TableTraining {
     tables: Tables,
     consistency: Consistency,
 }
 
 impl TableTraining {
-    /// Joins the tables of a world, where an experiment asks for them. All ranks call it.
+    /// Joins the tables of a world if the experiment requests them. All ranks must call this.
     pub(crate) fn new(world: &World, experiment: &Experiment) -> Result<Option<TableTraining>> {
         let Some(node) = experiment.resolved.get("distributed") else { return Ok(None) };
         if world.size() == 1 || Arrangement::new(experiment, world.size())?.mode != Mode::Table {
@@ -43,7 +43,7 @@ impl TableTraining {
         Ok(Some(TableTraining { tables: Tables::join(world, Role::Both)?, consistency }))
     }
 
-    /// Puts the weights of worker 0 into a table. All workers call it.
+    /// Creates a table with the weights of worker 0. All workers must call this.
     pub(crate) fn create_table<T: Number>(&self, network: &mut Network<T>, comm: CommStatus) -> Result<SharedWeights<T>> {
         let pulled: Vec<T> = weights(network).flat_map(|weight| weight.values.iter().copied()).collect();
         let consistency = self.consistency;
@@ -53,12 +53,12 @@ impl TableTraining {
     }
 }
 
-/// A network's weights, one after the other, in a table.
+/// The weights of a network, consecutively, in a table.
 pub(crate) struct SharedWeights<T: Number> {
     tables: Tables,
     table: ArrayTable<T>,
     consistency: Consistency,
-    /// What this worker took last.
+    /// The weights as this worker last pulled them.
     pulled: Vec<T>,
     comm: CommStatus,
 }
@@ -68,7 +68,7 @@ fn weights<T: Number>(network: &mut Network<T>) -> impl Iterator<Item = &mut Wei
 }
 
 impl<T: Number> SharedWeights<T> {
-    /// Takes the weights as they are in the table.
+    /// Pulls the current weights from the table.
     pub(crate) fn pull(&mut self, network: &mut Network<T>) -> Result<()> {
         self.comm.timed("get", || self.table.get(&mut self.pulled))?;
         let mut rest = &self.pulled[..];
@@ -81,7 +81,7 @@ impl<T: Number> SharedWeights<T> {
         Ok(())
     }
 
-    /// Makes gradients that are a worker's share of the whole batch's as large as those of a batch of its own.
+    /// Scales gradients, which are a worker's share of the global batch, to those of a batch of its own.
     pub(crate) fn scale_gradients(&self, network: &mut Network<T>) {
         let workers = T::of(self.tables.workers() as f64);
         for weight in weights(network) {
@@ -89,10 +89,10 @@ impl<T: Number> SharedWeights<T> {
         }
     }
 
-    /// Adds this worker's share of what it changed since it took the weights.
+    /// Pushes this worker's share of its change since the last pull.
     ///
-    /// The changes of rules that are linear in their gradients (descent, momentum, nesterov, decay) add up to what one
-    /// process does with the whole batch. Other rules, such as adam, add up to the mean of the workers' steps.
+    /// For rules that are linear in the gradient (descent, momentum, nesterov, decay), the changes sum to the update of a
+    /// single process on the global batch. For other rules, such as adam, they sum to the mean of the workers' updates.
     pub(crate) fn push(&mut self, network: &mut Network<T>) -> Result<()> {
         let share = T::of(1.0 / self.tables.workers() as f64);
         let mut change = Vec::with_capacity(self.pulled.len());
@@ -109,7 +109,7 @@ impl<T: Number> SharedWeights<T> {
         })
     }
 
-    /// Waits until everything that anybody gave is in the table, and takes it. All workers call it.
+    /// Waits until all pushes are in the table, and pulls the result. All workers must call this.
     pub(crate) fn synchronize(&mut self, network: &mut Network<T>) -> Result<()> {
         self.comm.timed("barrier", || self.tables.barrier())?;
         self.pull(network)

@@ -1,4 +1,4 @@
-//! Sums over the ranks of a group.
+//! Reductions over the ranks of a group.
 
 use unisono::{Group, ReduceOp};
 
@@ -6,7 +6,7 @@ use super::comm_status::CommStatus;
 use crate::layers::Sums;
 use crate::number::Number;
 
-/// Sums over the ranks of a group, in rank order.
+/// Reductions over the ranks of a group, in rank order.
 #[derive(Clone)]
 pub(crate) struct GroupSum {
     pub(crate) group: Group,
@@ -19,7 +19,7 @@ impl<T: Number> Sums<T> for GroupSum {
     }
 
     fn sum(&self, values: &mut [T]) {
-        // Every member has as many values, so all leave an empty call out.
+        // Every member has the same number of values, so all skip an empty call.
         if self.group.size() > 1 && !values.is_empty() {
             self.comm.guard(|| self.group.all_reduce(values, ReduceOp::Sum));
         }

@@ -1,4 +1,4 @@
-//! All ranks of a run, and this one's place among them.
+//! The process topology of a run: the groups of ranks that this rank belongs to.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,25 +18,26 @@ use crate::models::Network;
 use crate::number::Number;
 use crate::weight::{Cut, Spread};
 
-/// Gradients with more numbers than this are not worth a copy.
+/// Gradients with more elements than this are reduced on their own: copying them into the fused buffer does not pay off.
 const FUSION_LIMIT: usize = 1 << 15;
 
-/// The ranks that train one model together. A team has parts of the same samples; teams have other samples.
+/// The ranks that train one model together. The ranks of a spatial group hold parts of the same samples; different groups
+/// have different samples.
 pub(crate) struct Topology {
     pub(crate) world: GroupSum,
-    /// The ranks with parts of the same samples.
+    /// The ranks that hold parts of the same samples.
     pub(crate) spatial: GroupSum,
-    /// The ranks with the same part of other samples.
+    /// The ranks that hold the same part of different samples.
     pub(crate) data: GroupSum,
     pub(crate) grid: Grid,
     pub(crate) mode: Mode,
     pub(crate) comm: CommStatus,
-    /// How many of the ranks are on this machine, as far as it says which one it is.
+    /// The number of ranks on this machine; at least 1, if the machine cannot be identified.
     pub(crate) local_size: usize,
 }
 
 impl Topology {
-    /// Arranges the ranks of a group. All of them call it.
+    /// Arranges the ranks of a group. All of them must call this.
     pub(crate) fn new(group: &Group, experiment: &Experiment) -> Result<Topology> {
         let arrangement = Arrangement::new(experiment, group.size())?;
         let (data_index, spatial_index) = arrangement.position(group.rank());
@@ -60,24 +61,23 @@ impl Topology {
         })
     }
 
-    /// Whether this rank speaks for all: it writes files and shows progress.
+    /// Whether this rank is the root, which writes files and shows progress.
     pub(crate) fn is_root(&self) -> bool {
         self.world.group.rank() == 0
     }
 
-    /// Which samples of a batch are this rank's.
+    /// The range of this rank's samples in a batch.
     pub(crate) fn local_samples(&self, batch: usize) -> Range<usize> {
         Partition::balanced(batch, self.data.group.size()).range(self.data.group.rank())
     }
 
-    /// All of a weight of which each rank of a team has a part, on the rank that leads. The others take part in it, and get
-    /// nothing.
+    /// Gathers a weight that is partitioned within a spatial group, on the root. Other ranks take part and get `None`.
     pub(crate) fn gather_weight<T: Number>(&self, cut: &Cut, values: &[T], size: usize) -> Option<Vec<T>> {
-        // All teams have the same weights: one of them will do.
+        // All spatial groups have the same weights: one of them is enough.
         if self.data.group.rank() != 0 {
             return None;
         }
-        // Nothing but a negative zero leaves every number as it is when it is added.
+        // The neutral element of addition is −0: adding +0 would turn −0 into +0.
         let mut whole = vec![-T::ZERO; size];
         cut.put(values, &mut whole);
         if self.spatial.group.size() > 1 {
@@ -86,27 +86,27 @@ impl Topology {
         self.is_root().then_some(whole)
     }
 
-    /// Ends everywhere where it ended with an error somewhere. All ranks call it. A rank that found a cause says why; one
-    /// that waited for others in vain only where there is no such rank.
+    /// Fails on all ranks if it failed on one. All ranks must call this. The rank with the root cause reports it; a rank
+    /// that only waited for others in vain reports its error if there is no root cause.
     pub(crate) fn agree<R>(&self, result: Result<R>) -> Result<R, Failure> {
         agree(&self.world.group, result)
     }
 
-    /// The same after work of one rank that may take long: the others wait without a deadline, as long as it lives. They
-    /// must not leave before: where MPI is the transport, that would end the job.
+    /// [`Topology::agree`] after a long operation of one rank: the others wait without a deadline, as long as that rank
+    /// lives. They must not leave earlier, since with MPI as the transport that would end the job.
     pub(crate) fn agree_without_timeout<R>(&self, result: Result<R>) -> Result<R, Failure> {
         agree(&self.world.group.with_timeout(Duration::MAX), result)
     }
 
-    /// Sums what one rank of each team counted over all teams; fails everywhere where a rank could not read its samples.
-    /// All ranks call it after the batch of this number.
+    /// Sums the counts of one rank per spatial group over all groups; fails on all ranks if one could not read its samples.
+    /// All ranks must call this after the batch with this number.
     pub(crate) fn sum_counts<const N: usize>(
         &self,
         counted: [f64; N],
         read: Result<()>,
         batch: u64,
     ) -> Result<[f64; N]> {
-        // The ranks of a team have the same samples.
+        // The ranks of a spatial group have the same samples.
         let counts_here = self.spatial.group.rank() == 0;
         let mut sums: Vec<f64> = counted.iter().map(|count| if counts_here { *count } else { 0.0 }).collect();
         sums.push(f64::from(u8::from(read.is_err())));
@@ -121,7 +121,8 @@ impl Topology {
         Ok(std::array::from_fn(|index| sums[index]))
     }
 
-    /// What a rank says of others that could not read their samples; these say why.
+    /// The error on ranks that are not the cause: it names the ranks that could not read their samples. Those report the
+    /// reason.
     fn read_failure(&self, failed: &[i64], batch: u64) -> Error {
         let ranks = (0..failed.len()).filter(|rank| failed[*rank] != 0);
         let how = "it could not read its samples";
@@ -134,8 +135,8 @@ impl Topology {
         }
     }
 
-    /// Makes the gradients of layers from `lowest` on those of the whole batch. Small ones travel together in `all`, whose
-    /// memory the next batch uses again.
+    /// Sums the gradients of layers from `lowest` on over the global batch. Small gradients are fused into one reduction in
+    /// `all`, a buffer that is reused for the next batch.
     pub(crate) fn sum_gradients<T: Number>(&self, network: &mut Network<T>, lowest: usize, all: &mut Vec<T>) {
         for (spread, group_sum) in [(true, &self.world), (false, &self.data)] {
             if group_sum.group.size() == 1 {
@@ -160,7 +161,7 @@ impl Topology {
     }
 }
 
-/// Calls `each` with the gradients that are sums over all ranks, or with the others.
+/// Calls `each` with the gradients that are summed over all ranks, or with the others.
 fn each_gradient<T: Number>(
     network: &mut Network<T>,
     lowest: usize,
@@ -178,7 +179,7 @@ fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
     let mut kinds = vec![0_i32; group.size()];
     let own = result.as_ref().err().map_or(0, |error| error.kind() as i32);
     if let Err(broken) = group.all_gather(&[own], &mut kinds) {
-        // What went wrong here is rather the cause than that the others cannot be reached.
+        // An error of this rank is more likely the cause than the failure to reach the others.
         return Err(result.err().unwrap_or(broken).into());
     }
     let is_cause = |kind: &i32| *kind != 0 && kind_of(*kind) != Kind::Internal;
@@ -190,7 +191,7 @@ fn agree<R>(group: &Group, result: Result<R>) -> Result<R, Failure> {
     }
 }
 
-/// What sort of cause an error is; `Internal` for all that are none.
+/// The kind of an error that is a root cause; `Internal` for all others.
 fn kind_of(number: i32) -> Kind {
     let kinds = [Kind::Usage, Kind::Io, Kind::Unsupported];
     kinds.into_iter().find(|kind| *kind as i32 == number).unwrap_or(Kind::Internal)

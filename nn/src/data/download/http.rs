@@ -1,23 +1,23 @@
-//! A small client of HTTP: fetches a file, or the rest of one.
+//! A minimal HTTP client: fetches a file, or the remainder of one.
 //!
-//! It speaks version 1.0 without encryption, which a public file with a published digest does not need, and which needs
-//! no further library. A proxy in `http_proxy` is used.
+//! It speaks HTTP/1.0 without TLS: public files with a published digest do not need encryption, and plain HTTP needs no
+//! further library. A proxy in `http_proxy` is respected.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long to wait for a connection, and for the next bytes.
+/// The timeout for connecting, and for each read and write.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_REDIRECTS: usize = 5;
-/// A header line that is longer is no header line.
+/// The length limit of a header line, in bytes.
 const LONGEST_LINE: u64 = 16 << 10;
 
-/// What a server answered.
+/// The response of a server.
 pub(super) struct HttpResponse {
-    /// Where in the file the body begins: 0, or where it was asked to go on.
+    /// The offset of the body in the file: 0, or the requested offset.
     pub(super) from: u64,
-    /// How many bytes follow, where the server says so.
+    /// The length of the body in bytes, if the server reports it.
     pub(super) length: Option<u64>,
     pub(super) body: Box<dyn Read>,
 }
@@ -56,7 +56,7 @@ fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     Err(last)
 }
 
-/// Asks for a file from a byte on; follows redirections.
+/// Requests a file from a byte offset on, and follows redirects.
 pub(super) fn get(address: &str, from: u64) -> Result<HttpResponse, String> {
     let mut address = address.to_string();
     for _ in 0..=MAX_REDIRECTS {

@@ -1,4 +1,4 @@
-//! Full data sets from where they are published: resumed where a download broke off, checked, and never half there.
+//! Downloads of full data sets from their publishers: resumable, verified, and visible only once complete.
 
 pub(super) mod archive;
 mod http;
@@ -15,7 +15,7 @@ use sha256::sha256;
 /// A file at its publisher.
 struct RemoteFile {
     address: String,
-    /// What the file is called there.
+    /// The file's name at the publisher.
     name: String,
     sha256: String,
 }
@@ -23,11 +23,11 @@ struct RemoteFile {
 /// A data set at its publisher.
 pub(super) struct RemoteDataSet {
     files: Vec<RemoteFile>,
-    /// The files that loading needs, in the folder, where they may be compressed.
+    /// The files that loading needs, possibly compressed in the folder.
     needed: Vec<&'static str>,
 }
 
-/// The mirror that PyTorch keeps; the digests are of the compressed files.
+/// PyTorch's mirror; the digests are those of the compressed files.
 const MNIST: &str = "http://ossci-datasets.s3.amazonaws.com/mnist/";
 const MNIST_FILES: [(&str, &str); 4] = [
     ("train-images-idx3-ubyte", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
@@ -69,7 +69,7 @@ pub(super) fn cifar10() -> RemoteDataSet {
     RemoteDataSet { files: vec![archive], needed: CIFAR10_FILES.to_vec() }
 }
 
-/// Where downloads go when nobody says: a folder of this program in the user's cache.
+/// The default download folder: a subfolder of the user's cache.
 pub(super) fn cache(name: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
@@ -81,7 +81,7 @@ fn is_present(folder: &Path, name: &str) -> bool {
 }
 
 impl RemoteDataSet {
-    /// Fetches what a folder lacks.
+    /// Fetches the files that are missing from a folder.
     pub(super) fn fetch(&self, folder: &Path) -> Result<()> {
         if self.needed.iter().all(|name| is_present(folder, name)) {
             return Ok(());
@@ -89,7 +89,7 @@ impl RemoteDataSet {
         let failed =
             |error| Error::io("download data", folder.display().to_string(), error, "give another `folder`");
         std::fs::create_dir_all(folder).map_err(failed)?;
-        // The ranks of a host come here together: one downloads, the others find the files.
+        // All ranks of a host arrive here together: one downloads, and the others find the files.
         let lock = std::fs::File::create(folder.join(".download")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         if self.needed.iter().all(|name| is_present(folder, name)) {
@@ -109,7 +109,7 @@ impl RemoteDataSet {
         Ok(())
     }
 
-    /// Takes the needed files out of an archive, which is removed then.
+    /// Extracts the needed files from an archive, and then removes the archive.
     fn unpack(&self, path: &Path, folder: &Path) -> Result<()> {
         let bytes = super::file::open(path)?.all()?;
         let files =
@@ -123,33 +123,32 @@ impl RemoteDataSet {
                 .and_then(|()| std::fs::rename(&partial, folder.join(name)))
                 .map_err(|error| Error::io("unpack", partial.display().to_string(), error, "make room"))?;
         }
-        // An archive that stays does no harm.
+        // An archive that cannot be removed does no harm.
         let _ = std::fs::remove_file(path);
         Ok(())
     }
 }
 
 impl RemoteFile {
-    /// Downloads under another name, goes on where an earlier download broke off, and gives the name when the digest is
-    /// right.
+    /// Downloads to a temporary name, resumes an interrupted download, and renames the file once its digest is verified.
     fn fetch(&self, path: &Path) -> Result<()> {
         let partial = PathBuf::from(format!("{}.part", path.display()));
         let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
-        // Somebody may have put it there by hand.
+        // The user may have put the file there by hand.
         if path.is_file() {
             return self.check(path);
         }
         eprintln!("unisono: downloading {} to {}", self.address, path.display());
         self.transfer(&partial)?;
         if let Err(error) = self.check(&partial) {
-            // What is wrong would be wrong again if the next attempt began with it.
+            // Wrong contents would fail again if the next attempt resumed from them.
             let _ = std::fs::remove_file(&partial);
             return Err(error);
         }
         std::fs::rename(&partial, path).map_err(written)
     }
 
-    /// Whether a file is the published one.
+    /// Verifies that a file is the published one.
     fn check(&self, path: &Path) -> Result<()> {
         let bytes = std::fs::read(path)
             .map_err(|error| Error::io("read", path.display().to_string(), error, "give another `folder`"))?;
@@ -165,7 +164,7 @@ impl RemoteFile {
         ))
     }
 
-    /// Appends to the file what it lacks.
+    /// Appends the missing bytes to the partial file.
     fn transfer(&self, partial: &Path) -> Result<()> {
         let offline = |why: String| {
             let advice = format!(
@@ -178,7 +177,7 @@ impl RemoteFile {
         let written = |error| Error::io("download", partial.display().to_string(), error, "make room");
         let have = std::fs::metadata(partial).map_or(0, |metadata| metadata.len());
         let mut response = match http::get(&self.address, have) {
-            // A range that the server refuses may be one of a file that is whole already, or of another file.
+            // If the server rejects the range, the partial file may already be complete, or belong to another version.
             Err(_) if have > 0 => http::get(&self.address, 0).map_err(offline)?,
             response => response.map_err(offline)?,
         };

@@ -1,4 +1,4 @@
-//! Downloads from a server of their own, which breaks off, lies, moves and is not there.
+//! Downloads from a local server that truncates, corrupts, redirects and is unreachable.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use super::archive::tests::archive;
 use super::*;
 
-/// What the server does with a request.
+/// How the server responds to a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Behaviour {
     Normal,
-    /// Announces all and sends half.
+    /// Announces the full length and sends half of it.
     Truncates,
-    /// Knows no ranges.
+    /// Ignores range requests.
     IgnoresRange,
-    /// Sends something else.
+    /// Sends other bytes.
     Corrupts,
 }
 
-/// A server of one file; the requests that it saw.
+/// A server of one file, with the requests that it received.
 struct Server {
     address: String,
     behaviour: Arc<Mutex<Behaviour>>,
@@ -32,7 +32,7 @@ fn serve(content: Vec<u8>) -> Server {
     let behaviour = Arc::new(Mutex::new(Behaviour::Normal));
     let requests = Arc::new(Mutex::new(Vec::new()));
     let (how, seen) = (behaviour.clone(), requests.clone());
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a client connects");
@@ -123,7 +123,7 @@ fn a_server_without_ranges_starts_again_and_redirections_are_followed() {
     for (path, behaviour, part) in [
         ("file", Behaviour::IgnoresRange, Some(&content[..5000])),
         ("moved", Behaviour::Normal, None),
-        // Longer than the file: of an older version, perhaps.
+        // Longer than the file, as if left by another version.
         ("file", Behaviour::Normal, Some(&[1; 300_000][..])),
     ] {
         server.set_behaviour(behaviour);
@@ -155,7 +155,7 @@ fn what_is_wrong_is_refused_and_leaves_nothing() {
     let error = remote.fetch(&path).expect_err("nobody listens").to_string();
     assert!(error.contains("cannot reach") && error.contains("put it into"), "{error}");
     assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 0);
-    // A file that somebody put there stays, even if it is not the right one.
+    // A file that the user put there stays, even if its digest is wrong.
     std::fs::write(&path, "mine").expect("it can be written");
     assert!(server.file("file", &content).fetch(&path).is_err());
     assert!(path.exists());
