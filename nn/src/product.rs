@@ -1,8 +1,8 @@
-//! Matrix products on slices, by the `gemm` crate.
+//! Matrix products on slices, using the `gemm` crate.
 
 use crate::number::Number;
 
-/// How a matrix lies in a slice: its size and the distances between neighbours.
+/// The layout of a matrix in a slice: its size and strides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MatrixLayout {
     rows: usize,
@@ -12,12 +12,12 @@ pub(crate) struct MatrixLayout {
 }
 
 impl MatrixLayout {
-    /// Row after row, without gaps.
+    /// Row-major, without gaps.
     pub(crate) fn new(rows: usize, columns: usize) -> MatrixLayout {
         MatrixLayout { rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// The same numbers, read as the transposed matrix.
+    /// The same elements, read as the transposed matrix.
     pub(crate) fn transposed(self) -> MatrixLayout {
         MatrixLayout {
             rows: self.columns,
@@ -27,7 +27,7 @@ impl MatrixLayout {
         }
     }
 
-    /// The same matrix inside a larger one: how far rows and columns are apart.
+    /// The same matrix with other strides, as a part of a larger one.
     pub(crate) fn strided(self, row_stride: usize, column_stride: usize) -> MatrixLayout {
         MatrixLayout { row_stride, column_stride, ..self }
     }
@@ -36,7 +36,7 @@ impl MatrixLayout {
         self.rows == 0 || self.columns == 0
     }
 
-    /// One past the furthest element.
+    /// One past the last element.
     fn extent(self) -> usize {
         if self.is_empty() {
             return 0;
@@ -45,32 +45,33 @@ impl MatrixLayout {
     }
 }
 
-/// Whether a product replaces what is in its place, or adds to it.
+/// Whether a product overwrites its output or accumulates into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputMode {
     Replace,
     Add,
 }
 
-/// So many terms the `gemm` crate adds up in one run, whatever the sizes of the matrices are.
+/// The number of terms that the `gemm` crate accumulates in one run, for any matrix size.
 const RUN: usize = 512;
-/// Up to so many elements it takes a path of its own, which adds up terms in lanes.
+/// Up to this number of output elements, `gemm` takes a different path, which accumulates terms in SIMD lanes.
 const FEW: usize = 256;
 
-/// Whether a product of so many terms is added as one number: to add it in its place, or to form it and then add it, gives the
-/// same bits.
+/// Whether a product with this number of terms is accumulated as a single number, so that accumulating it in place, and
+/// computing and then adding it, give the same bits.
 pub(crate) fn accumulates_once(terms: usize) -> bool {
-    // The crate has another way for one and two terms.
+    // `gemm` takes a different path for one and two terms.
     (3..=RUN).contains(&terms)
 }
 
 /// `result = left · right`, or `result += left · right`.
 ///
-/// The terms of an element are added up in an order that depends on their number alone: neither on where the element is,
-/// nor on how many rows and columns are computed with it. So a part of a product has the bits that the whole has there.
+/// The order in which the terms of an element are summed depends only on their number: neither on the position of the
+/// element, nor on the number of rows and columns computed with it. So a part of a product is bitwise equal to the same part
+/// of the full product.
 ///
 /// # Panics
-/// When the sizes do not fit together or a matrix is larger than its slice.
+/// If the sizes do not match, or a matrix is larger than its slice.
 pub(crate) fn multiply<T: Number>(
     into: OutputMode,
     (result, to): (&mut [T], MatrixLayout),
@@ -88,7 +89,8 @@ pub(crate) fn multiply<T: Number>(
     if to.rows == 1 || to.columns == 1 {
         return multiply_vector(into, (result, to), (left, left_layout), (right, right_layout));
     }
-    // Both matrices along their terms, and few elements: the one path that the layout alone decides about.
+    // Both matrices are contiguous along their terms, and there are few elements: the one path of `gemm` that depends on the
+    // layout alone.
     if to.rows * to.columns <= FEW && left_layout.column_stride == 1 && right_layout.row_stride == 1 {
         let mut turned = vec![T::ZERO; left_layout.rows * left_layout.columns];
         for (column, values) in turned.chunks_mut(left_layout.rows).enumerate() {
@@ -101,7 +103,8 @@ pub(crate) fn multiply<T: Number>(
     runs(into, (result, to), (left, left_layout), (right, right_layout));
 }
 
-/// A product with one row or one column, for which the `gemm` crate has other ways: with a second one it takes the same.
+/// A product with one row or one column, for which `gemm` has special paths: a duplicate row or column selects the general
+/// path.
 fn multiply_vector<T: Number>(
     into: OutputMode,
     (result, to): (&mut [T], MatrixLayout),
@@ -149,7 +152,7 @@ fn runs<T: Number>(
         let right = &right[(first * right_layout.row_stride).min(right.len())..];
         let add = into == OutputMode::Add;
         // SAFETY: all three extents lie inside their slices (checked by the caller), and so do those of a run of terms; the
-        // result is borrowed alone, and T is f32 or f64, which are the only implementors of Number and which gemm knows.
+        // result is borrowed exclusively, and T is f32 or f64, the only implementors of Number, both of which gemm supports.
         unsafe {
             gemm::gemm(
                 to.rows,
@@ -228,7 +231,7 @@ mod tests {
         assert!(!accumulates_once(1) && !accumulates_once(2) && !accumulates_once(513));
     }
 
-    /// Every part of a product, in every layout, has the bits of the whole.
+    /// Every part of a product, in every layout, is bitwise equal to the full product.
     fn parts_are_as_the_whole<T: Number>() {
         let stream = Stream::new(3, "product");
         for terms in [1, 2, 3, 7, 33, 200, 512, 513, 1300] {

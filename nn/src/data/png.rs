@@ -34,7 +34,7 @@ pub fn encode(picture: &Picture) -> Vec<u8> {
     let mut encoder = png::Encoder::new(&mut file, columns as u32, rows as u32);
     encoder.set_color(if maps == 3 { png::ColorType::Rgb } else { png::ColorType::Grayscale });
     encoder.set_depth(png::BitDepth::Eight);
-    // The images are small and noisy: row filters would only make them harder to compress.
+    // The images are small and noisy: PNG row filters gain nothing and only make the rows harder to read.
     encoder.set_filter(png::Filter::NoFilter);
     let written = encoder.write_header().and_then(|mut writer| {
         writer.write_image_data(&pixels)?;

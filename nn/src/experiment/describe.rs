@@ -1,4 +1,4 @@
-//! Descriptions of what a file may say, from which files are checked and completed and the schema is written.
+//! Declarative description of the file format, used to check files, to fill in defaults and to generate the schema.
 
 use unisono::Result;
 
@@ -6,15 +6,15 @@ use super::node::{Node, Value};
 use super::yaml::scalar;
 use unisono::error::nearest::advice;
 
-/// The largest whole number of a file, seeds aside: sizes and counts beyond it are slips.
+/// The largest integer in a file, except for seeds: larger sizes and counts are typing errors.
 pub(super) const MAX_WHOLE: i64 = 1 << 31;
 
-/// What a value may be.
+/// The type of a value.
 #[derive(Debug)]
 pub(super) enum ValueType {
-    /// A whole number, at least this and at most [`MAX_WHOLE`].
+    /// An integer, at least this and at most [`MAX_WHOLE`].
     Whole(i64),
-    /// A whole number of at least 0, however large.
+    /// An integer of at least 0, without an upper bound.
     Seed,
     /// Any number.
     Number,
@@ -26,17 +26,17 @@ pub(super) enum ValueType {
     Flag,
     /// Text.
     Text,
-    /// One whole number of at least this for rows and columns, or two.
+    /// One integer of at least this for both rows and columns, or two integers.
     Pair(i64),
-    /// One to three whole numbers: a size, or maps, rows and columns.
+    /// One to three integers: a size, or maps, rows and columns.
     Sizes,
-    /// One of some words.
+    /// One of a set of words.
     Choice(&'static [&'static str]),
-    /// A map whose `type` says which.
+    /// A map whose `type` selects its schema.
     OneOf(&'static [&'static MapSchema]),
-    /// A number of at least 0, or a map whose `type` says which.
+    /// A number of at least 0, or a map whose `type` selects its schema.
     NumberOr(&'static [&'static MapSchema]),
-    /// Anything: whoever takes it checks it.
+    /// Any value, checked by its consumer.
     Any,
     /// A list.
     Many(&'static ValueType),
@@ -51,16 +51,16 @@ pub(super) struct Field {
     pub(super) about: &'static str,
 }
 
-/// What a missing key means.
+/// The meaning of a missing key.
 #[derive(Debug)]
 pub(super) enum Presence {
     Required,
     Optional,
-    /// The word that it would have.
+    /// The default value, as text.
     Default(&'static str),
 }
 
-/// A map: the value of its `type` (nothing where it has none), what it is, and its keys in groups.
+/// The schema of a map: its `type` (empty if it has none), a description, and its keys in groups.
 #[derive(Debug)]
 pub(super) struct MapSchema {
     pub(super) name: &'static str,
@@ -74,7 +74,7 @@ impl MapSchema {
     }
 }
 
-/// A key that is being read, and whose it is.
+/// The key being read, and the map that contains it.
 #[derive(Clone, Copy)]
 struct Key<'a> {
     field: &'static Field,
@@ -86,7 +86,7 @@ impl Key<'_> {
         format!("`{}` of {}", self.field.name, self.owner)
     }
 
-    /// What to write instead of a value that is wrong.
+    /// Advice on what to write instead of an invalid value.
     fn advice(self) -> String {
         let value = match (&self.field.need, &self.field.kind) {
             (Presence::Default(word), _) => word,
@@ -100,7 +100,7 @@ impl Key<'_> {
     }
 }
 
-/// The same map with its defaults filled in, or what is wrong with it.
+/// Validates a map and fills in its defaults.
 pub(super) fn complete(node: &Node, object: &'static MapSchema) -> Result<Node> {
     let Value::Map(entries) = &node.value else {
         let expected = format!("a map: {}", object.about);
@@ -191,7 +191,7 @@ fn complete_value(node: &Node, kind: &'static ValueType, key: Key<'_>) -> Result
     }
 }
 
-/// Words of other frameworks, and ours.
+/// Names in other frameworks, and their equivalents here.
 const SYNONYMS: [(&str, &str); 16] = [
     ("relu", "rectified"),
     ("leaky_relu", "leaky"),
@@ -211,7 +211,7 @@ const SYNONYMS: [(&str, &str); 16] = [
     ("image_folder", "images"),
 ];
 
-/// Which of these names somebody may have meant.
+/// Suggests the name that the user may have meant.
 fn suggestion(given: &str, names: &[&'static str]) -> String {
     let given = given.to_lowercase();
     let same = SYNONYMS.iter().find(|(word, ours)| *word == given && names.contains(ours));
@@ -223,7 +223,7 @@ fn suggestion(given: &str, names: &[&'static str]) -> String {
 
 fn one_of(node: &Node, objects: &'static [&'static MapSchema], what: &str) -> Result<Node> {
     let names = || objects.iter().map(|object| object.name);
-    // A word alone is a map with nothing but its type.
+    // A single word is shorthand for a map with only a `type`.
     let only_type;
     let node = match node.text() {
         Some(_) => {
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use crate::experiment::Experiment;
 
-    /// Reads every value that advice suggests for a key of this map, and of the maps inside it.
+    /// Reads every value that advice suggests for a key of this map and of the maps inside it, and returns their number.
     fn try_advice(object: &'static MapSchema) -> usize {
         let mut tried = 0;
         for field in object.all_fields() {

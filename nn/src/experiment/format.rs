@@ -1,4 +1,4 @@
-//! The format of experiment files: every key, its kind, its default and what it is for.
+//! The format of experiment files: every key, with its type, its default and its purpose.
 
 use super::describe::Presence::{Default, Optional, Required};
 use super::describe::{Field, ValueType, Presence, MapSchema};
@@ -7,7 +7,7 @@ const fn field(name: &'static str, kind: ValueType, need: Presence, about: &'sta
     Field { name, kind, need, about }
 }
 
-/// A whole file.
+/// The top level of a file.
 pub(super) static EXPERIMENT: MapSchema = MapSchema {
     name: "",
     about: "an experiment",

@@ -1,4 +1,4 @@
-//! Experiment files: from YAML to a model that can be trained.
+//! Experiment files: from YAML to a trainable model.
 
 mod build;
 mod compose;

@@ -1,4 +1,4 @@
-//! Parts of a checked file in types: data sets, rules, weights, windows.
+//! Converts parts of a validated file to typed values: data sets, rules, weights, windows.
 
 use unisono::{Error, Result};
 
@@ -24,12 +24,12 @@ fn kind(node: &Node) -> &str {
     word(node, "type")
 }
 
-/// The word of a key; nothing where it has none.
+/// The text of a key; empty if absent.
 pub(super) fn word<'a>(node: &'a Node, key: &str) -> &'a str {
     node.get(key).and_then(Node::text).unwrap_or_default()
 }
 
-/// What the format knows by a name, and nobody reads.
+/// The error for a name that the format accepts but no code handles.
 pub(super) fn unhandled(node: &Node, what: &str, name: &str) -> Error {
     Error::internal("read an experiment", format!("{}: nothing is made of the {what} `{name}`", node.place))
 }
@@ -39,7 +39,7 @@ fn pair(node: &Node) -> [usize; 2] {
     [at(0), at(1)]
 }
 
-/// The window of a layer; without a stride it moves by its own size.
+/// The window of a layer; without a stride, it moves by its own size.
 pub(super) fn window(layer: &Node) -> Window {
     let kernel = layer.get("kernel").map_or([1, 1], pair);
     Window {
@@ -102,7 +102,8 @@ fn schedule(node: &Node) -> Result<Schedule> {
     })
 }
 
-/// Rejects a momentum that keeps all of its velocity, at first or at last: its steps would grow without bound.
+/// Rejects a momentum that keeps all of its velocity at the start or the end of its schedule: its steps would grow without
+/// bound.
 fn below_one(node: &Node, key: &str) -> Result<()> {
     if node.number().is_some_and(|value| value >= 1.0) {
         let advice = format!("write, for example, `{key}: 0.9`");

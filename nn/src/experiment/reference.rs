@@ -1,4 +1,4 @@
-//! The format as tables for a page: what every type is, which keys it has, and what they are for.
+//! Generates the reference tables of the file format: every type, its keys and their purpose.
 
 use super::describe::{Field, ValueType, Presence, MapSchema};
 use super::format::{DATA, EXPERIMENT, LAYERS, MODELS, RULES, SCHEDULES, SPREADS, WEIGHTS};
@@ -16,7 +16,7 @@ fn sets() -> [(&'static str, &'static [&'static MapSchema]); 7] {
     ]
 }
 
-/// Everything that an experiment file may say, in Markdown.
+/// The reference of the experiment file format, in Markdown.
 ///
 /// ```
 /// assert!(unisono_nn::reference().contains("`softmax_cross_entropy`"));
@@ -33,7 +33,7 @@ pub fn reference() -> String {
     text
 }
 
-/// The keys of a type: those that it needs in bold.
+/// The keys of a type, with required keys in bold.
 fn list(object: &MapSchema) -> String {
     let one = |field: &'static Field| match field.need {
         Presence::Required => format!("**`{}`**", field.name),
@@ -42,7 +42,7 @@ fn list(object: &MapSchema) -> String {
     object.all_fields().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A table of keys, each once; one that is something else for other types says for which.
+/// A table of keys, each listed once; a key with several meanings is listed once per meaning, with its types.
 fn keys(objects: &[&MapSchema]) -> String {
     let mut rows: Vec<(&str, String, Vec<String>)> = Vec::new();
     for object in objects {
@@ -69,14 +69,14 @@ fn keys(objects: &[&MapSchema]) -> String {
     text
 }
 
-/// A link to the heading of some types.
+/// A link to the heading of a set of types.
 fn link(word: &str, objects: &[&MapSchema]) -> String {
     let same = |set: &[&MapSchema]| set.iter().map(|one| one.about).eq(objects.iter().map(|one| one.about));
     let set = sets().into_iter().find(|(_, set)| same(set));
     set.map_or(word.to_string(), |(title, _)| format!("[{word}](#types-of-{title})"))
 }
 
-/// What a value may be, in words.
+/// A description of the values of a type.
 fn value(kind: &ValueType) -> String {
     match kind {
         ValueType::Whole(0) | ValueType::Seed => "whole number".into(),

@@ -1,4 +1,4 @@
-//! Convolution: the same filters at every place, as matrix products over gathered columns.
+//! Convolution: the same filters at every position, as matrix products over im2col columns.
 
 use super::aligned::{Aligned, LINE};
 use super::columns::Im2col;
@@ -11,13 +11,13 @@ use crate::threads;
 use crate::tree::TreeSum;
 use crate::weight::Weight;
 
-/// About how many products take as long as to move a number from or to its columns.
+/// The approximate cost of moving an element to or from its columns, in multiplications.
 const MOVE: usize = 8;
 
 /// Filters that slide over the image. Weights are (output maps, input maps, kernel rows, kernel columns).
 ///
-/// Every rank of a distributed run has all filters. Their gradients are sums over the samples of a batch in the order of a
-/// tree, each sample's as a whole.
+/// Every rank of a distributed run holds all filters. Their gradients are tree sums over the samples of a batch, with one
+/// term per sample.
 #[derive(Debug)]
 pub struct Convolution<T> {
     name: String,
@@ -28,10 +28,10 @@ pub struct Convolution<T> {
 }
 
 impl<T: Number> Convolution<T> {
-    /// From its window, its weights and its bias, if it has one.
+    /// Creates the layer from its window, its weights and its optional bias.
     ///
     /// # Panics
-    /// When the window does not fit the input.
+    /// If the window does not fit the input.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -47,19 +47,19 @@ impl<T: Number> Convolution<T> {
         Convolution { name: name.into(), columns, output, weights, bias }
     }
 
-    /// Whether the error of the input is cheaper as a convolution of that of the output. The other way adds up products
+    /// Whether the input error is cheaper to compute as a convolution of the output error. The alternative scatters products
     /// where windows overlap.
     pub(crate) fn backprop_is_convolution(&self) -> bool {
         let Window { kernel, stride, padding } = self.columns.window;
         let (input, output) = (self.columns.input, self.output);
-        // In products for each number of the kernel: one way gathers errors, the other stores and adds up what it found.
+        // The cost in multiplications per kernel element: one way gathers errors, the other stores and scatters products.
         let gathered = input.area() * output.maps * (input.maps + MOVE);
         let summed = output.area() * input.maps * (output.maps + 2 * MOVE);
         let fits = padding.iter().zip(kernel).all(|(padding, kernel)| *padding < kernel);
         fits && stride == [1, 1] && gathered <= summed
     }
 
-    /// Its window over whole images.
+    /// The windows over complete images.
     pub(crate) fn columns(&self) -> Im2col {
         self.columns
     }
@@ -70,7 +70,7 @@ impl<T: Number> Convolution<T> {
         convolve(threads, form, (&self.weights.values, bias), images, (outputs, self.output.maps));
     }
 
-    /// The error of the input from that of the output, which has around it what `form` needs.
+    /// The input error from the output error, padded as `form` requires.
     pub(crate) fn input_error_by_convolution(
         &self,
         threads: usize,
@@ -79,7 +79,7 @@ impl<T: Number> Convolution<T> {
         input_error: &mut [T],
     ) {
         let (maps, taps) = (self.columns.input.maps, self.columns.window.area());
-        // Filters turned around, with inputs and outputs exchanged.
+        // Filters rotated by 180°, with inputs and outputs swapped.
         let mut turned = Vec::with_capacity(self.weights.values.len());
         for map in 0..maps {
             for filter in self.weights.values.chunks(self.columns.height()) {
@@ -89,7 +89,7 @@ impl<T: Number> Convolution<T> {
         convolve(threads, form, (&turned, None), error, (input_error, maps));
     }
 
-    /// The error of the input as the products of each place, added up where windows overlap, place by place.
+    /// The input error as the products of each position, summed where windows overlap, in the order of the positions.
     pub(crate) fn input_error_by_scatter(&self, threads: usize, form: Im2col, error: &[T], input_error: &mut [T]) {
         let (maps, area) = (self.output.maps, form.width());
         let (weights, size) = (&self.weights.values, form.input.size());
@@ -113,11 +113,11 @@ impl<T: Number> Convolution<T> {
         });
     }
 
-    /// The gradients of filters and bias from some samples, of which `first` is the number of the first in its batch.
+    /// The gradients of filters and bias from some samples; `first` is the index of the first of them in its batch.
     ///
-    /// A sum has a row for each number that a window sees, a column for each map: so the many columns are read as they lie,
-    /// and the few errors are what is turned around. Whole registers of maps need no masks. The last row is the bias,
-    /// which sees a one at every place. Rows are in the order of the pieces of the columns.
+    /// A sum has one row per window element and one column per map: the many columns are read as they are stored, and only
+    /// the few errors are transposed. Padding the maps to full registers avoids masks. The last row is the bias, whose input
+    /// is one at every position. Rows are in the order of the column blocks.
     pub(crate) fn gradients(
         &self,
         threads: usize,
@@ -167,12 +167,12 @@ impl<T: Number> Convolution<T> {
         })
     }
 
-    /// How many columns gradients have.
+    /// The number of columns of the gradients, padded to full registers.
     fn lanes(&self) -> usize {
         self.output.maps.next_multiple_of(LINE / size_of::<T>())
     }
 
-    /// Keeps the sum of gradients.
+    /// Stores the summed gradients in the weights.
     pub(crate) fn store_gradients(&mut self, sum: &[T]) {
         let (height, maps, lanes) = (self.columns.height(), self.output.maps, self.lanes());
         let (filters, sums) = sum.split_at(height * lanes);
@@ -188,7 +188,7 @@ impl<T: Number> Convolution<T> {
     }
 }
 
-/// Filters over images, as products with their columns. Each output map begins with its bias.
+/// Applies filters to images as products with their columns. Each output map is initialised with its bias.
 fn convolve<T: Number>(
     threads: usize,
     form: Im2col,
@@ -198,7 +198,7 @@ fn convolve<T: Number>(
 ) {
     let form = form.for_sums();
     let (size, area, height) = (form.input.size(), form.width(), form.height());
-    // What filters have for each piece of the columns, one after the other.
+    // The filter elements of each column block, consecutively.
     let mut ordered = Vec::with_capacity(filters.len());
     for filter in filters.chunks(height) {
         form.filter_runs().for_each(|run| ordered.extend_from_slice(&filter[run]));

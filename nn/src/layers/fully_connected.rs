@@ -1,4 +1,4 @@
-//! Fully connected: every output is a weighted sum of all inputs.
+//! Fully connected layer: every output is a weighted sum of all inputs.
 
 use std::ops::Range;
 
@@ -12,21 +12,21 @@ use crate::threads;
 use crate::tree::TreeSum;
 use crate::weight::Weight;
 
-/// In so many parts, at most, the products of a layer are added up.
+/// The maximum number of parts whose products are summed separately.
 const PARTS: usize = 16;
-/// The sums of so many samples at a time stay in the processor's cache.
+/// The sums of this number of samples fit into the cache.
 const SAMPLES: usize = 32;
 
-/// The parts of the inputs of a layer that has so many. Their products are added up in the order of a tree, so a rank may
-/// have any of them that follow each other.
+/// The parts of a layer's inputs. Their products are summed in the order of a tree, so a rank may hold any consecutive
+/// parts.
 pub(crate) fn parts(inputs: usize) -> Partition {
     Partition::balanced(inputs, PARTS.min(inputs).max(1))
 }
 
-/// y = W·x + b. The weights have a row for each output.
+/// y = W·x + b. The weights have one row per output.
 ///
-/// Split by inputs, a rank keeps some columns of W and the whole of b: the products are partial, their sum over the ranks
-/// is what [`super::Sums`] gives, and the bias comes after it.
+/// Partitioned by inputs, a rank keeps some columns of W and all of b: its products are partial sums, which [`super::Sums`]
+/// adds up over the ranks before the bias is added.
 #[derive(Debug)]
 pub struct FullyConnected<T> {
     name: String,
@@ -34,13 +34,13 @@ pub struct FullyConnected<T> {
     output: Shape,
     weights: Weight<T>,
     bias: Option<Weight<T>>,
-    /// The parts of its inputs, and the number of the first.
+    /// The parts of this layer's inputs, and the index of the first part.
     parts: Vec<Range<usize>>,
     first: usize,
 }
 
 impl<T: Number> FullyConnected<T> {
-    /// From its weights (outputs × inputs) and its bias, if it has one.
+    /// Creates the layer from its weights (outputs × inputs) and its optional bias.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -63,7 +63,7 @@ impl<T: Number> FullyConnected<T> {
         }
     }
 
-    /// The same with some inputs of a larger layer, which are whole parts of them.
+    /// The same layer as a partition of a larger one: `own` consists of complete parts of its inputs.
     pub(crate) fn of(self, inputs: usize, own: Range<usize>) -> FullyConnected<T> {
         let all = parts(inputs);
         let within = |part: &usize| {
@@ -151,14 +151,14 @@ impl<T: Number> Layer<T> for FullyConnected<T> {
             }
             bias.gradient.copy_from_slice(&pass.total(sums));
         }
-        // Where this rank has no inputs, it has no weights.
+        // A rank without inputs has no weights.
         if width == 0 {
             return;
         }
         let samples = [(inputs, width), (error, height)];
         pass.by_rows(height, &mut self.weights.gradient, samples, |[inputs, errors], rows, gradient| {
             let batch = inputs.len() / width;
-            // Threads take rows of the weights, so that every element is one sum over the batch.
+            // Threads divide the rows of the weights, so that every element is one sum over the batch.
             threads::samples(pass.threads, gradient, width, |first, gradient| {
                 let count = gradient.len() / width;
                 let errors = errors.get(rows.start + first..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Local filtering: like convolution, but each place has filters of its own.
+//! Local filtering: like convolution, but with separate filters at each position.
 
 use super::columns::Im2col;
 use super::{Facts, Halo, Layer, Pass, Reach, Sums};
@@ -11,8 +11,8 @@ use crate::weight::Weight;
 
 /// Unshared filters. Weights are (output maps, output rows, output columns, input maps, kernel rows, kernel columns).
 ///
-/// A rank of a distributed run keeps the filters of its own places. Their gradients are summed over the ranks that have the
-/// same places of other samples.
+/// A rank of a distributed run keeps the filters of its own positions. Their gradients are summed over the ranks that hold
+/// the same positions of other samples.
 #[derive(Debug)]
 pub struct LocalFilter<T> {
     name: String,
@@ -22,18 +22,18 @@ pub struct LocalFilter<T> {
     unit_rows: bool,
 }
 
-/// Local filters as pretraining sees them: they filter, and reconstruct what they filtered.
+/// Local filters for pretraining, which filters inputs and reconstructs them.
 pub struct Filtering<'a, T> {
-    /// The filters of this rank; none where it has no places.
+    /// The filters of this rank; `None` if it has no positions.
     pub(crate) filter: Option<&'a mut LocalFilter<T>>,
-    /// What a distributed run needs around its part.
+    /// The halo exchange of a distributed run.
     pub(crate) halo: Option<&'a dyn Halo<T>>,
-    /// Sums over all ranks that have other parts or other samples; none where ranks differ in their samples alone.
+    /// Reductions over all ranks with other parts or other samples; `None` if ranks differ only in their samples.
     pub(crate) sums: Option<&'a dyn Sums<T>>,
 }
 
 impl<T: Number> Filtering<'_, T> {
-    /// What the filters see of a part.
+    /// A part with the halo that the filters need.
     pub(crate) fn gather_halo(&mut self, batch: usize, part: &[T]) -> Vec<T> {
         match self.halo {
             Some(halo) => halo.gather_halo(batch, part),
@@ -41,7 +41,7 @@ impl<T: Number> Filtering<'_, T> {
         }
     }
 
-    /// What outputs of the filters say about the inputs.
+    /// Reconstructs inputs from the outputs of the filters.
     pub(crate) fn reconstruct(&mut self, pass: &Pass<'_, T>, outputs: &[T], part: &mut [T]) {
         if pass.exact {
             let pass = Pass { halo: self.halo, ..*pass };
@@ -68,10 +68,11 @@ impl<T: Number> Filtering<'_, T> {
 }
 
 impl<T: Number> LocalFilter<T> {
-    /// From its window and its weights. With `unit_rows`, each filter has length one, from the start and after updates.
+    /// Creates the layer from its window and its weights. With `unit_rows`, each filter is normalised to length one,
+    /// initially and after each update.
     ///
     /// # Panics
-    /// When the window does not fit the input.
+    /// If the window does not fit the input.
     pub fn new(
         name: impl Into<String>,
         input: Shape,
@@ -104,18 +105,18 @@ impl<T: Number> LocalFilter<T> {
         }
     }
 
-    /// How the filters of one place lie among all: a row for each output map.
+    /// The layout of one position's filters within the weights, with one row per output map.
     fn filters(&self) -> MatrixLayout {
         let height = self.columns.height();
         MatrixLayout::new(self.output.maps, height).strided(height * self.columns.width(), 1)
     }
 
-    /// How the windows of one place lie in the columns of `count` images: a row for each image.
+    /// The layout of one position's windows in the columns of `count` images, with one row per image.
     fn seen(&self, count: usize) -> MatrixLayout {
         MatrixLayout::new(count, self.columns.height()).strided(self.columns.length(), self.columns.stride())
     }
 
-    /// How the outputs of one place lie in those of `count` images: a row for each image.
+    /// The layout of one position's outputs in those of `count` images, with one row per image.
     fn outputs(&self, count: usize) -> MatrixLayout {
         let area = self.output.area();
         MatrixLayout::new(count, self.output.maps).strided(self.output.size(), area)
@@ -130,7 +131,7 @@ impl<T: Number> LocalFilter<T> {
         columns
     }
 
-    /// The gradient of the weights for these inputs and errors of the outputs.
+    /// Computes the weight gradient from inputs and output errors.
     pub(crate) fn correlate(&mut self, pass: &Pass<'_, T>, inputs: &[T], error: &[T]) {
         let mut gradient = std::mem::take(&mut self.weights.gradient);
         let (size, height, area) = (self.columns.input.size(), self.columns.height(), self.output.area());
@@ -155,12 +156,12 @@ impl<T: Number> LocalFilter<T> {
         self.weights.gradient = gradient;
     }
 
-    /// Its filters.
+    /// The filters.
     pub(crate) fn weight(&mut self) -> &mut Weight<T> {
         &mut self.weights
     }
 
-    /// Follows the gradient by another rule than its own.
+    /// Updates the weights by another rule than the layer's own.
     pub(crate) fn update_with(&mut self, rule: &crate::rules::Rule, epoch: usize) {
         let own = std::mem::replace(&mut self.weights.rule, rule.clone());
         self.weights.update(epoch);
@@ -168,7 +169,7 @@ impl<T: Number> LocalFilter<T> {
         self.normalize();
     }
 
-    /// Each output times its filter, summed where windows overlap: the error of the inputs, or a reconstruction of them.
+    /// Each output times its filter, summed where windows overlap: the input error, or a reconstruction of the inputs.
     pub(crate) fn reconstruct(&self, pass: &Pass<'_, T>, outputs: &[T], images: &mut [T]) {
         let (size, length) = (self.columns.input.size(), self.columns.length());
         if pass.exact {

@@ -1,4 +1,4 @@
-//! A check of a distributed run: every layer's outputs, errors and gradients against those of one process.
+//! Checks a distributed run: compares every layer's outputs, errors and gradients with those of a single process.
 
 use unisono::{Error, Group, ReduceOp, Result};
 
@@ -8,37 +8,38 @@ use crate::experiment::{Experiment, Precision};
 use crate::models::Network;
 use crate::number::Number;
 
-/// How far some numbers of a layer are from those of one process.
+/// The difference between some values of a layer and those of a single process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The layer.
     pub layer: String,
-    /// Which of its numbers: `outputs`, `errors`, or the gradient of a weight by its name.
+    /// The values compared: `outputs`, `errors`, or the gradient of a weight, by name.
     pub what: String,
-    /// The largest difference of all ranks.
+    /// The largest difference over all ranks.
     pub difference: f64,
-    /// The largest of the numbers.
+    /// The largest magnitude of the values.
     pub scale: f64,
-    /// What the difference is measured by: the largest of the numbers, and for gradients the largest of their layer.
+    /// The reference of the relative difference: the largest magnitude of the values, for gradients that of all gradients of
+    /// the layer.
     pub reference: f64,
-    /// The largest difference that rounding explains.
+    /// The largest difference that rounding can explain.
     pub allowed: f64,
 }
 
 impl Comparison {
-    /// Whether rounding explains the difference.
+    /// Whether rounding can explain the difference.
     pub fn passes(&self) -> bool {
         self.difference <= self.allowed
     }
 
-    /// The difference over what it is measured by.
+    /// The difference relative to the reference.
     pub fn relative(&self) -> f64 {
         if self.difference == 0.0 { 0.0 } else { self.difference / self.reference }
     }
 }
 
-/// Passes the first batch through the network of one process and through that of these ranks, and compares layer by
-/// layer. Every rank calls it and gets the same answer.
+/// Passes the first batch through the network of a single process and through that of these ranks, and compares them layer
+/// by layer. Every rank must call this, and gets the same result.
 ///
 /// ```
 /// use unisono_nn::{Experiment, check};
@@ -65,7 +66,7 @@ pub fn check(group: &Group, experiment: &Experiment) -> Result<Vec<Comparison>, 
     }
 }
 
-/// The largest difference and the largest number.
+/// The largest difference and the largest magnitude.
 pub(super) fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> [f64; 2] {
     let (mut difference, mut scale) = (0.0_f64, 0.0_f64);
     for (one, other) in whole.zip(own) {
@@ -77,7 +78,7 @@ pub(super) fn distance<T: Number>(whole: impl Iterator<Item = T>, own: &[T]) -> 
     [difference, scale]
 }
 
-/// One network after a pass forward and backward, with the errors of the outputs of its layers.
+/// A network after a forward and a backward pass, with the output errors of its layers.
 struct Passed<T> {
     network: Network<T>,
     errors: Vec<Option<Vec<T>>>,
@@ -105,7 +106,7 @@ impl<T: Number> Passed<T> {
     }
 }
 
-/// What is compared: the first batch, the network of one process and this rank's.
+/// The inputs of the comparison: the first batch, the network of a single process, and this rank's network.
 struct Prepared<T> {
     inputs: Vec<T>,
     targets: Vec<T>,
@@ -128,7 +129,7 @@ impl<T: Number> Prepared<T> {
 }
 
 fn check_in<T: Number>(experiment: &Experiment, topology: &Topology) -> Result<Vec<Comparison>, Failure> {
-    // Nobody waits in a call for a rank that has no samples.
+    // No rank enters a collective if another rank has no samples.
     let prepared = topology.agree(Prepared::<T>::new(experiment, topology))?;
     topology.agree(compared(prepared, experiment, topology))
 }
@@ -183,7 +184,7 @@ fn compared<T: Number>(
     Ok(with_tolerances(experiment, found, &numbers))
 }
 
-/// Says for each difference whether it is too large.
+/// Determines the allowed difference of each comparison.
 fn with_tolerances(
     experiment: &Experiment,
     found: Vec<(String, String, [f64; 2])>,
@@ -202,7 +203,7 @@ fn with_tolerances(
             Comparison { layer, what, difference, scale, reference: scale, allowed: relative * scale }
         })
         .collect();
-    // What of a gradient is zero but for rounding is as far off as that of the layer's other weights.
+    // A gradient that is zero up to rounding has an error relative to the other weights of its layer.
     for index in 0..comparisons.len() {
         let layer = &comparisons[index].layer;
         let gradients =

@@ -1,4 +1,4 @@
-//! Checkpoints: all that a run needs to continue to the same final weights.
+//! Checkpoints: the state that a run needs to continue to the same final weights.
 
 use std::path::Path;
 
@@ -11,23 +11,23 @@ use crate::distributed::{Topology, Mode};
 use crate::number::Number;
 use crate::weight::{Cut, Weight};
 
-/// Where a run stood.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckpointProgress {
-    /// How many epochs are done, of all phases.
+    /// The number of completed epochs of all phases.
     pub(super) epochs: usize,
-    /// How many batches are done.
+    /// The number of completed batches.
     pub(super) steps: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Settings {
     progress: CheckpointProgress,
-    /// How many updates each weight has seen, by its name.
+    /// The number of updates of each weight, by name.
     updates: std::collections::BTreeMap<String, u64>,
 }
 
-/// Calls `each` with the name and all numbers of everything that is saved.
+/// Calls `each` with the name and the weight, for every weight that is saved.
 pub(super) fn for_each_weight<T: Number>(trainer: &mut Trainer<T>, mut each: impl FnMut(String, &mut Weight<T>)) {
     for layer in trainer.network.layers() {
         let name = layer.name().to_string();
@@ -40,7 +40,7 @@ pub(super) fn for_each_weight<T: Number>(trainer: &mut Trainer<T>, mut each: imp
     }
 }
 
-/// The name of something that is saved and has a NaN or an infinity.
+/// The name of a saved tensor that contains a NaN or an infinity.
 pub(super) fn find_non_finite<T: Number>(trainer: &mut Trainer<T>) -> Option<String> {
     let non_finite = |values: &[T]| values.iter().any(|value| !value.finite());
     let mut found = None;
@@ -58,19 +58,19 @@ pub(super) fn find_non_finite<T: Number>(trainer: &mut Trainer<T>) -> Option<Str
     })
 }
 
-/// Stands between a name and the number of the worker that has these numbers to itself.
+/// The separator between a tensor's name and the index of the worker that owns this copy.
 const WORKER_SEPARATOR: char = '@';
 
-/// The name without the worker, where these are the numbers of one worker alone.
+/// The name without the worker index, if this is the copy of a single worker.
 pub(super) fn strip_worker_suffix(name: &str) -> Option<&str> {
     let (name, worker) = name.rsplit_once(WORKER_SEPARATOR)?;
     worker.bytes().all(|digit| digit.is_ascii_digit()).then_some(name)
 }
 
-/// A tensor of a checkpoint: its name, its shape and its numbers.
+/// A tensor of a checkpoint: name, shape and values.
 type NamedTensor<T> = (String, Vec<usize>, Vec<T>);
 
-/// All numbers of which this rank may have a part, on the rank that leads. All ranks call it.
+/// Gathers a tensor that may be partitioned, on the root. All ranks must call this.
 fn gather_full<T: Number>(
     topology: Option<&Topology>,
     cut: Option<&Cut>,
@@ -84,8 +84,9 @@ fn gather_full<T: Number>(
     values.map(|values| (name, shape.to_vec(), values))
 }
 
-/// What a rule or a layer remembers, on the rank that leads. Workers that share a table have each their own: a checkpoint has
-/// all of them, and their mean, from which other modes and other numbers of workers go on. All ranks call it.
+/// Gathers the state of a rule or a layer, on the root. Workers with a shared table each have a state of their own: a
+/// checkpoint contains all of them, and their mean, from which other modes and other numbers of workers continue. All ranks
+/// must call this.
 fn gather_state<T: Number>(
     topology: Option<&Topology>,
     cut: Option<&Cut>,
@@ -112,7 +113,8 @@ fn gather_state<T: Number>(
     tensors
 }
 
-/// The name under which a worker finds what it remembers: its own, where a checkpoint has those of as many workers.
+/// Maps a state's name to the name in the checkpoint: the worker's own copy, if the checkpoint has the same number of
+/// workers.
 fn state_name<T: Number>(trainer: &Trainer<T>, tensors: &TensorMap) -> impl Fn(&str) -> String + use<T> {
     let place = trainer.topology.as_ref().filter(|topology| topology.mode == Mode::Table);
     let place = place.map(|topology| (topology.world.group.rank(), topology.world.group.size()));
@@ -129,7 +131,7 @@ fn state_name<T: Number>(trainer: &Trainer<T>, tensors: &TensorMap) -> impl Fn(&
     }
 }
 
-/// A checkpoint as bytes, on the rank that leads; nothing on the others. All ranks call it.
+/// Serialises a checkpoint, on the root; `None` on the other ranks. All ranks must call this.
 pub(super) fn pack_checkpoint<T: Number>(trainer: &mut Trainer<T>, progress: CheckpointProgress) -> Result<Option<Vec<u8>>> {
     let mut tensors: Vec<NamedTensor<T>> = Vec::new();
     let mut updates = std::collections::BTreeMap::new();
@@ -161,7 +163,7 @@ pub(super) fn pack_checkpoint<T: Number>(trainer: &mut Trainer<T>, progress: Che
     pack(&views, &settings).map(Some)
 }
 
-/// Puts a checkpoint's numbers into a trainer; the trainer is as it was where anything is wrong.
+/// Loads a checkpoint into a trainer; on error, the trainer is unchanged.
 pub(super) fn load<T: Number>(trainer: &mut Trainer<T>, path: &Path) -> Result<CheckpointProgress> {
     let what = format!("read {}", path.display());
     let advice = "give a checkpoint of this experiment";

@@ -1,7 +1,8 @@
-//! Two runs side by side: how far their curves and their last weights are apart.
+//! Compares two runs: the differences between their curves and final weights.
 //!
-//! Rounding goes back into the weights with every step, and learning enlarges it: two right runs drift apart. The first
-//! batches say whether two runs compute the same; the later ones and the last weights say how far they have drifted.
+//! Rounding errors feed back into the weights with every step, and training amplifies them, so two correct runs diverge. The
+//! first batches show whether two runs compute the same; the later ones and the final weights show how far they have
+//! diverged.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,23 +16,23 @@ use super::metrics::EpochMetrics;
 use super::tensors::{F64Tensor, TensorMap, read};
 use crate::experiment::{Node, read_tree};
 
-/// So many batches are too few for rounding to grow.
+/// Within this number of batches, rounding errors do not grow noticeably.
 const FIRST: usize = 10;
 
 const ADVICE: &str = "give the folder of a run that has ended";
 
-/// The curves and the last weights of a run's folder.
+/// The curves and the final weights in a run's folder.
 struct Run {
     rows: Vec<EpochMetrics>,
-    /// The costs of batches; nothing where workers share a table, each of which knows those of its own samples.
+    /// The costs of batches; `None` if workers share a table, since each worker knows only the costs of its own samples.
     batches: Option<Vec<(u64, f64)>>,
-    /// The name of the last checkpoint.
+    /// The file name of the last checkpoint.
     newest: String,
     weights: TensorMap,
     is_double: bool,
 }
 
-/// What each line of a file of a run says; one that says nothing is refused.
+/// Parses each line of a run's file; an invalid line is an error.
 fn lines<R>(path: &Path, skipped: usize, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("compare", &name, error, ADVICE))?;
@@ -66,8 +67,8 @@ impl Run {
         })
     }
 
-    /// What must be the same before numbers can be compared, in words: epochs with their figures, batches, tensors, and how
-    /// far the last checkpoint is.
+    /// Descriptions of what must match before values can be compared: epochs with their metrics, batches, tensors, and the
+    /// name of the last checkpoint.
     fn contents(&self, with_batches: bool) -> [Vec<String>; 4] {
         let mut epochs = Vec::new();
         for row in &self.rows {

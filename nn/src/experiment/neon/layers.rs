@@ -79,7 +79,7 @@ const LAYER_KEYS: &[&str] = &[
     "init_params",
 ];
 
-/// The keys of a map that is being made.
+/// The entries of a map under construction.
 type Entries = Vec<(&'static str, Node)>;
 
 /// The cost, and the layers in this crate's own format.
@@ -101,7 +101,7 @@ pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)
     if cost.class == "SumSquaredDiffs" {
         return Ok(("sum_of_squares", result));
     }
-    // The entropy of a softmax is one cost here, on what goes into the softmax.
+    // Cross-entropy after a softmax is a single cost here, a function of the input of the softmax.
     if let Some(last) = result.last_mut()
         && last.get("activation").and_then(Node::text) == Some("softmax")
     {
@@ -112,13 +112,13 @@ pub(super) fn layers(model: &NeonObject<'_>) -> Result<(&'static str, Vec<Node>)
     Ok(("cross_entropy", result))
 }
 
-/// The pretraining rate that the first layer's own rule says.
+/// The pretraining rate in the first layer's own rule.
 pub(super) fn pretrain_rate(layer: Option<&Node>) -> Option<Node> {
     let rule = layer?.get("learning_rule").or(layer?.get("lrule_init"))?;
     rule.get("lr_params")?.get("pretrain_learning_rate").cloned()
 }
 
-/// An activation's name, and its slope where it has one.
+/// The name of an activation, and its slope if it has one.
 fn activation(node: &Node) -> Result<(&'static str, Option<Node>)> {
     let function =
         NeonObject::of(node, &["Logistic", "RectLin", "RectLeaky", "Tanh", "Linear", "Identity", "Softmax"])?;
@@ -215,7 +215,7 @@ fn translate(model: &NeonObject<'_>, layer: &NeonObject<'_>, index: usize) -> Re
                 push("first_bias", first);
             }
         }
-        // In 2014 only layers with a bias followed the model's momentum.
+        // In the 2014 format, only layers with a bias used the model's momentum.
         let followed = if layer.class == "Layer" { momentum(model.maybe("momentum"), false)? } else { None };
         push("rule", rule(model, layer, followed)?);
     }
